@@ -1,0 +1,62 @@
+# Every target that needs the environment makes it first; `make setup` is quick when nothing changed.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+
+# Spark starts its Python workers by name; without this they would be the system's python3,
+# which has none of the packages.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help setup python java postgres test check format requirements soak fuzz bench demo clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: java postgres $(STAMP) ## make .venv with every extra; install a Java runtime where that is allowed
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
+	@PYTHON="$(PYTHON)" bash scripts/setup-python.sh "$(VENV)"
+	@touch $@
+
+java:
+	@bash scripts/setup-java.sh
+
+# The PostgreSQL server is not needed yet; the script that will find or install one hooks in here.
+postgres:
+	@if [ -f scripts/setup-postgres.sh ]; then bash scripts/setup-postgres.sh; fi
+
+test: setup ## run every test but the long ones
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## format, lint and strict types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src
+
+format: setup ## rewrite the files as `check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+requirements: setup ## which rows of docs/requirements.csv have tests
+	$(BIN)/python scripts/requirements.py $(ARGS)
+
+soak: setup ## the long runs
+	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
+
+fuzz: setup ## mutated messages against the reader
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+bench: setup ## measured speed
+	$(BIN)/python -m bench $(ARGS)
+
+demo: setup ## two parties over a bad network, and the verdict
+	$(BIN)/oncewire demo $(ARGS)
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
