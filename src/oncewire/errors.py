@@ -1,0 +1,197 @@
+"""Every error Oncewire raises, and what each means to whoever reads it.
+
+    OncewireError                 something is wrong; says what, where, and the next step
+    ├── InvalidValue              a value breaks its own rule (an id, a number, an interval)
+    ├── EbxmlError                would be answered on the wire with an ErrorList
+    │   ├── ValueNotRecognized    well-formed, but a value is unknown here
+    │   ├── NotSupported          understood, but not offered or not allowed
+    │   ├── Inconsistent          contradicts another element or the agreement
+    │   ├── OtherXml              any other trouble with the XML
+    │   ├── DeliveryFailure       certainly or probably not delivered
+    │   ├── TimeToLiveExpired     arrived after its TimeToLive
+    │   ├── SecurityFailure       signature, decryption or authorisation
+    │   ├── MimeProblem           a part is missing or the MIME frame is broken
+    │   ├── UnknownError          anything else
+    │   └── TransientError        cannot take it now; says when to try again
+    ├── SoapFault                 answered with a SOAP Fault instead of an ErrorList
+    ├── AgreementProblem          an agreement that cannot be read or contradicts itself
+    ├── StoreProblem              the store cannot keep what it was given
+    │   ├── StoreFull             no space; nothing was acknowledged
+    │   └── StoreGone             the database cannot be reached
+    ├── TransportProblem          a transport cannot be used as configured
+    ├── JournalProblem            rows of another version, or rows that cannot be
+    ├── UnknownMessage            no message with that id here
+    └── NotAllowed                the operation is refused in the present state
+
+An `EbxmlError` knows its wire code, severity and location, so that the handler answers
+with exactly what was raised and no layer translates errors twice.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OncewireError(Exception):
+    """The root: `problem` says what is wrong and where, `remedy` the reader's next step."""
+
+    def __init__(self, problem: str, *, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem} ({self.remedy})" if self.remedy else self.problem
+
+
+class InvalidValue(OncewireError, ValueError):
+    """A value breaks its own rule; raised where the value is made."""
+
+
+class EbxmlError(OncewireError):
+    """A fault of a message that its sender is told about in an ErrorList."""
+
+    code: ClassVar[str] = "Unknown"
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        location: str = "",
+        severity: str = "Error",
+        remedy: str = "",
+    ) -> None:
+        super().__init__(problem, remedy=remedy)
+        self.location = location
+        self.severity = severity
+
+
+class ValueNotRecognized(EbxmlError):
+    """The document is valid, but a value in it is unknown here (CPAId, Service, party)."""
+
+    code = "ValueNotRecognized"
+
+
+class NotSupported(EbxmlError):
+    """The element is understood, but the feature is not offered or not agreed."""
+
+    code = "NotSupported"
+
+
+class Inconsistent(EbxmlError):
+    """The element contradicts another element or the agreement."""
+
+    code = "Inconsistent"
+
+
+class OtherXml(EbxmlError):
+    """Any other trouble with the XML of the header."""
+
+    code = "OtherXml"
+
+
+class DeliveryFailure(EbxmlError):
+    """The message is certainly (Error) or probably (Warning) not delivered."""
+
+    code = "DeliveryFailure"
+
+
+class TimeToLiveExpired(EbxmlError):
+    """The message arrived after its TimeToLive."""
+
+    code = "TimeToLiveExpired"
+
+
+class SecurityFailure(EbxmlError):
+    """A signature, a decryption or an authorisation did not hold."""
+
+    code = "SecurityFailure"
+
+
+class MimeProblem(EbxmlError):
+    """A part cannot be resolved, or the MIME frame itself is broken."""
+
+    code = "MimeProblem"
+
+
+class UnknownError(EbxmlError):
+    """Anything the other codes do not name."""
+
+    code = "Unknown"
+
+
+class TransientError(EbxmlError):
+    """The receiver cannot take the message now (v0-078 §2.6.6, slides).
+
+    Its severity is Warning so that a partner who does not know the code does not
+    treat the message as dead (WIRE.md part D).
+    """
+
+    code = "TransientError"
+
+    def __init__(
+        self, problem: str, *, min_retry_secs: int | None = None, location: str = ""
+    ) -> None:
+        super().__init__(problem, location=location, severity="Warning")
+        self.min_retry_secs = min_retry_secs
+
+
+class SoapFault(OncewireError):
+    """A SOAP processing fault: VersionMismatch, MustUnderstand, Client or Server."""
+
+    def __init__(self, faultcode: str, problem: str, *, remedy: str = "") -> None:
+        super().__init__(problem, remedy=remedy)
+        self.faultcode = faultcode
+
+
+class AgreementProblem(OncewireError):
+    """An agreement cannot be read, or its values contradict each other."""
+
+    def __init__(self, problem: str, *, key: str = "", remedy: str = "") -> None:
+        super().__init__(problem, remedy=remedy)
+        self.key = key
+
+
+class StoreProblem(OncewireError):
+    """The store cannot keep or give back what was asked; nothing was acknowledged."""
+
+
+class StoreFull(StoreProblem):
+    """There is no space left; the sender is told to come back later."""
+
+
+class StoreGone(StoreProblem):
+    """The database cannot be reached; the sender is told to come back later."""
+
+
+class TransportProblem(OncewireError):
+    """A transport cannot be used as configured (address, certificate, permission)."""
+
+
+class JournalProblem(OncewireError):
+    """Journal rows of another version, or rows that cannot be read."""
+
+
+class UnknownMessage(OncewireError):
+    """No message with that id is kept here."""
+
+
+class NotAllowed(OncewireError):
+    """The operation is refused in the present state; nothing was changed."""
+
+
+EBXML_ERRORS: dict[str, type[EbxmlError]] = {
+    error.code: error
+    for error in (
+        ValueNotRecognized,
+        NotSupported,
+        Inconsistent,
+        OtherXml,
+        DeliveryFailure,
+        TimeToLiveExpired,
+        SecurityFailure,
+        MimeProblem,
+        UnknownError,
+    )
+}
+"""The nine codes of ebMS 2.0 §4.2.3.4, by their word on the wire."""

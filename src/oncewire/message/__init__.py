@@ -1,0 +1,57 @@
+"""What is said: frozen values in the drafts' own words, checked where they are made."""
+
+from oncewire.message.acknowledgment import (
+    Acknowledgment,
+    AcknowledgmentType,
+    AckRequested,
+    Actor,
+    SignedDigest,
+)
+from oncewire.message.envelope import Dialect, Message, MessageKind
+from oncewire.message.fault import Error, ErrorClass, ErrorList, Severity
+from oncewire.message.header import (
+    AckRequest,
+    DeliverySemantics,
+    Header,
+    ReliableMessagingMethod,
+    Split,
+    SyncReplyMode,
+)
+from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.payload import Compression, Payload, Reference
+from oncewire.message.routing import RoutingHeader
+from oncewire.message.sequence import SequenceNumber, SequenceStatus
+from oncewire.message.status import MessageStatus, StatusRequest, StatusResponse
+
+__all__ = [
+    "AckRequest",
+    "AckRequested",
+    "Acknowledgment",
+    "AcknowledgmentType",
+    "Actor",
+    "Compression",
+    "DeliverySemantics",
+    "Dialect",
+    "Error",
+    "ErrorClass",
+    "ErrorList",
+    "Header",
+    "Message",
+    "MessageKind",
+    "MessageStatus",
+    "Party",
+    "PartyId",
+    "Payload",
+    "Reference",
+    "ReliableMessagingMethod",
+    "RoutingHeader",
+    "SequenceNumber",
+    "SequenceStatus",
+    "Service",
+    "Severity",
+    "SignedDigest",
+    "Split",
+    "StatusRequest",
+    "StatusResponse",
+    "SyncReplyMode",
+]

@@ -1,0 +1,102 @@
+"""ErrorList: what went wrong with a message, in the codes of the specifications."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from oncewire.errors import EBXML_ERRORS, EbxmlError, InvalidValue, TransientError
+from oncewire.message.ids import check_id, check_text
+
+
+class Severity(str, Enum):
+    """Warning: the message may still live. Error: it does not."""
+
+    WARNING = "Warning"
+    ERROR = "Error"
+
+
+class ErrorClass(str, Enum):
+    """The four kinds of v0-078 §2.6.1, by which the sender recovers (ERR-1).
+
+    `SEQUENCE` is the ebXML Messaging Error that names an invalid SequenceNumber: it is
+    the one error to which the sender answers by sending the missing message (SEQ-10).
+    """
+
+    COMMUNICATION = "Communication Protocol Errors"
+    MESSAGING = "ebXML Messaging Errors"
+    TIMEOUT = "Timeout"
+    TRANSIENT = "Transient Errors"
+    SEQUENCE = "Invalid Sequence Number"
+
+
+CODE_CONTEXT = "urn:oasis:names:tc:ebxml-msg:service:errors"
+SEQUENCE_LOCATION = "SequenceNumber"
+COMMUNICATION_CODE = "CommunicationProtocolError"
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """One Error element (ebMS 2.0 §4.2.3.2): code, severity, where, and in words."""
+
+    code: str
+    severity: Severity = Severity.ERROR
+    location: str = ""
+    description: str = ""
+    code_context: str = CODE_CONTEXT
+    min_retry_secs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_id(self.code, "errorCode")
+        check_text(self.location, "Error location")
+        check_text(self.description, "Error description")
+        if self.min_retry_secs is not None and self.min_retry_secs < 0:
+            raise InvalidValue(
+                f"MinRetrySecs {self.min_retry_secs} is negative",
+                remedy="give the seconds to pause, 0 or more",
+            )
+
+    @classmethod
+    def of(cls, error: EbxmlError) -> Error:
+        """The element that answers a raised error."""
+        return cls(
+            code=error.code,
+            severity=Severity(error.severity),
+            location=error.location[:4096],
+            description=error.problem[:1024],
+            min_retry_secs=error.min_retry_secs if isinstance(error, TransientError) else None,
+        )
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """How the sender recovers from it."""
+        if self.code == TransientError.code:
+            return ErrorClass.TRANSIENT
+        if self.code == COMMUNICATION_CODE:
+            return ErrorClass.COMMUNICATION
+        if self.code == "Inconsistent" and SEQUENCE_LOCATION in self.location:
+            return ErrorClass.SEQUENCE
+        return ErrorClass.MESSAGING
+
+    @property
+    def known(self) -> bool:
+        """Whether the code is one of the nine of ebMS 2.0."""
+        return self.code in EBXML_ERRORS
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorList:
+    """All errors of one report; its severity is that of the worst (ebMS 2.0 §4.2.3.1)."""
+
+    errors: tuple[Error, ...]
+
+    def __post_init__(self) -> None:
+        if not self.errors:
+            raise InvalidValue("an ErrorList is empty", remedy="report at least one Error")
+
+    @property
+    def highest_severity(self) -> Severity:
+        """Error if any error is one, else Warning."""
+        if any(error.severity is Severity.ERROR for error in self.errors):
+            return Severity.ERROR
+        return Severity.WARNING

@@ -1,0 +1,88 @@
+"""The form two parties agreed their messages take on the wire.
+
+`agreement/` fills these values and `wire/` obeys them. They live here because neither of
+the two packages may import the other, and both speak of messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from oncewire.message.envelope import Dialect
+
+
+class Validation(str, Enum):
+    """What happens when a header breaks the official schema (WIRE.md B.11)."""
+
+    ENFORCE = "enforce"
+    REPORT = "report"
+    OFF = "off"
+
+
+class SoapActionCheck(str, Enum):
+    """Whether a SOAPAction other than the agreed one is refused."""
+
+    STRICT = "strict"
+    ANY = "any"
+
+
+class UnknownCpa(str, Enum):
+    """How a message under an unknown agreement is answered."""
+
+    FAULT = "fault"
+    ERROR = "error"
+
+
+class UnknownRef(str, Enum):
+    """What becomes of a message whose RefToMessageId names nothing we know."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
+
+
+class Extension(str, Enum):
+    """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed (part D)."""
+
+    SPLIT = "split"
+    HOP_SEQUENCE = "hop_sequence"
+    ROUTING = "routing"
+    COMPRESSION = "compression"
+    TRANSIENT_ERROR = "transient_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How messages under one agreement look, and how tolerant their reader is."""
+
+    dialect: Dialect = Dialect.EBMS2
+    # Acknowledgment/@type and Action = type, as the CBF chapter has it (C9, C10).
+    ack_typed: bool = False
+    # `{service}` and `{action}` are filled in; NHS Spine wants them, others a constant.
+    soap_action: str = '"ebXML"'
+    soap_action_check: SoapActionCheck = SoapActionCheck.ANY
+    validation: Validation = Validation.REPORT
+    unknown_cpa: UnknownCpa = UnknownCpa.ERROR
+    unknown_ref: UnknownRef = UnknownRef.IGNORE
+    extensions: frozenset[Extension] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What must be signed or encrypted, how, and with whose certificates."""
+
+    sign: bool = False
+    # Messages of the partner must be signed; an unsigned one is a SecurityFailure.
+    require_signature: bool = False
+    encrypt: bool = False
+    signature_algorithm: str = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
+    digest_algorithm: str = "http://www.w3.org/2001/04/xmlenc#sha256"
+    canonicalization: str = "http://www.w3.org/TR/2001/REC-xml-c14n-20010315"
+    encryption_algorithm: str = "http://www.w3.org/2009/xmlenc11#aes256-gcm"
+    key_transport: str = "http://www.w3.org/2001/04/xmlenc#rsa-oaep-mgf1p"
+    allow_sha1: bool = False
+    # The partner's certificates, DER; two may be valid at once during a roll-over.
+    partner_certificates: tuple[bytes, ...] = ()
+    partner_encryption_certificates: tuple[bytes, ...] = ()
+    trust_anchors: tuple[bytes, ...] = ()
+    revocation_lists: tuple[bytes, ...] = ()

@@ -1,0 +1,119 @@
+"""Names that messages and parties carry, and the checks every one of them passes.
+
+An id travels into file names' digests, log lines, SQL parameters and other handlers'
+headers, so the rules are the same for all: not empty, at most 255 characters, no control
+characters. They are plain strings afterwards; the check happens where they enter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from oncewire.errors import InvalidValue
+
+ID_LENGTH_MAX = 255
+"""Longer ids are refused: they serve no one and flood logs and indexes (TRUST.md section 3)."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+# RFC 3986's scheme followed by something; enough to tell a URI from a bare word.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s]+\Z")
+
+
+def check_id(value: str, what: str) -> str:
+    """The value itself, if it may serve as an id; `what` names it in the error."""
+    if not value or not value.strip():
+        raise InvalidValue(f"{what} is empty", remedy=f"give {what} a value")
+    if len(value) > ID_LENGTH_MAX:
+        raise InvalidValue(
+            f"{what} has {len(value)} characters, more than {ID_LENGTH_MAX}",
+            remedy=f"shorten {what}",
+        )
+    if _CONTROL.search(value):
+        raise InvalidValue(
+            f"{what} contains a control character", remedy=f"use printable characters in {what}"
+        )
+    return value
+
+
+def check_text(value: str, what: str, length_max: int = 4096) -> str:
+    """Free text of a header: bounded, and without characters that XML cannot carry."""
+    if len(value) > length_max:
+        raise InvalidValue(
+            f"{what} has {len(value)} characters, more than {length_max}",
+            remedy=f"shorten {what}",
+        )
+    for char in value:
+        if (char < " " and char not in "\t\n\r") or "\ud800" <= char <= "\udfff" or char in "\ufffe\uffff":
+            raise InvalidValue(
+                f"{what} contains a character that XML cannot carry",
+                remedy=f"remove control characters from {what}",
+            )
+    return value
+
+
+def is_uri(value: str) -> bool:
+    """Whether the text has the form of an absolute URI."""
+    return _URI.match(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PartyId:
+    """One identifier of a party: a value and the type (context) that gives it meaning.
+
+    Without a type the value must be a URI (ebMS 2.0 §3.1.1.1); that is a rule of the
+    message, judged where the message is read, so that the fault is answered and not lost.
+    """
+
+    value: str
+    type: str | None = None
+
+    def __post_init__(self) -> None:
+        check_id(self.value, "PartyId")
+        if self.type is not None:
+            check_id(self.type, "PartyId type")
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.value}" if self.type else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who sends or receives: one or more ids of the same party, and the role it plays."""
+
+    ids: tuple[PartyId, ...]
+    role: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            raise InvalidValue("a party has no PartyId", remedy="name the party by a PartyId")
+        if self.role is not None:
+            check_id(self.role, "Role")
+
+    @classmethod
+    def of(cls, value: str, type: str | None = None, role: str | None = None) -> Party:
+        """The common case: a party with one id."""
+        return cls((PartyId(value, type),), role)
+
+    def shares_id_with(self, other: Party) -> bool:
+        """Whether any id names both: several PartyIds of one party are equivalent."""
+        return any(party_id in other.ids for party_id in self.ids)
+
+    def __str__(self) -> str:
+        return str(self.ids[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service that acts on a message; untyped, it must be a URI (ebMS 2.0 §3.1.4)."""
+
+    value: str
+    type: str | None = None
+
+    def __post_init__(self) -> None:
+        check_id(self.value, "Service")
+        if self.type is not None:
+            check_id(self.type, "Service type")
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.value}" if self.type else self.value

@@ -1,0 +1,46 @@
+"""RoutingHeader: one hop of a message's way, the only part that differs between hops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncewire.errors import InvalidValue
+from oncewire.message.header import AckRequest, ReliableMessagingMethod
+from oncewire.message.ids import PartyId, check_id
+from oncewire.message.instant import Instant
+from oncewire.message.sequence import SequenceNumber
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingHeader:
+    """Sender and receiver of one hop, by URI (2001) or by PartyID (v0-078), or both (C25)."""
+
+    sender_uri: str | None = None
+    receiver_uri: str | None = None
+    sender_id: PartyId | None = None
+    receiver_id: PartyId | None = None
+    timestamp: Instant | None = None
+    error_uri: str | None = None
+    ack_requested: AckRequest = AckRequest.NONE
+    method: ReliableMessagingMethod = ReliableMessagingMethod.EBXML
+    sequence: SequenceNumber | None = None
+    # MessageServiceId: which instance acts for the party (HDR-4).
+    msh_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for value, what in (
+            (self.sender_uri, "SenderURI"),
+            (self.receiver_uri, "ReceiverURI"),
+            (self.error_uri, "ErrorURI"),
+            (self.msh_id, "MessageServiceId"),
+        ):
+            if value is not None:
+                check_id(value, what)
+        if (self.sender_uri or self.sender_id) is None:
+            raise InvalidValue(
+                "a RoutingHeader names no sender", remedy="give SenderURI or SenderID"
+            )
+        if (self.receiver_uri or self.receiver_id) is None:
+            raise InvalidValue(
+                "a RoutingHeader names no receiver", remedy="give ReceiverURI or ReceiverID"
+            )
