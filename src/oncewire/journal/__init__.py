@@ -1,0 +1,1 @@
+"""What happened: the journal's rows, the fold of rows to an outcome, and the predicates."""

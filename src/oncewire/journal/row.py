@@ -1,0 +1,95 @@
+"""One journal row: one thing that happened to a message, a channel or a node.
+
+This is a public contract. Whoever reads the journal (the console, the checker, Spark, an
+auditor) reads these columns and kinds; their meaning changes only with the version.
+Each kind's comment says which columns it fills beyond `seq, at, mono, boot, node, kind`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+JOURNAL_VERSION = 1
+"""Raised whenever a column or the meaning of a kind changes."""
+
+
+class Kind(str, Enum):
+    """What happened, in the past tense."""
+
+    # --- the node ---
+    STARTED = "started"  # boot; detail: version
+    STOPPED = "stopped"  # a graceful stop; a crash leaves none
+    TERMS = "terms"  # terms_id; detail: the terms in full, once per node and terms_id
+
+    # --- the sending side ---
+    SUBMITTED = "submitted"  # terms_id, channel?, peer=To, digest, size, ref_to?; detail: header facts
+    NUMBERED = "numbered"  # channel, epoch, sequence_number; detail: status
+    SENT = "sent"  # attempt begins (committed first): attempt, transport, peer, hop; channel facts
+    SEND_FAILED = "send_failed"  # attempt, transport; detail: outcome refused|unknown, reason
+    ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; detail: late?, signed?, by=ack|response|status
+    REJECTED = "rejected"  # an error answer settled it; ref_to=its id; detail: code, severity
+    TRANSIENT = "transient"  # a Transient Error came: channel?; detail: until
+    EXHAUSTED = "exhausted"  # the last retry on `transport` went unanswered
+    EXPIRED = "expired"  # detail: by=TimeToLive|persistDuration
+    FAILED = "failed"  # outcome set; detail: outcome not_delivered|unknown, reason
+    NOTIFIED = "notified"  # the From Party was told of the failure; detail: severity
+    SUSPENDED = "suspended"  # channel?; detail: reason
+    RESUMED = "resumed"  # by the operator; retry counters start at zero again
+    ABANDONED = "abandoned"  # by the operator or by policy: the number is given up
+    EPOCH_ENDED = "epoch_ended"  # channel, epoch: the next number carries Reset
+
+    # --- the receiving side ---
+    RECEIVED = "received"  # first copy stored: terms_id, channel facts, peer=From, digest, size
+    DUPLICATE = "duplicate"  # a repeat: digest; detail: answer
+    REFUSED = "refused"  # not accepted: digest?; detail: code, location, problem
+    SKIPPED = "skipped"  # channel, epoch, sequence_number: will not be handed over; detail: reason
+    EPOCH_BEGAN = "epoch_began"  # channel, epoch: the sender restarted its numbering
+    ACK_SENT = "ack_sent"  # released after the commit; ref_to=the ack's id, peer
+    HANDED_OVER = "handed_over"  # to the application: channel facts, digest; detail: redelivered?
+    CONFIRMED = "confirmed"  # by the application
+    JOINED = "joined"  # message_id=SplitId, digest and size of the whole document
+
+    # --- an intermediary ---
+    FORWARDED = "forwarded"  # responsibility for the next hop is taken: peer, hop, channel facts
+
+    # --- operation ---
+    INCIDENT = "incident"  # opened; detail: id, what an operator must resolve
+    RESOLVED = "resolved"  # detail: id
+
+
+class Row(NamedTuple):
+    """The columns, in the order every backend stores and every reader sees them."""
+
+    seq: int
+    """Position in this node's journal; positions of different nodes do not compare."""
+    at: int
+    """UTC instant, microseconds."""
+    mono: int
+    """Monotonic microseconds since the boot; only rows of one boot compare."""
+    boot: str
+    """Which run of the process wrote the row."""
+    node: str
+    """Which handler wrote the row."""
+    kind: str
+    """A value of Kind."""
+    message_id: str | None = None
+    ref_to: str | None = None
+    terms_id: str | None = None
+    channel: str | None = None
+    epoch: int | None = None
+    sequence_number: int | None = None
+    attempt: int | None = None
+    """1 for the first transmission of a message; counts on over transports and resumes."""
+    hop: int | None = None
+    peer: str | None = None
+    """The other party or handler of this event."""
+    transport: str | None = None
+    digest: str | None = None
+    """Identity digest of the message (gap 16), except for JOINED: SHA-256 of the document."""
+    size: int | None = None
+    detail: str | None = None
+    """JSON object with what has no column of its own."""
+
+
+COLUMNS: tuple[str, ...] = Row._fields

@@ -1,0 +1,319 @@
+"""Terms: the policies in force for one message, as data.
+
+Every place where the drafts disagree is a value here (REQUIREMENTS.md, "Conflicts"), so
+one engine runs all of them and nothing outside `wire/` asks which dialect it speaks. The
+agreement fills them; their digest, `terms_id`, is what journal rows refer to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message.header import AckRequest, ReliableMessagingMethod, SyncReplyMode
+from oncewire.message.instant import DAY, Duration, seconds
+from oncewire.protocol.sequence import SLIDES_RANGE, SequenceRange, check_window
+
+
+class FlowMode(str, Enum):
+    """How many messages may be unacknowledged at once (C3)."""
+
+    STOP_AND_WAIT = "stop-and-wait"
+    WINDOW = "window"
+    UNRESTRICTED = "unrestricted"
+
+
+class Scope(str, Enum):
+    """What one numbered stream is (C6)."""
+
+    TRIPLE = "triple"
+    PAIR = "pair"
+    CONVERSATION = "conversation"
+
+
+class OnGap(str, Enum):
+    """What the receiver does with a number that comes too early (C4)."""
+
+    REJECT = "reject"
+    BUFFER = "buffer"
+
+
+class ResetRule(str, Enum):
+    """How a restart of the numbering is announced (C7)."""
+
+    SILENT = "silent"  # v0-078: the value 1 says it
+    FIRST_WINDOW = "first-window"  # slides: Status=Reset on the whole first window
+    FIRST_MESSAGE = "first-message"  # ebMS 2.0: Reset only with the first number
+
+
+class DuplicateAnswer(str, Enum):
+    """What a duplicate is answered with (C14). In all cases stored bytes are sent."""
+
+    ORIGINAL = "original"
+    MOST_RECENT = "most_recent"
+    FRESH_ACK = "fresh_ack"
+
+
+class NoResponse(str, Enum):
+    """What a duplicate gets when no response is stored for it (C16)."""
+
+    ACK = "ack"
+    IGNORE = "ignore"
+
+
+class OnExhausted(str, Enum):
+    """What the last unanswered retry leads to (C22). Both raise an incident."""
+
+    FAIL_MESSAGE = "fail_message"
+    SUSPEND_CHANNEL = "suspend_channel"
+
+
+class RetryCount(str, Enum):
+    """Whether Retries counts per transport (DB chapter) or in all (v0-078) (C21)."""
+
+    PER_TRANSPORT = "per_transport"
+    TOTAL = "total"
+
+
+class HopMode(str, Enum):
+    """What an intermediary's acknowledgement means (C23, C39)."""
+
+    STORE_AND_FORWARD = "store_and_forward"
+    TRANSIENT_UNTIL_FORWARDED = "transient_until_forwarded"
+    TRANSPARENT = "transparent"
+    BY_REQUEST = "by_request"
+
+
+class SyncRetries(str, Enum):
+    """Whether a synchronous request may be resent (C28)."""
+
+    NONE = "none"
+    SAME_MESSAGE = "same_message"
+
+
+class SyncBundle(str, Enum):
+    """How two replies share one connection (C30)."""
+
+    MERGED = "merged"
+    CONCATENATED = "concatenated"
+
+
+class AckBundling(str, Enum):
+    """Whether an acknowledgement may ride on a business response (C13)."""
+
+    STANDALONE = "standalone"
+    PIGGYBACK = "piggyback"
+    AUTO = "auto"
+
+
+class HeaderConflict(str, Enum):
+    """Who wins when header and agreement differ (C17; CPA-9..12)."""
+
+    HEADER = "a"
+    HEADER_WARN = "b"
+    AGREEMENT_WARN = "c"
+    REJECT = "d"
+
+
+class ReceiptProvided(str, Enum):
+    """Which delivery receipts the To Party can give (CPA-13)."""
+
+    SIGNED = "Signed"
+    UNSIGNED = "Unsigned"
+    BOTH = "Both"
+    NONE = "None"
+
+
+STOP_AND_WAIT_WINDOW = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the two handlers of one hop do with one message."""
+
+    # Reliability
+    reliable: bool = True
+    method: ReliableMessagingMethod = ReliableMessagingMethod.EBXML
+    duplicate_elimination: bool = True
+    best_effort_filter: bool = True
+    # Acknowledgements: what our sender asks for, per handler that may answer.
+    ack_requested: AckRequest = AckRequest.UNSIGNED
+    hop_ack_requested: AckRequest = AckRequest.NONE
+    receipt_provided: ReceiptProvided = ReceiptProvided.BOTH
+    ack_bundling: AckBundling = AckBundling.AUTO
+    # Numbers, windows, order
+    numbered: bool = False
+    ordered: bool = False
+    flow: FlowMode = FlowMode.UNRESTRICTED
+    window: int = 1
+    numbers: SequenceRange = SLIDES_RANGE
+    scope: Scope = Scope.PAIR
+    on_gap: OnGap = OnGap.BUFFER
+    reset: ResetRule = ResetRule.FIRST_WINDOW
+    # Duplicates
+    duplicate_answer: DuplicateAnswer = DuplicateAnswer.ORIGINAL
+    duplicate_no_response: NoResponse = NoResponse.ACK
+    # Time
+    timeout: Duration = seconds(60)
+    retries: int = 3
+    retry_interval: Duration = seconds(60)
+    retries_counted: RetryCount = RetryCount.PER_TRANSPORT
+    persist_duration: Duration = DAY
+    # Lifetime given to a message that is submitted without one; None: no TimeToLive.
+    time_to_live: Duration | None = None
+    time_accuracy: Duration = 0
+    # Trouble
+    on_exhausted: OnExhausted = OnExhausted.FAIL_MESSAGE
+    header_conflict: HeaderConflict = HeaderConflict.HEADER
+    # Ways to travel, in the order they are tried
+    transports: tuple[str, ...] = ("http",)
+    hop_mode: HopMode = HopMode.STORE_AND_FORWARD
+    # Synchronous replies
+    sync_mode: SyncReplyMode = SyncReplyMode.NONE
+    sync_retries: SyncRetries = SyncRetries.SAME_MESSAGE
+    sync_timeout: Duration = seconds(30)
+    sync_bundle: SyncBundle = SyncBundle.MERGED
+    # Large documents
+    max_size: int | None = None
+    compress_encoding: str | None = None
+    # Kept beyond persistDuration for legal or business reasons (STO-8).
+    keep: Duration = 0
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+        if self.numbered:
+            check_window(self.window_size, self.numbers)
+        _check_contradictions(self)
+
+    @property
+    def window_size(self) -> int:
+        """W for the flow mode: 1 in stop-and-wait, half the range where nothing limits."""
+        if self.flow is FlowMode.STOP_AND_WAIT:
+            return STOP_AND_WAIT_WINDOW
+        if self.flow is FlowMode.WINDOW:
+            return self.window
+        return self.numbers.size // 2
+
+    @property
+    def runs_protocol(self) -> bool:
+        """Whether acks and retries are ours: reliable, and not left to the transport (RM-7)."""
+        return self.reliable and self.method is ReliableMessagingMethod.EBXML
+
+    @property
+    def longest_retry(self) -> Duration:
+        """From first send to giving up, over all transports (DRV-4)."""
+        ways = 1 if self.retries_counted is RetryCount.TOTAL else len(self.transports)
+        return ways * (self.timeout + self.retries * self.retry_interval)
+
+    @property
+    def terms_id(self) -> str:
+        """A digest of every value: equal terms have one id on every node and run."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as the journal keeps terms and `agreement show` prints them."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Terms:
+        """The terms that `as_dict` was made from; unknown names are refused."""
+        known = {field.name: field for field in fields(cls)}
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise InvalidValue(
+                f"terms have unknown names: {', '.join(unknown)}",
+                remedy="read them with the version of Oncewire that wrote them",
+            )
+        return cls(**{name: _restore(name, value) for name, value in values.items()})
+
+
+_ENUMS: dict[str, type[Enum]] = {
+    "method": ReliableMessagingMethod,
+    "ack_requested": AckRequest,
+    "hop_ack_requested": AckRequest,
+    "receipt_provided": ReceiptProvided,
+    "ack_bundling": AckBundling,
+    "flow": FlowMode,
+    "scope": Scope,
+    "on_gap": OnGap,
+    "reset": ResetRule,
+    "duplicate_answer": DuplicateAnswer,
+    "duplicate_no_response": NoResponse,
+    "retries_counted": RetryCount,
+    "on_exhausted": OnExhausted,
+    "header_conflict": HeaderConflict,
+    "hop_mode": HopMode,
+    "sync_mode": SyncReplyMode,
+    "sync_retries": SyncRetries,
+    "sync_bundle": SyncBundle,
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, SequenceRange):
+        return [value.first, value.last]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _restore(name: str, value: Any) -> Any:
+    if name in _ENUMS:
+        try:
+            return _ENUMS[name](value)
+        except ValueError:
+            choices = ", ".join(str(choice.value) for choice in _ENUMS[name])
+            raise InvalidValue(
+                f"{name} cannot be {value!r}", remedy=f"choose one of {choices}"
+            ) from None
+    if name == "numbers":
+        return SequenceRange(*value)
+    return tuple(value) if name == "transports" else value
+
+
+def _check_times(terms: Terms) -> None:
+    for name in ("timeout", "retry_interval", "persist_duration", "time_accuracy", "sync_timeout"):
+        if getattr(terms, name) < 0:
+            raise InvalidValue(f"{name} is negative", remedy=f"give {name} 0 or more")
+    if terms.retries < 0:
+        raise InvalidValue("retries is negative", remedy="give retries 0 or more")
+    if terms.time_to_live is not None and terms.time_to_live <= 0:
+        raise InvalidValue("time_to_live is not positive", remedy="give it a positive duration")
+    if terms.max_size is not None and terms.max_size < 1:
+        raise InvalidValue("max_size is below 1", remedy="give MaxSize in bytes, 1 or more")
+
+
+def _check_contradictions(terms: Terms) -> None:
+    if not terms.transports:
+        raise AgreementProblem(
+            "no transport is agreed", key="transports", remedy="name at least one transport"
+        )
+    if terms.ordered and not terms.numbered:
+        raise AgreementProblem(
+            "order is agreed, but messages carry no numbers",
+            key="sequence",
+            remedy="agree on sequence numbers, or drop the order",
+        )
+    if terms.numbered and not terms.runs_protocol:
+        raise AgreementProblem(
+            "numbers are agreed for messages that are not reliable",
+            key="sequence",
+            remedy="only reliable messages are numbered (HDR-3)",
+        )
+    if terms.ordered and terms.scope is Scope.TRIPLE and len(terms.transports) > 1:
+        raise AgreementProblem(
+            "one ordered stream is numbered per transport, but may change its transport",
+            key="sequence.scope",
+            remedy="use scope pair or conversation (C29)",
+        )
+    if terms.on_gap is OnGap.REJECT and terms.flow is not FlowMode.STOP_AND_WAIT and terms.numbered:
+        raise AgreementProblem(
+            "gaps are rejected, but several messages may be under way at once",
+            key="sequence.on_gap",
+            remedy="use stop-and-wait, or buffer early messages",
+        )
