@@ -1,0 +1,184 @@
+"""The house rules as functions: each takes sources and hands back the sentences of what is wrong.
+
+They read text and syntax trees only, so a rule can be shown a bad sample as easily as the package.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+PACKAGE = "oncewire"
+FUNCTION_LINES = 70
+FILE_LINES = 450
+
+# Which package may import which; `errors` and the package itself are always allowed.
+# A dotted entry opens that one module only: the handler knows store and transport by contract.
+_CORE = {"message", "protocol", "wire", "agreement", "journal"}
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "__main__": {"entry"},
+    "errors": set(),
+    "message": set(),
+    "protocol": {"message"},
+    "wire": {"message"},
+    "agreement": {"message", "protocol"},
+    "journal": {"message", "protocol"},
+    "store": {"message", "protocol", "journal"},
+    "transport": {"wire"},
+    "handler": _CORE | {"store.contract", "transport.contract"},
+    "simulation": _CORE | {"handler", "store", "transport"},
+    "pipeline": {"message", "protocol", "wire", "journal"},
+    "entry": _CORE | {"store", "transport", "handler", "simulation", "pipeline"},
+}
+
+VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
+
+# Folders that tools make; the project's own files are everywhere else.
+GENERATED = {
+    ".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__",
+    "build", "dist", "htmlcov", "demo", "spark-warehouse", "metastore_db", "results",
+}  # fmt: skip
+
+# Written with gaps so that this file does not name what it forbids.
+_HOSTS = [
+    "pypi|org", "pythonhosted|org", "npmjs|org", "npmjs|com", "repo1.maven|org", "maven.apache|org",
+    "docker|io", "ghcr|io", "quay|io", "crates|io", "anaconda|org", "deb.debian|org",
+]  # fmt: skip
+_OPTIONS = ["--index|-url", "--extra-index|-url", "--find|-links"]
+_PLACES = ["/wo|rk/", "/ro|ot/", "/tmp/br|ief"]
+_FORBIDDEN_HOST = re.compile(
+    "|".join(
+        [rf"(?<![\w-]){re.escape(host.replace('|', '.'))}(?![\w-])" for host in _HOSTS]
+        + [re.escape(option.replace("|", "")) for option in _OPTIONS]
+    )
+)
+_FORBIDDEN_PLACE = re.compile(
+    "|".join(rf"(?<![\w.}}-]){re.escape(place.replace('|', ''))}" for place in _PLACES)
+)
+
+
+def project_files(root: Path) -> Iterator[Path]:
+    """Every file of the project, without what tools generated."""
+    for path in sorted(root.iterdir()):
+        if path.name in GENERATED or path.name.endswith(".egg-info"):
+            continue
+        if path.is_dir():
+            yield from project_files(path)
+        elif not path.is_symlink():
+            yield path
+
+
+def module_name(path: Path, source_root: Path) -> str:
+    """`src/oncewire/store/sqlite.py` is `oncewire.store.sqlite`; a package is its folder's name."""
+    parts = path.relative_to(source_root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.Module, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Each (line, full dotted name) of the package that the source imports, however it does so."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = _base_of(node, module, is_package=is_package)
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+            name = called.id if isinstance(called, ast.Name) else called
+            first = node.args[0]
+            if (
+                name in {"import_module", "__import__"}
+                and isinstance(first, ast.Constant)
+                and isinstance(first.value, str)
+            ):
+                yield node.lineno, first.value
+
+
+def _base_of(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
+    """The absolute name behind `from ... import`, dots resolved as Python does."""
+    if node.level == 0:
+        return node.module or ""
+    anchor = module.split(".")
+    climb = node.level - 1 if is_package else node.level
+    anchor = anchor[: len(anchor) - climb]
+    return ".".join([*anchor, node.module] if node.module else anchor)
+
+
+def _owner(module: str) -> str:
+    """The row of ALLOWED that a module of the package belongs to."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def bad_arrows(source: str, module: str, *, is_package: bool = False) -> list[str]:
+    """Imports that the table does not allow to this module."""
+    owner = _owner(module)
+    if owner not in ALLOWED:
+        return [f"{module}: `{owner}` is not one of the packages of ARCHITECTURE.md"]
+    allowed = ALLOWED[owner] | {owner, "errors"}
+    wrong = []
+    for line, name in imported(ast.parse(source), module, is_package=is_package):
+        parts = name.split(".")
+        if parts[0] != PACKAGE:
+            continue
+        inner = parts[1:]
+        # `from oncewire import __version__` takes a value of the top package, not a package.
+        if not inner or inner[0] not in ALLOWED:
+            continue
+        if any(inner[: len(entry.split("."))] == entry.split(".") for entry in allowed):
+            continue
+        wrong.append(f"{module}:{line}: {owner} may not import {name}")
+    return wrong
+
+
+def vague_names(paths: Iterable[Path]) -> list[str]:
+    """Modules and packages whose name says nothing about what they hold."""
+    return [
+        f"{path}: name it for the one thing it holds"
+        for path in paths
+        if VAGUE_NAMES & {part.lower() for part in path.with_suffix("").parts}
+    ]
+
+
+def too_long(source: str, name: str) -> list[str]:
+    """Files that hold more than one noun, and functions that do not fit one screen."""
+    wrong = []
+    lines = len(source.splitlines())
+    if lines > FILE_LINES:
+        wrong.append(f"{name}: {lines} lines, more than {FILE_LINES}: split it by noun")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES:
+                wrong.append(
+                    f"{name}:{node.lineno}: {node.name} has {length} lines, "
+                    f"more than {FUNCTION_LINES}: name its steps"
+                )
+    return wrong
+
+
+def foreign_places(text: str, name: str) -> list[str]:
+    """Lines that name a package registry, or a path that exists on one machine only."""
+    wrong = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        host = _FORBIDDEN_HOST.search(line)
+        if host:
+            wrong.append(f"{name}:{number}: names a registry or index ({host.group()})")
+        place = _FORBIDDEN_PLACE.search(line)
+        if place:
+            wrong.append(f"{name}:{number}: names a path of one machine ({place.group()})")
+    return wrong
+
+
+def modules_pulled(code: str, watched: set[str]) -> set[str]:
+    """Which of the watched modules a fresh interpreter has loaded after running the code."""
+    probe = f"{code}\nimport sys\nprint(*sorted({watched!r} & set(sys.modules)))"
+    answer = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    return set(answer.stdout.split())

@@ -1,0 +1,185 @@
+"""The house rules hold in the whole project, and each rule goes red on a bad sample."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests import house_rules as rules
+from tests.parts import ROOT
+
+SOURCE_ROOT = ROOT / "src"
+MODULES = sorted((SOURCE_ROOT / rules.PACKAGE).rglob("*.py"))
+HEAVY = {"pyspark", "pyarrow", "pandas", "apsw", "aiohttp", "lxml", "xmlsec", "psycopg"}
+
+
+def _is_package(path: Path) -> bool:
+    return path.name == "__init__.py"
+
+
+# --- imports -----------------------------------------------------------------------------------
+
+
+def test_imports_go_one_way() -> None:
+    wrong = [
+        problem
+        for path in MODULES
+        for problem in rules.bad_arrows(
+            path.read_text(encoding="utf-8"),
+            rules.module_name(path, SOURCE_ROOT),
+            is_package=_is_package(path),
+        )
+    ]
+    assert MODULES
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_has_no_cycle() -> None:
+    # An arrow both ways would make the direction test worthless, whatever the code does.
+    reach = {name: {target.split(".")[0] for target in row} for name, row in rules.ALLOWED.items()}
+    for name, row in reach.items():
+        for target in row:
+            assert name not in reach[target], f"{name} and {target} may import each other"
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("oncewire.message.header", "from oncewire.protocol import terms"),
+        ("oncewire.message.header", "import oncewire.wire.mime"),
+        ("oncewire.protocol.sender", "from oncewire import wire"),
+        ("oncewire.protocol.sender", "from ..store import contract"),
+        ("oncewire.wire.mime", "def late():\n    from oncewire.protocol.terms import Terms"),
+        ("oncewire.agreement.cpa", "from oncewire.wire import soap"),
+        ("oncewire.journal.fold", "from oncewire.store.contract import Store"),
+        ("oncewire.store.sqlite", "from oncewire.wire import codec"),
+        ("oncewire.transport.http", "from oncewire.message.ids import MessageId"),
+        ("oncewire.handler.submit", "from oncewire.store.sqlite import SqliteStore"),
+        ("oncewire.handler.submit", "from oncewire.store import sqlite"),
+        ("oncewire.handler.submit", "import oncewire.transport"),
+        ("oncewire.handler.submit", "from oncewire.entry.settings import Settings"),
+        ("oncewire.simulation.world", "from oncewire.pipeline import jobs"),
+        ("oncewire.pipeline.jobs", "from oncewire.agreement import resolve"),
+        ("oncewire.pipeline.jobs", "import importlib\nimportlib.import_module('oncewire.store')"),
+        ("oncewire.errors", "from oncewire.message import ids"),
+        ("oncewire", "from oncewire.handler import handler"),
+        ("oncewire.tools.thing", "import json"),
+    ],
+)
+def test_a_forbidden_arrow_is_seen(module: str, source: str) -> None:
+    assert rules.bad_arrows(source, module, is_package=module == "oncewire")
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("oncewire.protocol.sender", "from oncewire.message.ids import MessageId"),
+        ("oncewire.protocol.sender", "from oncewire.protocol.terms import Terms"),
+        ("oncewire.protocol.sender", "from oncewire.errors import BadNumber"),
+        ("oncewire.protocol.sender", "from . import terms"),
+        ("oncewire.handler.submit", "from oncewire.store.contract import Store"),
+        ("oncewire.handler.submit", "from oncewire.transport import contract"),
+        ("oncewire.simulation.world", "from oncewire.store.memory import MemoryStore"),
+        ("oncewire.entry.cli.main", "from oncewire import __version__"),
+        ("oncewire.entry.assemble", "from oncewire.store.sqlite import SqliteStore"),
+        ("oncewire.__main__", "from oncewire.entry.cli.main import main"),
+    ],
+)
+def test_an_allowed_arrow_passes(module: str, source: str) -> None:
+    assert rules.bad_arrows(source, module) == []
+
+
+def test_a_dot_in_a_package_file_means_that_package() -> None:
+    source = "from .contract import Store"
+    found = list(rules.imported(ast.parse(source), "oncewire.store", is_package=True))
+    assert found == [(1, "oncewire.store.contract.Store")]
+
+
+def test_importing_the_package_is_light() -> None:
+    assert rules.modules_pulled("import oncewire", HEAVY) == set()
+
+
+def test_a_heavy_import_is_seen() -> None:
+    assert rules.modules_pulled("import apsw", HEAVY) == {"apsw"}
+
+
+# --- names and sizes ---------------------------------------------------------------------------
+
+
+def test_names_say_what_a_module_holds() -> None:
+    paths = [
+        path.relative_to(ROOT)
+        for folder in ("src", "tests", "scripts", "bench")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    wrong = rules.vague_names(paths)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["wire/utils.py", "common/ids.py", "helpers.py", "a/misc.py"])
+def test_a_vague_name_is_seen(name: str) -> None:
+    assert rules.vague_names([Path(name)])
+    assert not rules.vague_names([Path("wire/mime.py")])
+
+
+def test_files_and_functions_fit() -> None:
+    wrong = [
+        problem
+        for path in MODULES
+        for problem in rules.too_long(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("keyword", ["def", "async def"])
+def test_a_long_function_is_seen(keyword: str) -> None:
+    fits = f"{keyword} f():\n" + "    x = 1\n" * (rules.FUNCTION_LINES - 1)
+    assert rules.too_long(fits, "sample") == []
+    assert len(rules.too_long(fits + "    x = 1\n", "sample")) == 1
+
+
+def test_a_long_file_is_seen() -> None:
+    fits = "x = 1\n" * rules.FILE_LINES
+    assert rules.too_long(fits, "sample") == []
+    assert len(rules.too_long(fits + "x = 1\n", "sample")) == 1
+
+
+# --- what the files say ------------------------------------------------------------------------
+
+
+def test_no_file_names_a_registry_or_a_machine() -> None:
+    wrong = []
+    for path in rules.project_files(ROOT):
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        wrong += rules.foreign_places(text, str(path.relative_to(ROOT)))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ("https://", "pypi", ".org/simple"),
+        ("https://files.python", "hosted.org/x"),
+        ("pip install --index", "-url somewhere"),
+        ("see /wo", "rk/shared/spec"),
+        ("open('/ro", "ot/x')"),
+        ("read /tmp/br", "ief/x"),
+    ],
+)
+def test_a_registry_or_a_machine_path_is_seen(pieces: tuple[str, ...]) -> None:
+    # Joined here, so that this file stays clean itself.
+    assert rules.foreign_places("".join(pieces), "sample")
+
+
+@pytest.mark.parametrize("text", ["a net" + "work/edge case", "https://example.org/root", "$x/y"])
+def test_an_innocent_line_passes(text: str) -> None:
+    assert rules.foreign_places(text, "sample") == []
+
+
+def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
+    for name in (".venv/x.py", "src/a.py", "src/__pycache__/a.pyc", "README.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    found = [str(path.relative_to(tmp_path)) for path in rules.project_files(tmp_path)]
+    assert found == ["README.md", "src/a.py"]

@@ -1,0 +1,49 @@
+"""A missing part must be seen: a skip with a reason for a user, a failure on a build server."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import parts
+
+
+def test_missing_part_is_a_skip_on_a_users_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no corpus"):
+        parts.missing("no corpus")
+
+
+def test_missing_part_is_a_failure_on_a_build_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no corpus"):
+        parts.missing("no corpus")
+
+
+def test_corpus_is_found_beside_the_checkout(tmp_path: Path) -> None:
+    folder = tmp_path / "shared" / "corpus"
+    folder.mkdir(parents=True)
+    (folder / "INDEX.md").write_text("samples")
+    assert parts.find_corpus({}, tmp_path / "checkout") == folder
+
+
+def test_corpus_named_by_the_environment_wins(tmp_path: Path) -> None:
+    (tmp_path / "INDEX.md").write_text("samples")
+    found = parts.find_corpus({"ONCEWIRE_CORPUS": str(tmp_path)}, tmp_path / "elsewhere" / "x")
+    assert found == tmp_path
+
+
+def test_corpus_without_its_index_is_no_corpus(tmp_path: Path) -> None:
+    assert parts.find_corpus({"ONCEWIRE_CORPUS": str(tmp_path)}, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_402"', 1),
+        ("command not found", None),
+    ],
+)
+def test_java_version_is_read(text: str, major: int | None) -> None:
+    assert parts.java_major(text) == major

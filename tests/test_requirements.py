@@ -1,0 +1,125 @@
+"""The traceability report counts what the tests name, and refuses what it does not know."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.parts import ROOT
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("requirements", ROOT / "scripts/requirements.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["requirements"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+requirements = _load()
+
+SAMPLE = """
+import pytest
+from pytest import mark
+
+pytestmark = pytest.mark.requirement("AA-1")
+
+@pytest.mark.requirement("AA-2", "BB-1")
+def test_two(): ...
+
+class TestMore:
+    @mark.requirement("BB-1")
+    async def test_inside(self): ...
+
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.requirement("BB-3"))])
+def test_param(x): ...
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "tests" / "deep").mkdir(parents=True)
+    (tmp_path / "tests" / "deep" / "test_sample.py").write_text(SAMPLE)
+    rows = ["id,level,dialect,behaviour,source"]
+    rows += [
+        f'{row},MUST,all,"Says, something.",x' for row in ("AA-1", "AA-2", "BB-1", "BB-3", "BB-10")
+    ]
+    (tmp_path / "requirements.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def _arguments(project: Path, *more: str) -> list[str]:
+    return [
+        "--catalogue",
+        str(project / "requirements.csv"),
+        "--tests",
+        str(project / "tests"),
+        *more,
+    ]
+
+
+def test_the_catalogue_has_its_184_rows() -> None:
+    assert len(requirements.catalogue(ROOT / "docs" / "requirements.csv")) == 184
+
+
+def test_no_test_of_ours_names_an_unknown_row() -> None:
+    ids = requirements.catalogue(ROOT / "docs" / "requirements.csv")
+    assert requirements.collect(ids, ROOT / "tests").problems == []
+
+
+def test_every_form_of_the_marker_is_read(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert requirements.main(_arguments(project, "--json")) == 0
+    report = json.loads(capsys.readouterr().out)
+    file = "tests/deep/test_sample.py"
+    assert report["requirements"] == {
+        "AA-1": [file],
+        "AA-2": [f"{file}::test_two"],
+        "BB-1": [f"{file}::test_two", f"{file}::TestMore::test_inside"],
+        "BB-3": [f"{file}::test_param"],
+        "BB-10": [],
+    }
+    assert report["groups"] == {
+        "AA": {"tested": 2, "untested": 0},
+        "BB": {"tested": 2, "untested": 1},
+    }
+    assert (report["tested"], report["total"], report["untested"]) == (4, 5, ["BB-10"])
+
+
+def test_the_table_ends_with_the_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert requirements.main(_arguments(project)) == 0
+    out = capsys.readouterr().out
+    assert out.rstrip().endswith("4 of 5 requirements have tests")
+    assert "BB               2       1  10" in out
+
+
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        ('"AA-9"', "unknown requirement 'AA-9'"),
+        ('"aa-1"', "unknown requirement 'aa-1'"),
+        ("*ROWS", "the marker wants ids as plain strings"),
+        ("NAME", "the marker wants ids as plain strings"),
+        ("", "the marker wants ids as plain strings"),
+    ],
+)
+def test_a_marker_that_proves_nothing_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], marker: str, sentence: str
+) -> None:
+    bad = f"import pytest\n\n@pytest.mark.requirement({marker})\ndef test_x(): ...\n"
+    (project / "tests" / "test_bad.py").write_text(bad)
+    assert requirements.main(_arguments(project)) == 1
+    assert f"tests/test_bad.py:3: {sentence}" in capsys.readouterr().err
+
+
+def test_a_row_listed_twice_is_refused(project: Path) -> None:
+    with (project / "requirements.csv").open("a") as rows:
+        rows.write("AA-1,MUST,all,Again.,x\n")
+    with pytest.raises(SystemExit, match="listed twice: AA-1"):
+        requirements.main(_arguments(project))
