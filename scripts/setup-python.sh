@@ -12,17 +12,18 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     exit 1
 fi
 
-# Debian ships python3 without ensurepip; its own package adds it.
-if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "setup: installing python3-venv"
-        apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv
-    else
-        echo "setup: $python lacks the venv module; install it first:" >&2
-        echo "       sudo apt-get install python3-venv" >&2
-        exit 1
-    fi
+# Debian ships python3 without ensurepip; a package of its own adds it.
+has_venv() { "$python" -c 'import venv, ensurepip' 2>/dev/null; }
+
+if ! has_venv && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "setup: installing python3-venv"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv
+fi
+if ! has_venv; then
+    echo "setup: $python lacks the venv module; install it first:" >&2
+    echo "       sudo apt-get install python3-venv" >&2
+    exit 1
 fi
 
 if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then

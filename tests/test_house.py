@@ -42,6 +42,26 @@ def test_the_table_has_no_cycle() -> None:
             assert name not in reach[target], f"{name} and {target} may import each other"
 
 
+def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith(("| imports", "| **"))
+    ]
+    columns = rows[0][1:]
+    shown = {
+        row[0].strip("*"): {
+            f"{column}.contract" if cell == "contract" else column
+            for column, cell in zip(columns, row[1:], strict=True)
+            if cell
+        }
+        for row in rows[1:]
+    }
+    inside = {"__init__", "__main__", "errors"}
+    assert shown == {name: row for name, row in rules.ALLOWED.items() if name not in inside}
+
+
 @pytest.mark.parametrize(
     ("module", "source"),
     [
