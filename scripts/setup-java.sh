@@ -11,8 +11,8 @@ java_major() {
     if [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ]; then
         java=$JAVA_HOME/bin/java
     fi
-    command -v "$java" >/dev/null || { echo 0; return; }
-    "$java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1
+    # No java, or one that does not start, counts as none.
+    { "$java" -version 2>&1 || true; } | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1
 }
 
 have=$(java_major)
@@ -24,7 +24,8 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq
     # The newest long-term release this distribution has; names differ between releases.
     for package in openjdk-21-jre-headless openjdk-17-jre-headless default-jre-headless; do
-        if apt-cache show "$package" >/dev/null 2>&1; then
+        # A name can be known and yet have nothing to install, so ask for a rehearsal.
+        if apt-get install --dry-run -qq "$package" >/dev/null 2>&1; then
             echo "setup: installing $package"
             DEBIAN_FRONTEND=noninteractive \
                 apt-get install -y -qq --no-install-recommends "$package" && break
