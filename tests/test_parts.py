@@ -47,3 +47,23 @@ def test_corpus_without_its_index_is_no_corpus(tmp_path: Path) -> None:
 )
 def test_java_version_is_read(text: str, major: int | None) -> None:
     assert parts.java_major(text) == major
+
+
+def test_the_corpus_is_there(corpus: Path) -> None:
+    # Without a test that asks, a build server with no corpus would stay green.
+    assert (corpus / "INDEX.md").stat().st_size > 0
+
+
+@pytest.mark.spark
+def test_spark_starts_and_runs_python_workers() -> None:
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    # Arrow there and back crosses the JVM and a Python worker: the parts that a bad set-up lacks.
+    counted = spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
+    assert counted == 10
