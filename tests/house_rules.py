@@ -36,11 +36,13 @@ ALLOWED: dict[str, set[str]] = {
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 
-# Folders that tools make; the project's own files are everywhere else.
+# Folders that tools make, anywhere, and those they make at the root only: a package of ours may
+# well be called `demo`, and its files must be read.
 GENERATED = {
     ".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__",
-    "build", "dist", "htmlcov", "demo", "spark-warehouse", "metastore_db", "results",
+    "spark-warehouse", "metastore_db",
 }  # fmt: skip
+GENERATED_AT_ROOT = {"build", "dist", "htmlcov", "demo", "bench/results"}
 
 # Written with gaps so that this file does not name what it forbids.
 _HOSTS = [
@@ -60,13 +62,13 @@ _FORBIDDEN_PLACE = re.compile(
 )
 
 
-def project_files(root: Path) -> Iterator[Path]:
+def project_files(root: Path, folder: Path | None = None) -> Iterator[Path]:
     """Every file of the project, without what tools generated."""
-    for path in sorted(root.iterdir()):
-        if path.name in GENERATED or path.name.endswith(".egg-info"):
+    for path in sorted((folder or root).iterdir()):
+        if path.name in GENERATED or path.relative_to(root).as_posix() in GENERATED_AT_ROOT:
             continue
         if path.is_dir():
-            yield from project_files(path)
+            yield from project_files(root, path)
         elif not path.is_symlink():
             yield path
 

@@ -197,9 +197,11 @@ def test_an_innocent_line_passes(text: str) -> None:
 
 
 def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
-    for name in (".venv/x.py", "src/a.py", "src/__pycache__/a.pyc", "README.md"):
+    made = (".venv/x.py", "src/__pycache__/a.pyc", "demo/buyer.toml", "bench/results/a.json")
+    ours = ("README.md", "src/a.py", "src/demo/b.py")
+    for name in (*made, *ours):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     found = [str(path.relative_to(tmp_path)) for path in rules.project_files(tmp_path)]
-    assert found == ["README.md", "src/a.py"]
+    assert found == list(ours)
