@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.message.ids import Party, check_id
 from oncewire.message.instant import Instant
 
 
-class Actor(str, Enum):
+class Actor(StrEnum):
     """Which handler a request or an acknowledgement concerns (ebMS 2.0 §6.3)."""
 
     TO_PARTY_MSH = "urn:oasis:names:tc:ebxml-msg:actor:toPartyMSH"
     NEXT_MSH = "urn:oasis:names:tc:ebxml-msg:actor:nextMSH"
 
 
-class AcknowledgmentType(str, Enum):
+class AcknowledgmentType(StrEnum):
     """The typed variant's two kinds (ACK-19); missing means DeliveryReceipt."""
 
     DELIVERY_RECEIPT = "DeliveryReceipt"

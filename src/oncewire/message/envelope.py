@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.message.acknowledgment import Acknowledgment, AckRequested, Actor
 from oncewire.message.fault import ErrorList, Severity
@@ -14,7 +14,7 @@ from oncewire.message.sequence import SequenceNumber
 from oncewire.message.status import StatusRequest, StatusResponse
 
 
-class Dialect(str, Enum):
+class Dialect(StrEnum):
     """The three wire formats. Only `wire/` acts on it; elsewhere it is a label."""
 
     EBMS2 = "ebms2"
@@ -22,7 +22,7 @@ class Dialect(str, Enum):
     RM_078 = "rm-0.78"
 
 
-class MessageKind(str, Enum):
+class MessageKind(StrEnum):
     """What a message is for. Everything but NORMAL is a signal between handlers."""
 
     NORMAL = "Normal"
@@ -91,6 +91,4 @@ class Message:
     @property
     def failed(self) -> bool:
         """Whether the message reports an error of severity Error."""
-        return (
-            self.error_list is not None and self.error_list.highest_severity is Severity.ERROR
-        )
+        return self.error_list is not None and self.error_list.highest_severity is Severity.ERROR

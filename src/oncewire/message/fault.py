@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.errors import EBXML_ERRORS, EbxmlError, InvalidValue, TransientError
 from oncewire.message.ids import check_id, check_text
 
 
-class Severity(str, Enum):
+class Severity(StrEnum):
     """Warning: the message may still live. Error: it does not."""
 
     WARNING = "Warning"
     ERROR = "Error"
 
 
-class ErrorClass(str, Enum):
+class ErrorClass(StrEnum):
     """The four kinds of v0-078 §2.6.1, by which the sender recovers (ERR-1).
 
     `SEQUENCE` is the ebXML Messaging Error that names an invalid SequenceNumber: it is

@@ -7,12 +7,12 @@ the two packages may import the other, and both speak of messages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.message.envelope import Dialect
 
 
-class Validation(str, Enum):
+class Validation(StrEnum):
     """What happens when a header breaks the official schema (WIRE.md B.11)."""
 
     ENFORCE = "enforce"
@@ -20,28 +20,28 @@ class Validation(str, Enum):
     OFF = "off"
 
 
-class SoapActionCheck(str, Enum):
+class SoapActionCheck(StrEnum):
     """Whether a SOAPAction other than the agreed one is refused."""
 
     STRICT = "strict"
     ANY = "any"
 
 
-class UnknownCpa(str, Enum):
+class UnknownCpa(StrEnum):
     """How a message under an unknown agreement is answered."""
 
     FAULT = "fault"
     ERROR = "error"
 
 
-class UnknownRef(str, Enum):
+class UnknownRef(StrEnum):
     """What becomes of a message whose RefToMessageId names nothing we know."""
 
     ERROR = "error"
     IGNORE = "ignore"
 
 
-class Extension(str, Enum):
+class Extension(StrEnum):
     """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed (part D)."""
 
     SPLIT = "split"

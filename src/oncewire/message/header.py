@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.errors import InvalidValue
 from oncewire.message.ids import Party, Service, check_id
@@ -13,7 +13,7 @@ SPLIT_TOTAL_MAX = 1_000_000
 """More parts than this is a mistake or an attack: a part is at least kilobytes."""
 
 
-class DeliverySemantics(str, Enum):
+class DeliverySemantics(StrEnum):
     """What the From Party asks of the two handlers (C1: one meaning, four spellings).
 
     `ONCE_AND_ONLY_ONCE` is v0-078's AtMostOnce and the chapters' OnceAndOnlyOnce;
@@ -24,7 +24,7 @@ class DeliverySemantics(str, Enum):
     BEST_EFFORT = "BestEffort"
 
 
-class SyncReplyMode(str, Enum):
+class SyncReplyMode(StrEnum):
     """What comes back on the same connection (C31): the five values of CPPA 2.0.
 
     The sync paper's AcksOnly, ResponseOnly and AcksAndResponse are the second, fourth
@@ -38,7 +38,7 @@ class SyncReplyMode(str, Enum):
     SIGNALS_AND_RESPONSE = "signalsAndResponse"
 
 
-class AckRequest(str, Enum):
+class AckRequest(StrEnum):
     """Whether an Acknowledgment element is asked for, and of which kind (ACK-13)."""
 
     NONE = "None"
@@ -46,7 +46,7 @@ class AckRequest(str, Enum):
     SIGNED = "Signed"
 
 
-class ReliableMessagingMethod(str, Enum):
+class ReliableMessagingMethod(StrEnum):
     """Who provides the reliability: this protocol or the transport (RM-5, RM-7)."""
 
     EBXML = "ebXML"

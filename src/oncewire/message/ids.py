@@ -44,7 +44,11 @@ def check_text(value: str, what: str, length_max: int = 4096) -> str:
             remedy=f"shorten {what}",
         )
     for char in value:
-        if (char < " " and char not in "\t\n\r") or "\ud800" <= char <= "\udfff" or char in "\ufffe\uffff":
+        if (
+            (char < " " and char not in "\t\n\r")
+            or "\ud800" <= char <= "\udfff"
+            or char in "\ufffe\uffff"
+        ):
             raise InvalidValue(
                 f"{what} contains a character that XML cannot carry",
                 remedy=f"remove control characters from {what}",

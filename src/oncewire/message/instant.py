@@ -8,7 +8,7 @@ seed replays one run everywhere, and Spark's timestamps have the same grain.
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from oncewire.errors import InvalidValue
@@ -22,7 +22,7 @@ MINUTE: Duration = 60 * SECOND
 HOUR: Duration = 60 * MINUTE
 DAY: Duration = 24 * HOUR
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # xsd:dateTime, and the basic form of ISO 8601 that the September 2000 draft prints.
 _DATETIME = re.compile(
     r"(\d{4})-?(\d\d)-?(\d\d)T(\d\d):?(\d\d):?(\d\d)(?:[.,](\d{1,12}))?"
@@ -65,7 +65,7 @@ def parse_instant(text: str) -> tuple[Instant, bool]:
     if second == 60:
         second, carry = 59, carry + SECOND
     try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise InvalidValue(
             f"{text[:64]!r} is not a dateTime: {error}", remedy="correct the calendar date"
@@ -130,9 +130,7 @@ def parse_duration(text: str) -> Duration:
 def format_duration(duration: Duration) -> str:
     """The duration as XML Schema writes it, in days, hours, minutes and seconds."""
     if duration < 0:
-        raise InvalidValue(
-            f"duration {duration} is negative", remedy="durations run forwards"
-        )
+        raise InvalidValue(f"duration {duration} is negative", remedy="durations run forwards")
     days, rest = divmod(duration, DAY)
     hours, rest = divmod(rest, HOUR)
     minutes, rest = divmod(rest, MINUTE)

@@ -34,9 +34,7 @@ class Reference:
     def __post_init__(self) -> None:
         check_text(self.href, "Reference href", 1024)
         if not self.href:
-            raise InvalidValue(
-                "a Reference has no xlink:href", remedy="name the part it refers to"
-            )
+            raise InvalidValue("a Reference has no xlink:href", remedy="name the part it refers to")
 
     @property
     def content_id(self) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.errors import InvalidValue
 
@@ -11,7 +11,7 @@ SEQUENCE_NUMBER_MAX = 4_294_967_295
 """The largest number any dialect knows (v0-078 Table 2-2); the agreed range is narrower."""
 
 
-class SequenceStatus(str, Enum):
+class SequenceStatus(StrEnum):
     """Whether this number belongs to the first window after a reset (slides, SEQ-13)."""
 
     RESET = "Reset"

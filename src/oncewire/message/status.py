@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from oncewire.message.ids import check_id
 from oncewire.message.instant import Instant
 
 
-class MessageStatus(str, Enum):
+class MessageStatus(StrEnum):
     """The five answers of ebMS 2.0 §7.1.2."""
 
     UNAUTHORIZED = "UnAuthorized"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 from oncewire.errors import AgreementProblem, InvalidValue
@@ -19,7 +19,7 @@ from oncewire.message.instant import DAY, Duration, seconds
 from oncewire.protocol.sequence import SLIDES_RANGE, SequenceRange, check_window
 
 
-class FlowMode(str, Enum):
+class FlowMode(StrEnum):
     """How many messages may be unacknowledged at once (C3)."""
 
     STOP_AND_WAIT = "stop-and-wait"
@@ -27,7 +27,7 @@ class FlowMode(str, Enum):
     UNRESTRICTED = "unrestricted"
 
 
-class Scope(str, Enum):
+class Scope(StrEnum):
     """What one numbered stream is (C6)."""
 
     TRIPLE = "triple"
@@ -35,14 +35,14 @@ class Scope(str, Enum):
     CONVERSATION = "conversation"
 
 
-class OnGap(str, Enum):
+class OnGap(StrEnum):
     """What the receiver does with a number that comes too early (C4)."""
 
     REJECT = "reject"
     BUFFER = "buffer"
 
 
-class ResetRule(str, Enum):
+class ResetRule(StrEnum):
     """How a restart of the numbering is announced (C7)."""
 
     SILENT = "silent"  # v0-078: the value 1 says it
@@ -50,7 +50,7 @@ class ResetRule(str, Enum):
     FIRST_MESSAGE = "first-message"  # ebMS 2.0: Reset only with the first number
 
 
-class DuplicateAnswer(str, Enum):
+class DuplicateAnswer(StrEnum):
     """What a duplicate is answered with (C14). In all cases stored bytes are sent."""
 
     ORIGINAL = "original"
@@ -58,28 +58,28 @@ class DuplicateAnswer(str, Enum):
     FRESH_ACK = "fresh_ack"
 
 
-class NoResponse(str, Enum):
+class NoResponse(StrEnum):
     """What a duplicate gets when no response is stored for it (C16)."""
 
     ACK = "ack"
     IGNORE = "ignore"
 
 
-class OnExhausted(str, Enum):
+class OnExhausted(StrEnum):
     """What the last unanswered retry leads to (C22). Both raise an incident."""
 
     FAIL_MESSAGE = "fail_message"
     SUSPEND_CHANNEL = "suspend_channel"
 
 
-class RetryCount(str, Enum):
+class RetryCount(StrEnum):
     """Whether Retries counts per transport (DB chapter) or in all (v0-078) (C21)."""
 
     PER_TRANSPORT = "per_transport"
     TOTAL = "total"
 
 
-class HopMode(str, Enum):
+class HopMode(StrEnum):
     """What an intermediary's acknowledgement means (C23, C39)."""
 
     STORE_AND_FORWARD = "store_and_forward"
@@ -88,21 +88,21 @@ class HopMode(str, Enum):
     BY_REQUEST = "by_request"
 
 
-class SyncRetries(str, Enum):
+class SyncRetries(StrEnum):
     """Whether a synchronous request may be resent (C28)."""
 
     NONE = "none"
     SAME_MESSAGE = "same_message"
 
 
-class SyncBundle(str, Enum):
+class SyncBundle(StrEnum):
     """How two replies share one connection (C30)."""
 
     MERGED = "merged"
     CONCATENATED = "concatenated"
 
 
-class AckBundling(str, Enum):
+class AckBundling(StrEnum):
     """Whether an acknowledgement may ride on a business response (C13)."""
 
     STANDALONE = "standalone"
@@ -110,7 +110,7 @@ class AckBundling(str, Enum):
     AUTO = "auto"
 
 
-class HeaderConflict(str, Enum):
+class HeaderConflict(StrEnum):
     """Who wins when header and agreement differ (C17; CPA-9..12)."""
 
     HEADER = "a"
@@ -119,7 +119,7 @@ class HeaderConflict(str, Enum):
     REJECT = "d"
 
 
-class ReceiptProvided(str, Enum):
+class ReceiptProvided(StrEnum):
     """Which delivery receipts the To Party can give (CPA-13)."""
 
     SIGNED = "Signed"

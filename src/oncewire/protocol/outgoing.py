@@ -1,0 +1,63 @@
+"""Outgoing: one message at its sender, as far as the protocol must remember it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.message.instant import Instant
+from oncewire.message.sequence import SequenceStatus
+from oncewire.protocol.states import OUTGOING, OutgoingEvent, OutgoingState, move
+from oncewire.protocol.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Everything the retry law looks at; timers are columns, so a restart finds them."""
+
+    message_id: str
+    terms_id: str
+    submitted_at: Instant
+    channel: str | None = None
+    state: OutgoingState = OutgoingState.WAITING
+    epoch: int | None = None
+    number: int | None = None
+    status: SequenceStatus | None = None
+    # Attempts in all, and on the present transport since it was chosen or resumed.
+    attempts: int = 0
+    attempts_here: int = 0
+    # Attempts that certainly never reached the receiver (the connection was refused).
+    attempts_lost: int = 0
+    transport: int = 0
+    resumes: int = 0
+    first_sent_at: Instant | None = None
+    last_sent_at: Instant | None = None
+    # When the next attempt or the verdict on the last one is due; None: no timer runs.
+    next_attempt_at: Instant | None = None
+    # TimeToLive as an instant.
+    expires_at: Instant | None = None
+    reason: str = ""
+    # A notice to the From Party is owed until it was given.
+    notice_owed: bool = False
+    late: bool = False
+
+    @property
+    def transmitted(self) -> bool:
+        """Whether any attempt may have reached the receiver (ERR-9)."""
+        return self.attempts > self.attempts_lost
+
+    def transport_name(self, terms: Terms) -> str:
+        """The transport the next attempt uses."""
+        return terms.transports[min(self.transport, len(terms.transports) - 1)]
+
+    def moved(self, event: OutgoingEvent, to: OutgoingState, **changes: object) -> Outgoing:
+        """The message after one step of the state table."""
+        return replace(self, state=move(OUTGOING, self.state, event, to), **changes)  # type: ignore[arg-type]
+
+    def deadline(self, terms: Terms) -> Instant | None:
+        """When the message must not be sent any more: TimeToLive or persistDuration."""
+        ends = []
+        if self.expires_at is not None:
+            ends.append(self.expires_at)
+        if self.first_sent_at is not None and terms.runs_protocol:
+            ends.append(self.first_sent_at + terms.persist_duration)
+        return min(ends) if ends else None

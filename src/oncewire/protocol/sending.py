@@ -1,0 +1,163 @@
+"""SendingChannel: one numbered stream at its sender, and the window over it.
+
+A number is given when a message enters the window and is settled by an acknowledgement,
+an error answer or an abandon (gap 14). An abandoned number may never have reached the
+receiver, so it ends the epoch: when everything else is settled, the numbering restarts.
+
+The opener of a new epoch travels alone until it is settled. That one rule makes a restart
+unambiguous for the receiver without any mark the drafts do not have: nothing else of the
+new epoch can arrive before it, and its timestamp is later than anything of the old one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.errors import NotAllowed
+from oncewire.message.instant import Instant
+from oncewire.message.sequence import SequenceNumber, SequenceStatus
+from oncewire.protocol.sequence import SendingWindow
+from oncewire.protocol.terms import ResetRule, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class SendingChannel:
+    """State of one stream; `settled` holds numbers beyond the first unsettled one only."""
+
+    key: str
+    epoch: int = 0
+    # The number the next message gets, and SSW, the first unsettled one.
+    next_number: int = 0
+    first_unsettled: int = 0
+    settled: frozenset[int] = frozenset()
+    # How many numbers this epoch has given.
+    used: int = 0
+    # An abandoned number ended the epoch; no message enters before all are settled.
+    ending: bool = False
+    # The epoch's first message is under way and must be settled before others follow.
+    alone: bool = False
+    suspended: bool = False
+    suspended_reason: str = ""
+    # The message whose trouble suspended the channel, if it was one.
+    suspended_by: str | None = None
+    # A Transient Error pauses the channel until then (RTY-8).
+    paused_until: Instant = 0
+    # Timestamps rise strictly along the stream: they tell one epoch's numbers from another's.
+    last_stamp: Instant = 0
+
+    @classmethod
+    def open(cls, key: str, terms: Terms) -> SendingChannel:
+        """A channel that has not numbered anything yet."""
+        first = terms.numbers.first
+        return cls(key, epoch=0, next_number=first, first_unsettled=first)
+
+    def span(self, terms: Terms) -> int:
+        """How many numbers lie between SSW and the next one to give."""
+        if self.next_number == self.first_unsettled:
+            return 0
+        return terms.numbers.distance(self.first_unsettled, self.next_number)
+
+    def unsettled(self, terms: Terms) -> int:
+        """How many given numbers are not settled."""
+        return self.span(terms) - len(self.settled)
+
+    def places(self, terms: Terms) -> int:
+        """How many messages may enter the window now."""
+        if self.suspended or self.alone:
+            return 0
+        if self.ending or self.epoch == 0:
+            return 1 if self.unsettled(terms) == 0 else 0
+        return max(0, terms.window_size - self.span(terms))
+
+    def window(self, terms: Terms) -> SendingWindow:
+        """SSW and ESW as the slides define them."""
+        return SendingWindow(terms.numbers, terms.window_size, self.first_unsettled)
+
+    def stamp(self, now: Instant) -> tuple[SendingChannel, Instant]:
+        """A timestamp for a new message that is later than any given before."""
+        stamp = max(now, self.last_stamp + 1)
+        return replace(self, last_stamp=stamp), stamp
+
+    def enter(self, terms: Terms) -> tuple[SendingChannel, SequenceNumber]:
+        """Give the next number; the caller has made sure that there is a place."""
+        if self.places(terms) < 1:
+            raise NotAllowed(
+                f"the window of channel {self.key} is full",
+                remedy="wait until its first unsettled number is settled",
+            )
+        channel = self
+        if self.ending or self.epoch == 0:
+            channel = self._next_epoch(terms)
+        number = channel.next_number
+        entered = replace(channel, next_number=terms.numbers.after(number), used=channel.used + 1)
+        return entered, SequenceNumber(number, channel.status(terms))
+
+    def _next_epoch(self, terms: Terms) -> SendingChannel:
+        first = terms.numbers.first
+        return replace(
+            self,
+            epoch=self.epoch + 1,
+            next_number=first,
+            first_unsettled=first,
+            settled=frozenset(),
+            used=0,
+            ending=False,
+            # The very first epoch has nothing before it to be confused with.
+            alone=self.epoch > 0,
+        )
+
+    def status(self, terms: Terms) -> SequenceStatus | None:
+        """What the next number says of the epoch: Reset on its first window or message."""
+        if terms.reset is ResetRule.SILENT:
+            return None
+        marked = terms.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
+        return SequenceStatus.RESET if self.used < marked else SequenceStatus.CONTINUE
+
+    def is_unsettled(self, epoch: int | None, number: int | None, terms: Terms) -> bool:
+        """Whether this number of this epoch was given and is not settled."""
+        if number is None or epoch != self.epoch or number in self.settled:
+            return False
+        return terms.numbers.distance(self.first_unsettled, number) < self.span(terms)
+
+    def settle(self, number: int, terms: Terms) -> SendingChannel:
+        """Mark the number settled and slide SSW past everything settled (SW-5)."""
+        settled = set(self.settled)
+        settled.add(number)
+        first = self.first_unsettled
+        while first in settled:
+            settled.discard(first)
+            first = terms.numbers.after(first)
+        # The opener is the only number under way while `alone`, so any settling frees it.
+        return replace(self, first_unsettled=first, settled=frozenset(settled), alone=False)
+
+    def abandon(self, number: int, terms: Terms) -> SendingChannel:
+        """Give the number up: settled here, unknown at the receiver, so the epoch ends."""
+        return replace(self.settle(number, terms), ending=True)
+
+    def restart(self, terms: Terms) -> SendingChannel:
+        """Restart the numbering on purpose (SEQ-4); refused where it would confuse (gap 15)."""
+        if self.unsettled(terms):
+            raise NotAllowed(
+                f"channel {self.key} has {self.unsettled(terms)} unsettled numbers",
+                remedy="wait until they are acknowledged, or abandon them",
+            )
+        if 0 < self.used < terms.window_size:
+            raise NotAllowed(
+                f"channel {self.key} has used {self.used} of its first {terms.window_size} numbers",
+                remedy="a restart is safe once the first window is used up",
+            )
+        return replace(self, ending=self.epoch > 0)
+
+    def suspend(self, reason: str, by: str | None = None) -> SendingChannel:
+        """Stop sending on this channel until somebody resumes it (RTY-12)."""
+        return replace(self, suspended=True, suspended_reason=reason, suspended_by=by)
+
+    def resume(self) -> SendingChannel:
+        """Send again."""
+        return replace(
+            self, suspended=False, suspended_reason="", suspended_by=None, paused_until=0
+        )
+
+    def pause(self, until: Instant) -> SendingChannel:
+        """Send nothing before `until`; a shorter pause does not cut a longer one short."""
+        return replace(self, paused_until=max(self.paused_until, until))

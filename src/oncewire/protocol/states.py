@@ -1,0 +1,130 @@
+"""The state tables: every state a message can be in and every step between them.
+
+The code of `sender` and `receiver` moves only along these tables (`move` refuses any
+other step), and `docs/` draws its diagrams from them, so picture and code cannot differ.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import TypeVar
+
+from oncewire.errors import NotAllowed
+
+
+class OutgoingState(StrEnum):
+    """Where a message stands at its sender."""
+
+    WAITING = "waiting"  # submitted; no place in the window yet
+    OUTSTANDING = "outstanding"  # may be under way; a timer runs
+    SUSPENDED = "suspended"  # retries are used up; the operator decides
+    DELIVERED = "delivered"  # acknowledged
+    NOT_DELIVERED = "not_delivered"  # never transmitted, or refused
+    UNKNOWN = "unknown"  # transmitted, never acknowledged
+    SENT = "sent"  # best effort: nothing more will be known (OPS-4)
+
+
+class OutgoingEvent(StrEnum):
+    """What happens to a message at its sender."""
+
+    WINDOW_ENTERED = "window entered"
+    ATTEMPT_DUE = "attempt due"
+    TRANSMISSION_FAILED = "transmission failed"
+    TRANSMISSION_ENDED = "transmission ended"
+    ACK_ARRIVED = "ack arrived"
+    ERROR_ARRIVED = "error arrived"
+    DEADLINE_PASSED = "deadline passed"
+    RETRIES_EXHAUSTED = "retries exhausted"
+    RESUMED = "resumed"
+    ABANDONED = "abandoned"
+
+
+class IncomingState(StrEnum):
+    """Where a message stands at its receiver."""
+
+    ARRIVING = "arriving"  # not stored yet
+    HELD = "held"  # stored and acknowledged; waits for an earlier number
+    READY = "ready"  # stored; the application may have it
+    HANDED_OVER = "handed_over"  # given to the application, not confirmed yet
+    CONFIRMED = "confirmed"  # the application has it
+    FORWARDED = "forwarded"  # an intermediary took responsibility for the next hop
+    REFUSED = "refused"  # answered with an error; its number is settled
+    CLOSED = "closed"  # a synchronous request nobody can answer any more
+
+
+class IncomingEvent(StrEnum):
+    """What happens to a message at its receiver."""
+
+    ARRIVED = "arrived"
+    GAP_CLOSED = "gap closed"
+    HANDED_OVER = "handed over"
+    HAND_OVER_LOST = "hand-over lost"
+    CONFIRMED = "confirmed"
+    NOT_ANSWERED = "not answered"
+
+
+_O, _OE = OutgoingState, OutgoingEvent
+OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = {
+    (_O.WAITING, _OE.WINDOW_ENTERED): frozenset({_O.OUTSTANDING}),
+    (_O.WAITING, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED}),
+    (_O.WAITING, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED}),
+    (_O.OUTSTANDING, _OE.ATTEMPT_DUE): frozenset({_O.OUTSTANDING, _O.SENT}),
+    (_O.OUTSTANDING, _OE.TRANSMISSION_FAILED): frozenset(
+        {_O.OUTSTANDING, _O.NOT_DELIVERED, _O.UNKNOWN}
+    ),
+    (_O.OUTSTANDING, _OE.TRANSMISSION_ENDED): frozenset({_O.OUTSTANDING, _O.DELIVERED}),
+    (_O.OUTSTANDING, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.OUTSTANDING, _OE.ERROR_ARRIVED): frozenset({_O.OUTSTANDING, _O.NOT_DELIVERED}),
+    (_O.OUTSTANDING, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    (_O.OUTSTANDING, _OE.RETRIES_EXHAUSTED): frozenset(
+        {_O.SUSPENDED, _O.NOT_DELIVERED, _O.UNKNOWN}
+    ),
+    (_O.OUTSTANDING, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
+    (_O.OUTSTANDING, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    (_O.SUSPENDED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.SUSPENDED, _OE.ERROR_ARRIVED): frozenset({_O.SUSPENDED, _O.NOT_DELIVERED}),
+    (_O.SUSPENDED, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    (_O.SUSPENDED, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
+    (_O.SUSPENDED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    # A late acknowledgement, and an intermediary's word that its acknowledgement was
+    # not the end of the story (DRV-7, HOP-9).
+    (_O.UNKNOWN, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.UNKNOWN, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED}),
+    (_O.UNKNOWN, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
+    (_O.UNKNOWN, _OE.ABANDONED): frozenset({_O.UNKNOWN}),
+    (_O.NOT_DELIVERED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.NOT_DELIVERED, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
+    (_O.NOT_DELIVERED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED}),
+    (_O.DELIVERED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+}
+
+_I, _IE = IncomingState, IncomingEvent
+INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = {
+    (_I.ARRIVING, _IE.ARRIVED): frozenset({_I.HELD, _I.READY, _I.FORWARDED, _I.REFUSED}),
+    (_I.HELD, _IE.GAP_CLOSED): frozenset({_I.READY}),
+    (_I.READY, _IE.HANDED_OVER): frozenset({_I.HANDED_OVER}),
+    (_I.READY, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
+    (_I.HANDED_OVER, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
+    (_I.HANDED_OVER, _IE.HAND_OVER_LOST): frozenset({_I.READY}),
+    (_I.HANDED_OVER, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
+    # A hand-over that was taken for lost may have succeeded after all.
+    (_I.READY, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
+    (_I.CONFIRMED, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
+}
+
+FINAL_OUTGOING = frozenset({_O.DELIVERED, _O.NOT_DELIVERED, _O.UNKNOWN, _O.SENT})
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
+
+
+def move(table: dict[tuple[S, E], frozenset[S]], state: S, event: E, to: S) -> S:
+    """`to`, if the table has that step; otherwise the error names what is possible."""
+    allowed = table.get((state, event))
+    if allowed is None or to not in allowed:
+        events = sorted(str(e.value) for s, e in table if s is state)
+        raise NotAllowed(
+            f"a message that is {state.value} cannot become {to.value} by '{event.value}'",
+            remedy="possible here: " + (", ".join(events) or "nothing more"),
+        )
+    return to
