@@ -1,0 +1,1 @@
+"""Where it is kept: one contract, on SQLite, on PostgreSQL and in memory."""

@@ -1,0 +1,232 @@
+"""The store's contract: every step the handler takes in one transaction.
+
+These docstrings bind every backend, and one suite of tests holds each of them to it.
+
+A handler opens a `transition()`, reads and writes through the `Transaction` it gets, and
+leaves it. Leaving normally keeps the transition's changes for the next `commit()`;
+leaving by an exception undoes exactly this transition. `commit()` makes everything kept
+since the last commit durable, all or nothing: after it returns, a crash loses none of
+it; when it raises, none of it happened, and every caller whose transition was in it must
+be told so. Nothing may leave the process between a transition and its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol
+
+from oncewire.journal.row import Row
+from oncewire.message.instant import Instant
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.records import (
+    Incident,
+    StoredAnswer,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+)
+
+
+class Transaction(Protocol):
+    """One transition. It sees its own changes and those of transitions before it."""
+
+    # --- journal and terms ---
+
+    def journal(self, rows: Iterable[Row]) -> None:
+        """Append rows in order. The store sets `seq`; the rows' own is ignored."""
+
+    def remember_terms(self, terms: Terms) -> bool:
+        """Keep terms under their id; True when they were not kept before."""
+
+    def terms(self, terms_id: str) -> Terms | None:
+        """Terms by their id."""
+
+    # --- channels ---
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        """The stream's state at its sender, or None if it was never used."""
+
+    def save_sending_channel(self, channel: SendingChannel) -> None:
+        """Insert or replace."""
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        """The stream's state at its receiver, or None if it was never used."""
+
+    def save_receiving_channel(self, channel: ReceivingChannel) -> None:
+        """Insert or replace."""
+
+    # --- outgoing ---
+
+    def add_outgoing(
+        self, stored: StoredOutgoing, *, parcel: StoredParcel | None, draft: bytes | None
+    ) -> StoredOutgoing:
+        """Insert; exactly one of parcel and draft is given. Returns it with its position.
+
+        Raises NotAllowed when the MessageId is there already: an id is used once.
+        """
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        """One outgoing message, without its bytes."""
+
+    def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
+        """The bytes to transmit, or None while it waits for its number."""
+
+    def draft(self, message_id: str) -> bytes | None:
+        """The values a waiting message is built from."""
+
+    def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
+        """Replace the protocol state; a parcel, when given, takes the draft's place."""
+
+    def waiting(self, channel: str, limit: int) -> list[StoredOutgoing]:
+        """Messages of the channel that wait for a place, in order of submission."""
+
+    def live(self, channel: str) -> list[StoredOutgoing]:
+        """Messages of the channel that are outstanding or suspended, in order of their
+        epoch and of their entry into the window."""
+
+    def due(self, now: Instant, limit: int) -> list[str]:
+        """Ids of outstanding messages whose next attempt is due and whose channel, if
+        they have one, is neither suspended nor paused beyond `now`; earliest first, and
+        in order of submission among equals."""
+
+    def expired(self, now: Instant, limit: int) -> list[str]:
+        """Ids of messages not final yet whose deadline (`save_outgoing` keeps
+        `Outgoing.deadline` beside the state) has passed."""
+
+    def notices_owed(self, limit: int) -> list[StoredOutgoing]:
+        """Messages whose failure the From Party was not told of yet."""
+
+    def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
+        """Outgoing messages that answer this one to that peer, in order of sending."""
+
+    # --- incoming ---
+
+    def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
+        """Insert; None when it was inserted, else the row that was there before.
+
+        The unique key (sender, message_id) is the judge of duplicates, so two copies in
+        two transitions cannot both be first (DRV-2). A READY row gets its position.
+        """
+
+    def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
+        """By the key of duplicates."""
+
+    def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
+        """Every sender's message with that id (status requests, `show`)."""
+
+    def save_incoming(self, incoming: Incoming) -> None:
+        """Replace the protocol state. A row that becomes READY for the first time gets
+        its position: deliveries follow positions."""
+
+    def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
+        """Set or replace the answer, or mark it no longer owed."""
+
+    def answers_owed(self, limit: int) -> list[StoredIncoming]:
+        """Messages whose answer must still be carried over a connection of its own."""
+
+    def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
+        """READY messages by position, and HANDED_OVER ones whose lease has run out."""
+
+    # --- incidents ---
+
+    def open_incident(
+        self, at: Instant, reason: str, message_id: str | None, channel: str | None
+    ) -> int:
+        """Open one, or return the id of the open one for the same message and channel."""
+
+    def resolve_incidents(
+        self, at: Instant, message_id: str | None, channel: str | None
+    ) -> list[int]:
+        """Resolve the open ones of this message, or of this channel; returns their ids."""
+
+    # --- keeping ---
+
+    def sweep(self, now: Instant, limit: int) -> int:
+        """Remove messages that are final, confirmed where they are incoming, past their
+        keep-until instant (receipt or first send + persistDuration + keep) and not under
+        legal hold. Journal rows are not touched. Returns how many were removed."""
+
+    def hold(self, message_id: str, held: bool) -> bool:
+        """Set or lift a legal hold; False when there is no such message."""
+
+    def trim_journal(self, before: Instant, up_to_seq: int) -> int:
+        """Remove rows older than `before` whose seq is at most `up_to_seq`."""
+
+
+class Spool(Protocol):
+    """Large payloads as files named by their hash; never by anything a message says."""
+
+    def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
+        """Write, fsync file and directory, rename to the SHA-256 name; (name, size)."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open for reading. Raises StoreProblem when it is not there."""
+
+    def remove_unreferenced(self, referenced: set[str]) -> int:
+        """Remove files that no row names; returns how many."""
+
+
+class Reader(Protocol):
+    """Queries for people and pipelines; they change nothing and see committed state."""
+
+    def journal_since(self, seq: int, limit: int) -> list[Row]:
+        """Rows with a greater seq, in order."""
+
+    def journal_of(self, message_id: str) -> list[Row]:
+        """Rows that name the message, in order."""
+
+    def last_seq(self) -> int:
+        """The newest committed seq, 0 for an empty journal."""
+
+    def outgoing_list(
+        self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
+    ) -> list[StoredOutgoing]:
+        """Newest first; `before` is the position to go on from."""
+
+    def incoming_list(
+        self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
+    ) -> list[StoredIncoming]:
+        """Newest received first, without parcels; `before` is the row to go on from."""
+
+    def counts(self) -> dict[str, int]:
+        """How many messages are in each state: `out.delivered`, `in.confirmed`, ..."""
+
+    def incidents(self, *, open_only: bool = True) -> list[Incident]:
+        """Incidents, oldest first."""
+
+    def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+        """Every stream's state."""
+
+
+class Store(Protocol):
+    """A store of one node."""
+
+    spool: Spool
+
+    def transition(self) -> AbstractContextManager[Transaction]:
+        """A transition, undone alone if it raises."""
+
+    def commit(self) -> None:
+        """Make all transitions since the last commit durable, or raise StoreFull or
+        StoreGone and undo all of them."""
+
+    def pending(self) -> bool:
+        """Whether there is anything to commit."""
+
+    def next_wake(self) -> Instant | None:
+        """The earliest instant at which `due`, `expired` or `ready` would find something."""
+
+    def reader(self) -> AbstractContextManager[Reader]:
+        """A consistent view of committed state, cheap to open and short-lived."""
+
+    def nodes(self) -> Iterator[str]:
+        """The node name this store belongs to (written at creation), as recorded."""
+
+    def close(self) -> None:
+        """Release everything; uncommitted transitions are undone."""

@@ -1,0 +1,112 @@
+"""What the store keeps of a message besides the protocol's own state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncewire.message.envelope import MessageKind
+from oncewire.message.instant import Instant
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.outgoing import Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSlice:
+    """Part of a file in the spool; a large payload is never copied into a row."""
+
+    name: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredParcel:
+    """The exact bytes of a message: sent, resent and verified from here and nowhere else."""
+
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    # In order; their concatenation is the body.
+    body: tuple[bytes | SpoolSlice, ...]
+
+    @property
+    def size(self) -> int:
+        """Length of the body in bytes."""
+        return sum(part.length if isinstance(part, SpoolSlice) else len(part) for part in self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """What listings and queries show of a message without parsing its bytes."""
+
+    cpa_id: str
+    conversation_id: str
+    from_party: str
+    to_party: str
+    service: str
+    action: str
+    timestamp: Instant
+    ref_to: str | None
+    kind: MessageKind
+    digest: str
+    size: int
+    split_id: str | None = None
+    # Document parts: ordinal and total.
+    split_number: int | None = None
+    split_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutgoing:
+    """One outgoing message. Its bytes come separately: most steps do not need them.
+
+    While it waits for a place in the window it has a draft (its values, from which the
+    bytes are built once the number is known); from then on it has a parcel.
+    """
+
+    outgoing: Outgoing
+    facts: MessageFacts
+    # The hop's receiver: whose answers settle it and whose duplicates it answers.
+    peer: str
+    # Order of submission; the store gives it.
+    position: int = 0
+    # For a hub's onward copy: the sender of the message it relays (HOP-8), else None.
+    relayed_from: str | None = None
+    hop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """The answer first given to a message; a duplicate gets these bytes again."""
+
+    answer_id: str
+    kind: MessageKind
+    parcel: StoredParcel
+    # A new connection must still carry it to `peer`; False once it left.
+    owed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredIncoming:
+    """One incoming message and the answer it got, in one row."""
+
+    incoming: Incoming
+    facts: MessageFacts
+    peer: str
+    transport: str
+    parcel: StoredParcel | None
+    answer: StoredAnswer | None = None
+    # Order of delivery among ready messages; the store gives it.
+    position: int = 0
+    hop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something an operator must resolve."""
+
+    id: int
+    opened_at: Instant
+    reason: str
+    message_id: str | None = None
+    channel: str | None = None
+    resolved_at: Instant | None = None
