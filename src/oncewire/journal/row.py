@@ -3,18 +3,21 @@
 This is a public contract. Whoever reads the journal (the console, the checker, Spark, an
 auditor) reads these columns and kinds; their meaning changes only with the version.
 Each kind's comment says which columns it fills beyond `seq, at, mono, boot, node, kind`.
+Channel facts are `channel, epoch, sequence_number`: once a message has a number on a node, every
+later row of it on that node carries them, so that a channel can be judged from its own rows.
+The details are the classes of `oncewire.journal.detail`.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 JOURNAL_VERSION = 1
 """Raised whenever a column or the meaning of a kind changes."""
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What happened, in the past tense."""
 
     # --- the node ---
@@ -23,11 +26,13 @@ class Kind(str, Enum):
     TERMS = "terms"  # terms_id; detail: the terms in full, once per node and terms_id
 
     # --- the sending side ---
-    SUBMITTED = "submitted"  # terms_id, channel?, peer=To, digest, size, ref_to?; detail: header facts
-    NUMBERED = "numbered"  # channel, epoch, sequence_number; detail: status
+    SUBMITTED = (
+        "submitted"  # terms_id, channel?, peer=To, digest, size, ref_to?; detail: header facts
+    )
+    NUMBERED = "numbered"  # terms_id, channel facts; detail: status
     SENT = "sent"  # attempt begins (committed first): attempt, transport, peer, hop; channel facts
     SEND_FAILED = "send_failed"  # attempt, transport; detail: outcome refused|unknown, reason
-    ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; detail: late?, signed?, by=ack|response|status
+    ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; peer; detail: by, late?, signed?, hop?
     REJECTED = "rejected"  # an error answer settled it; ref_to=its id; detail: code, severity
     TRANSIENT = "transient"  # a Transient Error came: channel?; detail: until
     EXHAUSTED = "exhausted"  # the last retry on `transport` went unanswered
@@ -51,7 +56,7 @@ class Kind(str, Enum):
     JOINED = "joined"  # message_id=SplitId, digest and size of the whole document
 
     # --- an intermediary ---
-    FORWARDED = "forwarded"  # responsibility for the next hop is taken: peer, hop, channel facts
+    FORWARDED = "forwarded"  # the next hop is ours: terms_id, peer, hop, channel facts
 
     # --- operation ---
     INCIDENT = "incident"  # opened; detail: id, what an operator must resolve

@@ -1,0 +1,71 @@
+"""Identity digest: which arrivals are copies of one message (REQUIREMENTS.md gap 16, DRV-6).
+
+Two arrivals with one MessageId are the same message exactly when their digests are equal. The
+digest covers what the From Party said: the header's values and the decoded payloads. It leaves
+out what may rightly differ between two copies: routing and hop blocks, the sequence number
+(given after submission), wishes about the exchange itself (receipts, synchronous replies),
+Content-IDs and transfer encodings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from oncewire.message.envelope import Message
+from oncewire.message.ids import Party
+
+_PREFIX = "oncewire identity 1;"
+"""Names the encoding, so that a later one cannot collide with it."""
+
+
+def identity_digest(message: Message) -> str:
+    """Hex SHA-256 of everything that makes this message itself.
+
+    Each value is written as its length and its text, each list as its count and its values.
+    So no two different messages give the same text, whatever their ids contain.
+    """
+    header = message.header
+    service, split = header.service, header.split
+    timestamp, time_to_live = str(header.timestamp), header.time_to_live
+    cpa_id, conversation_id, message_id = header.cpa_id, header.conversation_id, header.message_id
+    text = (
+        f"{_PREFIX}{_party(header.from_party)}{_party(header.to_party)}"
+        f"{len(cpa_id)}:{cpa_id}{len(conversation_id)}:{conversation_id}"
+        f"{'-' if service is None else _maybe(service.value) + _maybe(service.type)}"
+        f"{_maybe(header.action)}{len(message_id)}:{message_id}"
+        f"{len(timestamp)}:{timestamp}{_maybe(header.ref_to_message_id)}"
+        f"{_maybe(None if time_to_live is None else str(time_to_live))}"
+        f"{_maybe(header.semantics and header.semantics.value)}"
+    )
+    if split is None:
+        text += "-"
+    else:
+        text += f"{_maybe(split.split_id)}{split.number};{split.total};"
+    if header.descriptions:
+        text += f"descriptions {len(header.descriptions)};"
+        text += "".join(_maybe(value) for pair in header.descriptions for value in pair)
+    if header.foreign:
+        text += f"foreign {len(header.foreign)};"
+        # Latin-1 gives each byte one character: the element's bytes are kept apart exactly.
+        text += "".join(_maybe(element.decode("latin-1")) for element in header.foreign)
+    if message.error_list is not None:
+        # A report's content is its errors; it has no payload that could tell two apart.
+        errors = message.error_list.errors
+        text += f"errors {len(errors)};"
+        text += "".join(_maybe(error.code) + _maybe(error.severity.value) for error in errors)
+    text += f"payloads {len(message.payloads)};"
+    for payload in message.payloads:
+        media_type, digest = payload.media_type, payload.digest
+        text += f"{len(media_type)}:{media_type}{len(digest)}:{digest}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _maybe(value: str | None) -> str:
+    """A value with its length; a missing one differs from an empty one."""
+    return "-" if value is None else f"{len(value)}:{value}"
+
+
+def _party(party: Party) -> str:
+    ids = party.ids
+    text = "".join([_maybe(party_id.value) + _maybe(party_id.type) for party_id in ids])
+    return f"{len(ids)};{text}{_maybe(party.role)}"
