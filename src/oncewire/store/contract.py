@@ -12,7 +12,7 @@ be told so. Nothing may leave the process between a transition and its commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
@@ -225,8 +225,8 @@ class Store(Protocol):
     def reader(self) -> AbstractContextManager[Reader]:
         """A consistent view of committed state, cheap to open and short-lived."""
 
-    def nodes(self) -> Iterator[str]:
-        """The node name this store belongs to (written at creation), as recorded."""
+    def node(self) -> str:
+        """The name of the handler this store belongs to, written when it was made."""
 
     def close(self) -> None:
         """Release everything; uncommitted transitions are undone."""
