@@ -1,0 +1,96 @@
+"""Acknowledgements owed, and the answer a duplicate gets.
+
+Whether an acknowledgement is owed follows from the message being reliable, not from its
+asking for one; asking decides only whether the Acknowledgment *element* is in it, and
+whether it is signed (C11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oncewire.errors import NotSupported
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.header import AckRequest, ReliableMessagingMethod
+from oncewire.protocol.terms import DuplicateAnswer, NoResponse, ReceiptProvided, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class AckOwed:
+    """What the acknowledgement of one message must contain."""
+
+    owed: bool
+    # What was asked of the To Party's handler and of the next handler.
+    receipt: AckRequest = AckRequest.NONE
+    hop: AckRequest = AckRequest.NONE
+
+    @property
+    def signed(self) -> bool:
+        """Whether any of them must be signed."""
+        return AckRequest.SIGNED in (self.receipt, self.hop)
+
+    @property
+    def element(self) -> bool:
+        """Whether an Acknowledgment element was asked for at all (ACK-14, ACK-15)."""
+        return self.receipt is not AckRequest.NONE or self.hop is not AckRequest.NONE
+
+
+NOTHING_OWED = AckOwed(False)
+
+
+def ack_owed(message: Message, terms: Terms, *, final: bool) -> AckOwed:
+    """What this handler owes for a message; `final`: it acts for the To Party.
+
+    Nothing is ever owed for an acknowledgement or another signal (ACK-9), nor where the
+    transport was trusted with the reliability (RM-7).
+    """
+    if message.kind is not MessageKind.NORMAL and message.kind is not MessageKind.ERROR:
+        return NOTHING_OWED
+    hop = message.last_hop
+    by_transport = hop is not None and hop.method is ReliableMessagingMethod.TRANSPORT
+    if not message.reliable or not terms.runs_protocol or by_transport:
+        return NOTHING_OWED
+    receipt = message.asks_ack_of(Actor.TO_PARTY_MSH) if final else AckRequest.NONE
+    return AckOwed(True, receipt, message.asks_ack_of(Actor.NEXT_MSH))
+
+
+def check_receipt(message: Message, terms: Terms) -> None:
+    """Refuse a receipt the agreement says we cannot give (CPA-14)."""
+    asked = message.header.delivery_receipt_requested
+    if asked is None or asked is AckRequest.NONE:
+        return
+    provided = terms.receipt_provided
+    if provided is ReceiptProvided.BOTH or provided.value == asked.value:
+        return
+    raise NotSupported(
+        f"a delivery receipt of kind {asked.value} is asked for, {provided.value} is provided",
+        location="//deliveryReceiptRequested",
+    )
+
+
+class DuplicateReply(StrEnum):
+    """What to send in answer to a duplicate (C14, C16)."""
+
+    STORED_ANSWER = "the answer first given"
+    LATEST_RESPONSE = "the most recent response"
+    NEW_ACK = "a new acknowledgement"
+    NOTHING = "nothing"
+
+
+def answer_duplicate(
+    terms: Terms, *, answered: bool, responded: bool, owed: bool
+) -> DuplicateReply:
+    """Choose the reply. `answered`: an answer is stored with the message; `responded`: a
+    business response to it was sent; `owed`: an acknowledgement is owed at all."""
+    if terms.duplicate_answer is DuplicateAnswer.MOST_RECENT and responded:
+        return DuplicateReply.LATEST_RESPONSE
+    if answered:
+        # v0-078's "an ack again" is the stored one too: its bytes are the acknowledgement.
+        return DuplicateReply.STORED_ANSWER
+    if responded:
+        return DuplicateReply.LATEST_RESPONSE
+    if owed and terms.duplicate_no_response is NoResponse.ACK:
+        return DuplicateReply.NEW_ACK
+    return DuplicateReply.NOTHING

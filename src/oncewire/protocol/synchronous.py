@@ -1,0 +1,122 @@
+"""Synchronous replies: what comes back on the connection that brought the request.
+
+The wish stands in the header, never in the transport (SYNC-9). It is refused where the
+agreement does not provide for it, ignored with a warning where the transport cannot
+answer, and honoured by every intermediary whatever the end parties agreed (SYNC-11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncewire.errors import Inconsistent
+from oncewire.message.envelope import Message
+from oncewire.message.fault import Error, Severity
+from oncewire.message.header import SyncReplyMode
+from oncewire.protocol.terms import AckBundling, SyncRetries, Terms
+
+TIMEOUT_MESSAGE = "communication protocol time-out"
+"""The words SYNC-17 asks for in the error of a connection that ran out of time."""
+
+_WITH_RESPONSE = (SyncReplyMode.RESPONSE_ONLY, SyncReplyMode.SIGNALS_AND_RESPONSE)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """What this connection carries back."""
+
+    mode: SyncReplyMode = SyncReplyMode.NONE
+    # Put into the response: the wish was ignored because the transport cannot answer.
+    warning: Error | None = None
+
+    @property
+    def signals(self) -> bool:
+        """Whether acknowledgements and errors come back on the connection (SYNC-6, SYNC-12)."""
+        return self.mode is not SyncReplyMode.NONE
+
+    @property
+    def response(self) -> bool:
+        """Whether the business response comes back on the connection."""
+        return self.mode in _WITH_RESPONSE
+
+
+ASYNCHRONOUS = SyncPlan()
+
+
+def plan_reply(
+    message: Message, terms: Terms, *, can_answer: bool, final: bool, ack_owed: bool
+) -> SyncPlan:
+    """How to reply to this message, or the error that refuses its wish.
+
+    `can_answer`: the transport can carry a reply on the same connection (TRN-5);
+    `final`: this handler acts for the To Party.
+    """
+    mode = _wished(message, terms)
+    if mode is SyncReplyMode.NONE:
+        return ASYNCHRONOUS
+    if not final:
+        return SyncPlan(mode) if can_answer else ASYNCHRONOUS
+    if message.header.ref_to_message_id is not None:
+        raise Inconsistent(
+            "only the message that opens a conversation may ask for a synchronous reply",
+            location="//SyncReply",
+        )
+    if terms.sync_mode is SyncReplyMode.NONE:
+        raise Inconsistent(
+            "a synchronous reply is asked for, the agreement has none", location="//SyncReply"
+        )
+    hop = message.last_hop
+    if hop is not None and hop.error_uri is not None:
+        raise Inconsistent(
+            "an ErrorURI is invalid in a synchronous exchange", location="//ErrorURI"
+        )
+    if mode is SyncReplyMode.RESPONSE_ONLY and ack_owed and not _rides_on_response(terms):
+        raise Inconsistent(
+            "a response alone is asked for, but an acknowledgement is due",
+            location="//SyncReply",
+        )
+    if not can_answer:
+        return SyncPlan(SyncReplyMode.NONE, warning=_ignored())
+    return SyncPlan(mode)
+
+
+def _wished(message: Message, terms: Terms) -> SyncReplyMode:
+    """The header's own mode, or the agreement's where the header says "as agreed"."""
+    if message.header.sync_reply is not None:
+        return message.header.sync_reply
+    if message.header.sync_reply_as_agreed:
+        # Asking for "as agreed" where nothing is agreed must be refused, not ignored.
+        agreed = terms.sync_mode
+        return agreed if agreed is not SyncReplyMode.NONE else SyncReplyMode.MSH_SIGNALS_ONLY
+    return SyncReplyMode.NONE
+
+
+def _rides_on_response(terms: Terms) -> bool:
+    """ebMS 2.0 bundles the acknowledgement into a response; the sync paper forbids both."""
+    return (
+        terms.ack_bundling is not AckBundling.STANDALONE
+        and terms.sync_retries is SyncRetries.SAME_MESSAGE
+    )
+
+
+def _ignored() -> Error:
+    return Error(
+        "NotSupported",
+        Severity.WARNING,
+        "//SyncReply",
+        "this transport cannot reply synchronously; the reply comes on its own",
+    )
+
+
+def timeout_error() -> Error:
+    """The error a node returns whose connection ran out before a reply was there (SYNC-17)."""
+    return Error("DeliveryFailure", Severity.ERROR, "", TIMEOUT_MESSAGE)
+
+
+def answerable_after_restart(terms: Terms) -> bool:
+    """Whether a request whose connection died may still be delivered and answered.
+
+    Without retries the initiator has given up and would never learn of the delivery: the
+    request is closed as not answered instead (SYNC-18).
+    """
+    return terms.sync_retries is SyncRetries.SAME_MESSAGE
