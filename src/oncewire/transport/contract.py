@@ -1,0 +1,101 @@
+"""The contract of a transport: carry a parcel to an address, hand in what arrives.
+
+A transport knows nothing of messages. An attempt to send ends in one of three outcomes
+and never in a bare exception: `SENT`, `REFUSED` (it certainly did not get across) or
+`UNKNOWN` (it may have). Recovery that belongs to the transport (a stale connection of its
+pool, say) happens inside it (RTY-5); everything else is the protocol's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class OutcomeKind(StrEnum):
+    """What is known of an attempt."""
+
+    SENT = "sent"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """What goes out: the exact stored bytes, in pieces so that large ones can stream."""
+
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    size: int
+    # Yields the body's bytes in order; may be called again for a retry by the transport.
+    chunks: Callable[[], AsyncIterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back on the same connection, or what goes back on it."""
+
+    status: int
+    content_type: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    # Seconds after which the sender may come back; only with 503.
+    retry_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended. A reply with a body is handed to the handler to read."""
+
+    kind: OutcomeKind
+    reason: str = ""
+    reply: Reply | None = None
+    # A 503 or its like: the receiver asks to come back after so many seconds.
+    retry_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is on the other end, as far as the transport knows."""
+
+    address: str = ""
+    # DER of the TLS client certificate, when there was one.
+    certificate: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One parcel that arrived; its body streams, so that limits bite before it is whole."""
+
+    transport: str
+    content_type: str
+    headers: Mapping[str, str]
+    body: AsyncIterator[bytes]
+    # Announced length of the body, when the transport knows it.
+    length: int | None = None
+    peer: Peer = field(default_factory=Peer)
+    # Whether the reply can go back on the same connection (TRN-5).
+    can_answer: bool = False
+
+
+OnDelivery = Callable[[Delivery], Awaitable[Reply]]
+"""The handler's door. It never raises: whatever is wrong becomes a reply."""
+
+
+class Transport(Protocol):
+    """One way to travel."""
+
+    name: str
+    # Whether a reply can come back on the connection that carried the request.
+    can_answer: bool
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to listen, if this transport listens; raises TransportProblem if it cannot."""
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+        """Carry the cargo to the address. Never raises for trouble on the way."""
+
+    async def stop(self) -> None:
+        """Stop listening, finish what is under way within reason, release everything."""
