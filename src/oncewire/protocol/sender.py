@@ -28,11 +28,13 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, OUTGOING, OutgoingEvent, OutgoingState
 from oncewire.protocol.terms import OnExhausted, RetryCount, SyncRetries, Terms
 
-NUMBER_NOT_NOTED = frozenset({"SecurityFailure", "MimeProblem"})
-"""Errors raised before a receiver can trust the number it read.
+NUMBER_NOTED = frozenset({"TimeToLiveExpired"})
+"""Refusals that prove the receiver moved past the number.
 
-Such a refusal does not prove that the receiver moved past the number, so the number is
-given up like an abandoned one; otherwise an ordered channel could wait for it for ever.
+Most errors are raised before a receiver has judged the number, or even knows which stream
+it belongs to (an unknown agreement, a bad signature). After such a refusal the number is
+given up like an abandoned one: the stream restarts, instead of waiting for a number that
+its receiver never noted.
 """
 
 _LIVE = (OutgoingState.OUTSTANDING, OutgoingState.SUSPENDED)
@@ -63,8 +65,8 @@ def enter_window(
         number=sequence.number,
         status=sequence.status,
     )
-    status = sequence.status.value if sequence.status else "silent"
-    return Sent(numbered, entered, (_note("numbered", numbered, status=status),))
+    facts = {"status": sequence.status.value} if sequence.status else {}
+    return Sent(numbered, entered, (_note("numbered", numbered, **facts),))
 
 
 def attempt_due(
@@ -243,7 +245,12 @@ def error_arrived(
         return _messaging_error(outgoing, channel, terms, error, error_id)
     # An invalid sequence number: the message stays outstanding, and so does the missing
     # one before it; both are resent by their own timers (SEQ-10).
-    return Sent(outgoing, channel, (_error_note("send_failed", outgoing, error, error_id),))
+    note = replace(
+        _note("send_failed", outgoing),
+        ref_to=error_id,
+        detail={"outcome": "refused", "reason": _words(error)[:300]},
+    )
+    return Sent(outgoing, channel, (note,))
 
 
 def _transient(
@@ -291,7 +298,7 @@ def _messaging_error(
             else OutgoingState.UNKNOWN
         )
         failed = outgoing.moved(event, to, reason=_words(error), notice_owed=True)
-        return Sent(failed, channel, (note, *_failure(failed, error.severity)))
+        return Sent(failed, channel, (note, *_failure(failed, error.severity, "rejected")))
     if error.severity is Severity.WARNING or outgoing.state is OutgoingState.NOT_DELIVERED:
         # A warning is news, not an answer: the acknowledgement is still awaited.
         return Sent(outgoing, channel)
@@ -302,10 +309,10 @@ def _messaging_error(
         reason=_words(error),
         notice_owed=True,
     )
-    effects = (note, *_failure(refused, Severity.ERROR))
-    if error.code in NUMBER_NOT_NOTED:
-        return _give_up_number(refused, channel, terms, effects)
-    return _settle(refused, channel, terms, effects)
+    effects = (note, *_failure(refused, Severity.ERROR, "rejected"))
+    if error.code in NUMBER_NOTED:
+        return _settle(refused, channel, terms, effects)
+    return _give_up_number(refused, channel, terms, effects)
 
 
 def deadline_passed(
@@ -359,7 +366,7 @@ def _fail(
     to = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
     failed = outgoing.moved(event, to, next_attempt_at=None, reason=reason, notice_owed=True)
     severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
-    effects = (*effects, *_failure(failed, severity))
+    effects = (*effects, *_failure(failed, severity, _WHY[event]))
     unsettled = channel is not None and channel.is_unsettled(failed.epoch, failed.number, terms)
     if unsettled and terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
         # Skipping the number would break the order: the operator decides (C22, C37).
@@ -407,7 +414,7 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
         next_attempt_at=now,
         reason="",
     )
-    note = _note("resumed", resumed, resumes=resumed.resumes)
+    note = _note("resumed", resumed)
     return Sent(resumed, channel, (note, Resolve(resumed.message_id, resumed.channel)))
 
 
@@ -432,7 +439,7 @@ def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) ->
     effects: tuple[Effect, ...] = (_note("abandoned", abandoned), Resolve(outgoing.message_id))
     if not final:
         severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
-        effects += _failure(abandoned, severity)
+        effects += _failure(abandoned, severity, "abandoned")
     return _give_up_number(abandoned, channel, terms, effects)
 
 
@@ -480,14 +487,21 @@ def _reopen(
     return Sent(outgoing, channel, effects)
 
 
-def _failure(outgoing: Outgoing, severity: Severity) -> tuple[Effect, ...]:
+_WHY = {
+    OutgoingEvent.TRANSMISSION_FAILED: "transport",
+    OutgoingEvent.DEADLINE_PASSED: "expired",
+    OutgoingEvent.RETRIES_EXHAUSTED: "exhausted",
+}
+
+
+def _failure(outgoing: Outgoing, severity: Severity, why: str) -> tuple[Effect, ...]:
     note = Note(
         "failed",
         outgoing.message_id,
         channel=outgoing.channel,
         epoch=outgoing.epoch,
         number=outgoing.number,
-        detail={"outcome": outgoing.state.value, "reason": outgoing.reason[:300]},
+        detail={"outcome": outgoing.state.value, "reason": why},
     )
     return (note, Notify(outgoing.message_id, severity, outgoing.reason))
 
@@ -509,7 +523,7 @@ def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> N
     detail: dict[str, object] = {
         "code": error.code,
         "severity": error.severity.value,
-        "reason": error.description[:300],
+        "description": error.description[:300],
     }
     return replace(_note(kind, outgoing), ref_to=error_id, detail=detail)
 
