@@ -85,6 +85,9 @@ class Submitted(Detail):
     time_to_live: Instant | None = None
     best_effort: bool = False
     """The outcome of such a message is `sent` and no more (OPS-4)."""
+    notice: bool = False
+    """A delivery failure notice: the receiving handler itself consumes it, and its own failure
+    is an incident, never a second notice (C33)."""
     split_id: str | None = None
     split_number: int | None = None
     split_total: int | None = None
@@ -96,7 +99,7 @@ class Submitted(Detail):
 class Numbered(Detail):
     KIND: ClassVar[Kind] = Kind.NUMBERED
     status: str | None = None
-    """Reset or Continue; None where the dialect has no status."""
+    """Reset or Continue; `silent` where the dialect has no status."""
 
 
 @dataclass(frozen=True, slots=True)

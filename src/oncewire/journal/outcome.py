@@ -6,12 +6,13 @@ handlers' clocks are never compared: every duration here is measured on one node
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal import detail, trace
+from oncewire.journal.row import Row
+from oncewire.journal.trace import Trace
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.terms import Terms
 
@@ -72,83 +73,6 @@ class MessageOutcome:
         return self.outcome is not Outcome.IN_FLIGHT
 
 
-@dataclass(slots=True)
-class _Node:
-    """What one node's rows say about the message, gathered in their order."""
-
-    name: str | None
-    submitted: Row | None = None
-    forwarded: Row | None = None
-    numbered: Row | None = None
-    received: Row | None = None
-    refused: Row | None = None
-    sent: Row | None = None
-    acknowledged: Row | None = None
-    failed: Row | None = None
-    handed_over: Row | None = None
-    confirmed: Row | None = None
-    attempts: int = 0
-    duplicates: int = 0
-    hand_overs: int = 0
-    confirmations: int = 0
-    late_ack: bool = False
-    suspended: bool = False
-    notified: bool = False
-
-    @property
-    def sends(self) -> bool:
-        return (self.submitted or self.forwarded or self.sent) is not None
-
-    @property
-    def has_it(self) -> bool:
-        return self.forwarded is None and (self.received or self.handed_over) is not None
-
-    def take(self, row: Row) -> None:
-        """The sending side's rows; what is left goes to the receiving side's."""
-        kind = row.kind
-        if kind == Kind.SENT:
-            self.sent = self.sent or row
-            self.attempts += 1
-        elif kind == Kind.ACKNOWLEDGED:
-            # A hub's acknowledgement gives way to the To Party's, never the other way round. One
-            # that comes after the failure turns it into a delivery (S5).
-            if self.acknowledged is None or '"hop":true' in (self.acknowledged.detail or ""):
-                self.acknowledged = row
-            self.late_ack = self.late_ack or self.failed is not None
-            self.failed = None
-        elif kind == Kind.SUBMITTED:
-            self.submitted = self.submitted or row
-        elif kind == Kind.NUMBERED:
-            self.numbered = row
-        elif kind == Kind.FAILED:
-            self.failed = row
-        elif kind == Kind.NOTIFIED:
-            self.notified = True
-        elif kind == Kind.SUSPENDED:
-            self.suspended = True
-        elif kind == Kind.RESUMED:
-            self.suspended, self.failed = False, None
-        elif kind == Kind.FORWARDED:
-            self.forwarded = self.forwarded or row
-        else:
-            self._take_received(row)
-
-    def _take_received(self, row: Row) -> None:
-        kind = row.kind
-        if kind in (Kind.RECEIVED, Kind.JOINED):
-            self.received = self.received or row
-        elif kind == Kind.HANDED_OVER:
-            self.handed_over = self.handed_over or row
-            self.hand_overs += 1
-        elif kind == Kind.CONFIRMED:
-            self.confirmed = self.confirmed or row
-            self.confirmations += 1
-        elif kind == Kind.DUPLICATE:
-            self.duplicates += 1
-        elif kind == Kind.REFUSED:
-            self.refused = row
-
-
 def fold_outcome(
     rows: Iterable[Row], terms: Mapping[str, Terms] | None = None
 ) -> MessageOutcome | None:
@@ -157,71 +81,48 @@ def fold_outcome(
     `terms` (terms_id to Terms) settles whether it is reliable; without it the rows' own
     `best_effort` does, so that one message can be explained from its rows alone.
     """
-    nodes: dict[str, _Node] = {}
-    message_id = None
-    for row in rows:
-        message_id = row.message_id
-        node = nodes.get(row.node)
-        if node is None:
-            node = nodes[row.node] = _Node(row.node)
-        node.take(row)
+    return outcome_of(trace.gather(rows), terms or {})
+
+
+def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOutcome | None:
+    """The same from rows that are gathered already."""
+    message_id = next((_message_id(each) for each in traces), None)
     if message_id is None:
         return None
-    return _combine(message_id, _sender(nodes.values()), _receiver(nodes.values()), terms or {})
-
-
-def _sender(nodes: Iterable[_Node]) -> _Node:
-    """The From Party's handler if its rows are here, else an intermediary, else nobody."""
-    found = _Node(None)
-    for node in nodes:
-        if node.submitted is not None:
-            return node
-        if node.sends and found.name is None:
-            found = node
-    return found
-
-
-def _receiver(nodes: Iterable[_Node]) -> _Node:
-    """The To Party's handler: it has the message and does not pass it on; else who refused it."""
-    found = _Node(None)
-    for node in nodes:
-        if node.has_it:
-            return node
-        if node.refused is not None or node.duplicates:
-            found = node
-    return found
-
-
-def _combine(
-    message_id: str, sender: _Node, receiver: _Node, terms: Mapping[str, Terms]
-) -> MessageOutcome:
-    source = sender.submitted or receiver.received or sender.forwarded
-    numbered = sender.numbered or receiver.received
+    sender, receiver = _sender(traces), _receiver(traces)
+    source = (
+        sender.first(trace.SUBMITTED)
+        or receiver.first(trace.RECEIVED)
+        or receiver.first(trace.JOINED)
+        or sender.first(trace.FORWARDED)
+    )
+    numbered = sender.last(trace.NUMBERED) or receiver.first(trace.RECEIVED)
     reliable = source is None or _is_reliable(source, terms)
     outcome, reason = _verdict(sender, receiver, reliable)
-    submitted, acknowledged = sender.submitted, sender.acknowledged
+    submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
+    attempts = len(sender.kinds.get(trace.SENT, ()))
     return MessageOutcome(
         message_id=message_id,
         outcome=outcome,
         reason=reason,
         reliable=reliable,
-        attempts=sender.attempts,
-        resends=max(0, sender.attempts - 1),
-        duplicates_stopped=receiver.duplicates,
-        handed_over=receiver.hand_overs,
-        confirmed=receiver.confirmations,
-        late_ack=sender.late_ack,
-        notified=sender.notified,
+        attempts=attempts,
+        resends=max(0, attempts - 1),
+        duplicates_stopped=len(receiver.kinds.get(trace.DUPLICATE, ())),
+        handed_over=len(receiver.kinds.get(trace.HANDED_OVER, ())),
+        confirmed=len(receiver.kinds.get(trace.CONFIRMED, ())),
+        late_ack=_is_late(sender),
+        notified=trace.NOTIFIED in sender.kinds,
         submitted_at=_at(submitted),
-        first_sent_at=_at(sender.sent),
+        first_sent_at=_at(sender.first(trace.SENT)),
         acknowledged_at=_at(acknowledged),
-        failed_at=_at(sender.failed),
-        received_at=_at(receiver.received),
-        handed_over_at=_at(receiver.handed_over),
-        confirmed_at=_at(receiver.confirmed),
+        failed_at=_at(sender.last(trace.FAILED)),
+        received_at=_at(receiver.first(trace.RECEIVED) or receiver.first(trace.JOINED)),
+        handed_over_at=_at(receiver.first(trace.HANDED_OVER)),
+        confirmed_at=_at(receiver.first(trace.CONFIRMED)),
         latency=elapsed(submitted, acknowledged) if submitted and acknowledged else None,
-        sender=sender.name,
-        receiver=receiver.name,
+        sender=sender.node or None,
+        receiver=receiver.node or None,
         terms_id=source.terms_id if source else None,
         channel=numbered.channel if numbered else None,
         epoch=numbered.epoch if numbered else None,
@@ -231,26 +132,77 @@ def _combine(
     )
 
 
-def _verdict(sender: _Node, receiver: _Node, reliable: bool) -> tuple[Outcome, str]:
+_NOBODY = Trace("")
+
+
+def _message_id(each: Trace) -> str | None:
+    return next(iter(each.kinds.values()))[0].message_id
+
+
+def _sender(traces: Sequence[Trace]) -> Trace:
+    """The From Party's handler if its rows are here, else an intermediary, else nobody."""
+    found = _NOBODY
+    for each in traces:
+        if trace.SUBMITTED in each.kinds:
+            return each
+        if each.sends and found is _NOBODY:
+            found = each
+    return found
+
+
+def _receiver(traces: Sequence[Trace]) -> Trace:
+    """The To Party's handler: it has the message and does not pass it on; else who refused it."""
+    found = _NOBODY
+    for each in traces:
+        if each.holds:
+            return each
+        if trace.REFUSED in each.kinds or trace.DUPLICATE in each.kinds:
+            found = each
+    return found
+
+
+def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, str]:
     """The sender's word, except that a receiver who has the message settles what it left open."""
-    if sender.failed is not None:
-        failed = detail.Failed.read(sender.failed.detail)
+    standing = sender.standing
+    if standing is not None and standing.kind == trace.FAILED:
+        failed = detail.Failed.read(standing.detail)
         if failed.outcome == Outcome.NOT_DELIVERED:
             return Outcome.NOT_DELIVERED, failed.reason
-        return (
-            (Outcome.DELIVERED, "received") if receiver.has_it else (Outcome.UNKNOWN, failed.reason)
-        )
-    if sender.acknowledged is not None:
-        return Outcome.DELIVERED, detail.Acknowledged.read(sender.acknowledged.detail).by
-    if sender.name is not None and not reliable:
-        return (Outcome.SENT, "best_effort") if sender.sent else (Outcome.IN_FLIGHT, "queued")
-    if receiver.has_it:
+        if receiver.holds:
+            return Outcome.DELIVERED, "received"
+        return Outcome.UNKNOWN, failed.reason
+    if standing is not None and standing.kind == trace.ACKNOWLEDGED:
+        return Outcome.DELIVERED, detail.Acknowledged.read(standing.detail).by
+    if sender is not _NOBODY and not reliable:
+        sent = trace.SENT in sender.kinds
+        return (Outcome.SENT, "best_effort") if sent else (Outcome.IN_FLIGHT, "queued")
+    if receiver.holds:
         return Outcome.DELIVERED, "received"
-    if sender.name is None and receiver.refused is not None:
-        return Outcome.NOT_DELIVERED, detail.Refused.read(receiver.refused.detail).code
+    refused = receiver.last(trace.REFUSED)
+    if sender is _NOBODY and refused is not None:
+        return Outcome.NOT_DELIVERED, detail.Refused.read(refused.detail).code
     if sender.suspended:
         return Outcome.IN_FLIGHT, "suspended"
-    return Outcome.IN_FLIGHT, "waiting" if sender.sent else "queued"
+    return Outcome.IN_FLIGHT, "waiting" if trace.SENT in sender.kinds else "queued"
+
+
+def _acknowledged(sender: Trace) -> Row | None:
+    """The acknowledgement that counts: the To Party's first one, else a hub's first one."""
+    rows = sender.kinds.get(trace.ACKNOWLEDGED)
+    if rows is None:
+        return None
+    return next((row for row in rows if '"hop":true' not in (row.detail or "")), rows[0])
+
+
+def _is_late(sender: Trace) -> bool:
+    """Whether an acknowledgement came after the message had failed."""
+    failed, acknowledged = sender.first(trace.FAILED), sender.last(trace.ACKNOWLEDGED)
+    return (
+        failed is not None
+        and acknowledged is not None
+        and acknowledged.seq > failed.seq
+        and not sender.between(trace.RESUMED, failed.seq, acknowledged.seq)
+    )
 
 
 def _at(row: Row | None) -> Instant | None:

@@ -1,0 +1,117 @@
+"""Trace: one node's rows about one message, sorted by kind, ready to be asked.
+
+The outcome and every predicate about a message read traces. Gathering them is the one pass over
+the rows, and the only work done for each row, so it stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncewire.journal.row import Kind, Row
+
+# The kinds as plain strings: rows hold plain strings, and looking up an enum's member for each
+# row would cost more than the rest of the gathering.
+STARTED = Kind.STARTED.value
+TERMS = Kind.TERMS.value
+SUBMITTED = Kind.SUBMITTED.value
+NUMBERED = Kind.NUMBERED.value
+SENT = Kind.SENT.value
+SEND_FAILED = Kind.SEND_FAILED.value
+ACKNOWLEDGED = Kind.ACKNOWLEDGED.value
+REJECTED = Kind.REJECTED.value
+TRANSIENT = Kind.TRANSIENT.value
+EXHAUSTED = Kind.EXHAUSTED.value
+EXPIRED = Kind.EXPIRED.value
+FAILED = Kind.FAILED.value
+NOTIFIED = Kind.NOTIFIED.value
+SUSPENDED = Kind.SUSPENDED.value
+RESUMED = Kind.RESUMED.value
+ABANDONED = Kind.ABANDONED.value
+EPOCH_ENDED = Kind.EPOCH_ENDED.value
+RECEIVED = Kind.RECEIVED.value
+DUPLICATE = Kind.DUPLICATE.value
+REFUSED = Kind.REFUSED.value
+SKIPPED = Kind.SKIPPED.value
+ACK_SENT = Kind.ACK_SENT.value
+HANDED_OVER = Kind.HANDED_OVER.value
+CONFIRMED = Kind.CONFIRMED.value
+JOINED = Kind.JOINED.value
+FORWARDED = Kind.FORWARDED.value
+INCIDENT = Kind.INCIDENT.value
+
+
+class Trace:
+    """What one node wrote about one message: its rows by kind, each list in order of `seq`."""
+
+    __slots__ = ("kinds", "node")
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.kinds: dict[str, list[Row]] = {}
+
+    def first(self, kind: str) -> Row | None:
+        """The earliest row of the kind."""
+        rows = self.kinds.get(kind)
+        return rows[0] if rows else None
+
+    def last(self, *kinds: str) -> Row | None:
+        """The latest row of any of the kinds."""
+        latest = None
+        for kind in kinds:
+            rows = self.kinds.get(kind)
+            if rows and (latest is None or rows[-1].seq > latest.seq):
+                latest = rows[-1]
+        return latest
+
+    def between(self, kind: str, after: int, before: int) -> bool:
+        """Whether a row of the kind lies between two positions of this node."""
+        return any(after < row.seq < before for row in self.kinds.get(kind, ()))
+
+    @property
+    def sends(self) -> bool:
+        """Whether this node transmits the message: the From Party's handler or a hub."""
+        kinds = self.kinds
+        return SUBMITTED in kinds or FORWARDED in kinds or SENT in kinds
+
+    @property
+    def holds(self) -> bool:
+        """Whether this node has the message for its own application."""
+        kinds = self.kinds
+        return FORWARDED not in kinds and (
+            RECEIVED in kinds or HANDED_OVER in kinds or JOINED in kinds
+        )
+
+    @property
+    def standing(self) -> Row | None:
+        """The row that says where the sender stands: the last of ACKNOWLEDGED, FAILED, RESUMED.
+
+        A resumed message is under way again; an acknowledgement after the failure counts (S5).
+        """
+        return self.last(ACKNOWLEDGED, FAILED, RESUMED)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it waits for the operator."""
+        latest = self.last(SUSPENDED, RESUMED, ACKNOWLEDGED, ABANDONED)
+        return latest is not None and latest.kind == SUSPENDED
+
+
+def gather(rows: Iterable[Row]) -> list[Trace]:
+    """The traces of one message, one for each node; each node's rows come in order of `seq`."""
+    traces: dict[str, Trace] = {}
+    node, kinds = None, {}
+    for row in rows:
+        if row.node != node:
+            node = row.node
+            trace = traces.get(node)
+            if trace is None:
+                trace = traces[node] = Trace(node)
+            kinds = trace.kinds
+        kind = row.kind
+        found = kinds.get(kind)
+        if found is None:
+            kinds[kind] = [row]
+        else:
+            found.append(row)
+    return list(traces.values())
