@@ -1,0 +1,1 @@
+"""How it looks as bytes: MIME, three dialects, splice, signature, limits. Pure."""

@@ -1,0 +1,226 @@
+"""The one door of the wire: Parcel to Message, Message to Parcel.
+
+read(parcel)                  -> Received, or a ReadFault that says what to answer
+read_all(parcel)              -> several messages that came as one body (C30)
+Reader(content_type, ...)     -> the same piece by piece, for payloads of any size
+write(message, form)          -> Parcel
+write_stream(message, form, sources) -> a Parcel whose body comes in pieces
+pack(envelope, message, form) -> Parcel around a header that exists already
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from oncewire.errors import InvalidValue
+from oncewire.message import Dialect, Message, Payload, Reference
+from oncewire.message.form import Form, Validation
+from oncewire.wire import mime_writer
+from oncewire.wire.dialect import WRITERS
+from oncewire.wire.draft_names import MS_VERSION, RM_VERSION
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.mime_writer import Frame, Source
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.reader import (
+    Event,
+    HeaderRead,
+    PayloadData,
+    PayloadEnded,
+    PayloadStarted,
+    Reader,
+)
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.resolve import part_of, reference_to
+
+Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
+"""Takes the envelope and the payloads it refers to; gives the signed envelope."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParcel:
+    """A Parcel whose body is read once, piece by piece."""
+
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    chunks: Iterator[bytes]
+    size: int
+
+
+def read(
+    parcel: Parcel,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    validation: Validation = Validation.REPORT,
+) -> Received:
+    """The message in a parcel, payload bytes included; ReadFault when it is refused."""
+    reader = Reader(parcel.content_type, parcel.headers, limits, validation=validation)
+    events = reader.feed(parcel.body)
+    last, received = reader.finish()
+    events.extend(last)
+    return replace(
+        received,
+        parcel=parcel,
+        message=replace(received.message, payloads=_with_data(received.message.payloads, events)),
+    )
+
+
+def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:
+    kept: dict[str, bytes] = {}
+    pieces: list[bytes] = []
+    for event in events:
+        if isinstance(event, PayloadStarted):
+            pieces = []
+        elif isinstance(event, PayloadData):
+            pieces.append(event.data)
+        elif isinstance(event, PayloadEnded):
+            kept[event.payload.content_id] = b"".join(pieces)
+    return tuple(replace(payload, data=kept[payload.content_id]) for payload in payloads)
+
+
+def write(
+    message: Message,
+    form: Form,
+    *,
+    boundary: str | None = None,
+    signer: Signer | None = None,
+    mail: bool = False,
+) -> Parcel:
+    """The message as bytes, in the dialect the form names; payload data must be at hand."""
+    stream = write_stream(message, form, {}, boundary=boundary, signer=signer, mail=mail)
+    return Parcel(stream.content_type, b"".join(stream.chunks), stream.headers)
+
+
+def write_stream(
+    message: Message,
+    form: Form,
+    sources: Mapping[str, Source],
+    *,
+    boundary: str | None = None,
+    signer: Signer | None = None,
+    mail: bool = False,
+) -> StreamParcel:
+    """The same with payloads read from `sources` (by Content-ID) when their turn comes."""
+    message = referring(message)
+    envelope = write_envelope(message, form)
+    if signer is not None:
+        envelope = signer(envelope, message.payloads)
+    return pack_stream(envelope, message, form, sources, boundary=boundary, mail=mail)
+
+
+def write_envelope(message: Message, form: Form) -> bytes:
+    """The header alone, unsigned."""
+    if message.dialect is not form.dialect:
+        raise InvalidValue(
+            f"the message is {message.dialect.value}, the agreement says {form.dialect.value}",
+            remedy="build the message for the agreed dialect",
+        )
+    return WRITERS[form.dialect](message, form)
+
+
+def pack(
+    envelope: bytes,
+    message: Message,
+    form: Form,
+    *,
+    boundary: str | None = None,
+    mail: bool = False,
+) -> Parcel:
+    """A parcel around a header that exists already (spliced, or signed elsewhere)."""
+    stream = pack_stream(envelope, message, form, {}, boundary=boundary, mail=mail)
+    return Parcel(stream.content_type, b"".join(stream.chunks), stream.headers)
+
+
+def pack_stream(
+    envelope: bytes,
+    message: Message,
+    form: Form,
+    sources: Mapping[str, Source],
+    *,
+    boundary: str | None = None,
+    mail: bool = False,
+) -> StreamParcel:
+    """The same with payloads read from `sources`."""
+    frame = _frame(message, mail=mail)
+    headers = _headers(message, form, mail=mail)
+    payloads = message.payloads
+    if not payloads and form.dialect is Dialect.EBMS2 and not mail:
+        # Acknowledgements of ebMS 2.0 travel as plain XML (WIRE.md B.2).
+        return StreamParcel(frame.root_type, headers, iter((envelope,)), len(envelope))
+    chosen = boundary or mime_writer.boundary_for(envelope, payloads)
+    mime_writer.check_boundary(chosen, payloads, envelope)
+    return StreamParcel(
+        mime_writer.content_type(frame, chosen),
+        headers,
+        mime_writer.pieces(envelope, payloads, sources, frame, chosen),
+        mime_writer.body_size(envelope, payloads, frame, chosen),
+    )
+
+
+def referring(message: Message) -> Message:
+    """The message with a reference for every payload that has none yet."""
+    named = {part_of(one.content_id, _ids(message)) for one in message.manifest if one.content_id}
+    missing = [one for one in message.payloads if one.content_id not in named]
+    if not missing:
+        return message
+    added = tuple(Reference(reference_to(payload.content_id)) for payload in missing)
+    return replace(message, manifest=(*message.manifest, *added))
+
+
+def _ids(message: Message) -> tuple[str, ...]:
+    return tuple(payload.content_id for payload in message.payloads)
+
+
+def _frame(message: Message, *, mail: bool) -> Frame:
+    # Derived from the message's id, so that a header part has an id of its own everywhere.
+    digest = hashlib.sha256(message.header.message_id.encode()).hexdigest()[:32]
+    root_id = f"{digest}@header.oncewire"
+    if message.dialect is Dialect.EBMS2:
+        return Frame(
+            "text/xml; charset=UTF-8", f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail
+        )
+    version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
+    return Frame(
+        f'application/vnd.eb+xml; version="{version}"; charset="utf-8"',
+        f'type="application/vnd.eb+xml"; version="{version}"',
+        root_id,
+        nest_payloads=True,
+        base64=mail,
+    )
+
+
+def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, str], ...]:
+    headers: list[tuple[str, str]] = []
+    if mail:
+        headers.append(("MIME-Version", "1.0"))
+    if message.dialect is Dialect.EBMS2:
+        service = message.header.service
+        action = form.soap_action.replace("{service}", service.value if service else "")
+        action = action.replace("{action}", message.header.action or "")
+        headers.append(("SOAPAction", action))
+    return tuple(headers)
+
+
+__all__ = [
+    "Event",
+    "HeaderRead",
+    "Parcel",
+    "PartialHeader",
+    "PayloadData",
+    "PayloadEnded",
+    "PayloadStarted",
+    "ReadFault",
+    "Reader",
+    "Received",
+    "Signer",
+    "StreamParcel",
+    "pack",
+    "pack_stream",
+    "read",
+    "write",
+    "write_envelope",
+    "write_stream",
+]

@@ -1,0 +1,68 @@
+"""Which dialect a header is written in, told by its content alone (WIRE.md A.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from lxml import etree
+
+from oncewire.errors import OtherXml, SoapFault
+from oncewire.message import Dialect, Message
+from oncewire.message.form import Form
+from oncewire.wire import ebms2, ms09x, rm078
+from oncewire.wire.ebms2_names import ENVELOPE, SOAP12
+from oncewire.wire.refusal import Findings
+from oncewire.wire.tree import Element, local_name, namespace
+
+ReadDialect: TypeAlias = Callable[
+    [Element, bytes, str | None, Findings], tuple[Message | None, bool]
+]
+READERS: dict[Dialect, ReadDialect] = {
+    Dialect.EBMS2: ebms2.read,
+    Dialect.MS_09X: ms09x.read,
+    Dialect.RM_078: rm078.read,
+}
+WRITERS: dict[Dialect, Callable[[Message, Form], bytes]] = {
+    Dialect.EBMS2: ebms2.write,
+    Dialect.MS_09X: ms09x.write,
+    Dialect.RM_078: rm078.write,
+}
+
+
+def detect(root: etree._Element) -> Dialect:
+    """The dialect of a header, or the fault of a document that is none."""
+    if root.tag == ENVELOPE:
+        return Dialect.EBMS2
+    name = local_name(root)
+    if name == "Envelope":
+        version = "1.2" if namespace(root) == SOAP12 else "unknown"
+        raise SoapFault(
+            "VersionMismatch",
+            f"the envelope is SOAP {version}, not SOAP 1.1",
+            remedy="ebMS 2.0 uses SOAP 1.1",
+        )
+    if name.lower() != "ebxmlheader":
+        raise OtherXml(
+            f"<{name[:64]}> is neither a SOAP Envelope nor an ebXMLHeader",
+            location="header",
+            remedy="send an ebXML message",
+        )
+    if _is_rm078(root):
+        return Dialect.RM_078
+    return Dialect.MS_09X
+
+
+def _is_rm078(root: etree._Element) -> bool:
+    for key in root.keys():  # noqa: SIM118 - an element is not a mapping
+        text = str(key)
+        if text[text.rfind("}") + 1 :].lower() == "messagetype":
+            return True
+    for child in root:
+        if local_name(child).lower() in ("messagetype", "tpainfo", "tpaid"):
+            return True
+        if local_name(child).lower() == "header":
+            for inner in child:
+                if local_name(inner).lower() in ("tpainfo", "tpaid"):
+                    return True
+    return False

@@ -1,0 +1,94 @@
+"""The words of the drafts of 2000 and 2001 (WIRE.md part A), and the aliases readers accept."""
+
+from __future__ import annotations
+
+from oncewire.message import (
+    AcknowledgmentType,
+    AckRequest,
+    DeliverySemantics,
+    MessageKind,
+    SyncReplyMode,
+)
+
+NAMESPACE = "http://www.ebxml.org/namespaces/messageHeader"
+XLINK = "http://www.w3.org/1999/xlink"
+MS_VERSION = "0.93"
+RM_VERSION = "0.21"
+
+_SERVICE = "http://www.ebxml.org/namespaces/messageService/"
+ACK_SERVICE = _SERVICE + "MessageAcknowledgment"
+ERROR_SERVICE = _SERVICE + "MessageError"
+# MS 1.0 gathered the signals under one Service; WIRE.md A.7 asks to accept it too.
+MS10_SERVICE = "uri:www.ebxml.org/messageService/"
+
+SIGNALS: dict[MessageKind, tuple[str, str]] = {
+    MessageKind.ACKNOWLEDGMENT: (ACK_SERVICE, "Acknowledgment"),
+    MessageKind.ERROR: (ERROR_SERVICE, "MessageError"),
+    MessageKind.STATUS_REQUEST: (_SERVICE + "MessageStatus", "StatusRequest"),
+    MessageKind.STATUS_RESPONSE: (_SERVICE + "MessageStatus", "StatusResponse"),
+    MessageKind.PING: (_SERVICE + "MessagePing", "Ping"),
+    MessageKind.PONG: (_SERVICE + "MessagePing", "Pong"),
+}
+"""Service and Action of each signal; only the first is printed in the drafts (ACK-10)."""
+
+_BY_ACTION = {action.lower(): kind for kind, (_, action) in SIGNALS.items()}
+_SIGNAL_SERVICES = {service for service, _ in SIGNALS.values()} | {MS10_SERVICE}
+
+
+def kind_of_signal(service: str, action: str | None) -> MessageKind | None:
+    """Which signal a Service and Action stand for, or None for business."""
+    if service == ACK_SERVICE:
+        # Its Action is Acknowledgment or, with typed acks, the type (ACK-11).
+        return MessageKind.ACKNOWLEDGMENT
+    if service == ERROR_SERVICE:
+        return MessageKind.ERROR
+    if service in _SIGNAL_SERVICES:
+        return _BY_ACTION.get((action or "").lower())
+    return None
+
+
+MESSAGE_TYPES = {
+    "normal": MessageKind.NORMAL,
+    "acknowledgement": MessageKind.ACKNOWLEDGMENT,
+    "acknowledgment": MessageKind.ACKNOWLEDGMENT,
+    "error": MessageKind.ERROR,
+}
+
+SEMANTICS = {
+    "onceandonlyonce": DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    "exactlyonce": DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    # v0-078 calls the reliable way AtMostOnce; ebMS 2.0 uses the words otherwise (C1).
+    "atmostonce": DeliverySemantics.ONCE_AND_ONLY_ONCE,
+    "besteffort": DeliverySemantics.BEST_EFFORT,
+    "unspecified": DeliverySemantics.BEST_EFFORT,
+}
+ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
+ACK_TYPES = {
+    "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,
+    "intermediateack": AcknowledgmentType.INTERMEDIATE_ACK,
+    "intermediateacknowledgment": AcknowledgmentType.INTERMEDIATE_ACK,
+    "intermediateacknowledgement": AcknowledgmentType.INTERMEDIATE_ACK,
+    "intemediateacknowledgment": AcknowledgmentType.INTERMEDIATE_ACK,
+}
+SYNC_MODES = {
+    "AcksOnly": SyncReplyMode.MSH_SIGNALS_ONLY,
+    "ResponseOnly": SyncReplyMode.RESPONSE_ONLY,
+    "AcksAndResponse": SyncReplyMode.SIGNALS_AND_RESPONSE,
+}
+SYNC_WORDS = {mode: word for word, mode in SYNC_MODES.items()}
+
+ALIASES = {
+    "acknowledgement": "acknowledgment",
+    "intermediateackrequested": "ackrequested",
+    "qualityofservice": "qualityofserviceinfo",
+    "reliablemessaginginfo": "qualityofserviceinfo",
+    "tpaid": "cpaid",
+    "serviceinterface": "service",
+}
+"""By lower-case local name, which already joins MessageID, TimeStamp and ConversationID."""
+
+
+def canonical(name: str) -> str:
+    """The one name under which an element or attribute is looked up."""
+    lowered = name.lower()
+    return ALIASES.get(lowered, lowered)

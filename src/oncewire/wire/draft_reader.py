@@ -1,0 +1,372 @@
+"""Reading the drafts' `ebXMLHeader` (WIRE.md part A): one tolerant reader for both dialects.
+
+What differs between ms-0.9x and rm-0.78 is which words they write, and a reader accepts
+them all; only the kind of a message is told in two ways, so the dialect hands that in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lxml import etree
+
+from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
+from oncewire.message import (
+    AckRequest,
+    DeliverySemantics,
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+    Party,
+    PartyId,
+    Service,
+    Split,
+    SyncReplyMode,
+)
+from oncewire.message.ids import check_id, is_uri
+from oncewire.message.instant import Instant, parse_instant
+from oncewire.wire import draft_blocks as blocks
+from oncewire.wire import draft_names as n
+from oncewire.wire.draft_element import DraftElement
+from oncewire.wire.refusal import Findings
+from oncewire.wire.source import exact_bytes
+from oncewire.wire.tree import whole_number
+
+_KNOWN_HEADER = frozenset(
+    {
+        "from",
+        "to",
+        "tpainfo",
+        "cpaid",
+        "conversationid",
+        "service",
+        "action",
+        "messagedata",
+        "qualityofserviceinfo",
+        "synchronousmessaginginfo",
+    }
+)
+_KNOWN_ROOT = frozenset(
+    {
+        "manifest",
+        "header",
+        "routingheaderlist",
+        "routingheader",
+        "statusdata",
+        "errorlist",
+        "acknowledgment",
+        "signature",
+    }
+)
+KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
+
+
+class DraftReader:
+    """One reading of one header document."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        kind_of: KindOf,
+        root: etree._Element,
+        envelope: bytes,
+        charset: str | None,
+        findings: Findings,
+    ) -> None:
+        self.dialect = dialect
+        self.kind_of = kind_of
+        self.root = DraftElement(root)
+        self.envelope = envelope
+        self.charset = charset
+        self.findings = findings
+        findings.dialect = dialect
+        self.signed = "signature" in self.root.children
+
+    def read(self) -> Message | None:
+        """The message without its payloads, or None when a fault prevents one."""
+        findings = self.findings
+        header = self.root.first("header")
+        if header is None:
+            findings.fault(
+                OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
+            )
+            return None
+        for name in ("header", "manifest", "routingheaderlist", "errorlist", "statusdata"):
+            if len(self.root.children.get(name, ())) > 1:
+                findings.fault(
+                    Inconsistent(
+                        f"the message has more than one {name}",
+                        location=f"//{name}",
+                        remedy="send one",
+                    )
+                )
+        for name, _ in self.root.order:
+            if name not in _KNOWN_ROOT:
+                findings.note(f"the element {name[:64]} is not known and was passed over")
+        routing = blocks.routing(self.root, self.dialect, findings)
+        if routing:
+            findings.last_hop = routing[-1]
+        value = self._header(header)
+        kind = findings.kind
+        if value is None or kind is None:
+            return None
+        manifest, foreign = blocks.manifest(self.root, findings)
+        errors = blocks.error_list(self.root, findings)
+        if kind is MessageKind.ERROR and errors is None:
+            findings.fault(
+                Inconsistent(
+                    "an error message has no ErrorList",
+                    location="//ErrorList",
+                    remedy="report at least one Error",
+                )
+            )
+        acknowledgments = blocks.acknowledgments(self.root, value, findings)
+        request, response = blocks.status(self.root, findings)
+        message = Message(
+            dialect=self.dialect,
+            kind=kind,
+            header=value,
+            routing=routing,
+            acknowledgments=tuple(acknowledgments),
+            error_list=errors,
+            status_request=request,
+            status_response=response,
+            manifest=tuple(manifest),
+        )
+        return self._with_foreign(message, header, foreign)
+
+    def _with_foreign(
+        self, message: Message, header: DraftElement, references: list[list[etree._Element]]
+    ) -> Message:
+        own = [child for name, child in header.order if name not in _KNOWN_HEADER]
+        wanted = [*own, *(child for children in references for child in children)]
+        if not wanted:
+            return message
+        try:
+            written = iter(exact_bytes(self.envelope, self.charset, self.root.element, wanted))
+        except EbxmlError as error:
+            self.findings.fault(error)
+            return message
+        return blocks.with_foreign(
+            message,
+            tuple(next(written) for _ in own),
+            [tuple(next(written) for _ in children) for children in references],
+        )
+
+    # Header
+
+    def _header(self, header: DraftElement) -> Header | None:
+        findings = self.findings
+        agreement = header.first("tpainfo") or header
+        from_party = findings.from_party = self._party(header, "from", "From")
+        to_party = findings.to_party = self._party(header, "to", "To")
+        cpa_id = findings.cpa_id = self._id(agreement, header, "cpaid", "CPAId")
+        conversation = findings.conversation_id = self._id(
+            agreement, header, "conversationid", "ConversationId"
+        )
+        service = findings.service = self._service(agreement, header)
+        action = findings.action = agreement.value("action") or header.value("action") or None
+        kind = findings.kind = self._kind(service, action)
+        if kind is MessageKind.NORMAL:
+            for value, name in ((service, "Service"), (action, "Action")):
+                if value is None:
+                    self._missing(name, f"//Header/{name}")
+        data = header.first("messagedata")
+        if data is None:
+            self._missing("MessageData", "//Header/MessageData")
+            return None
+        message_id = findings.message_id = self._id(data, data, "messageid", "MessageId")
+        stamp = self._instant(data, "timestamp", "Timestamp")
+        if stamp is None and "timestamp" not in data.children:
+            self._missing("Timestamp", "//Header/MessageData/Timestamp")
+        ref_to = findings.ref_to_message_id = data.value("reftomessageid") or None
+        quality = header.first("qualityofserviceinfo")
+        semantics = findings.semantics = self._semantics(quality)
+        mode, as_agreed = self._sync(header)
+        findings.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
+        expiry = self._instant(data, "timetolive", "TimeToLive")
+        if expiry is None and quality is not None:
+            # v0.91 had it there (WIRE.md A.3).
+            expiry = self._instant(quality, "timetolive", "TimeToLive")
+        if (
+            from_party is None
+            or to_party is None
+            or cpa_id is None
+            or conversation is None
+            or message_id is None
+            or stamp is None
+        ):
+            return None
+        try:
+            return Header(
+                from_party=from_party,
+                to_party=to_party,
+                cpa_id=cpa_id,
+                conversation_id=conversation,
+                service=service,
+                action=action,
+                message_id=message_id,
+                timestamp=stamp,
+                ref_to_message_id=ref_to,
+                time_to_live=expiry,
+                semantics=semantics,
+                delivery_receipt_requested=self._receipt(quality),
+                sync_reply=mode,
+                sync_reply_as_agreed=as_agreed,
+                split=self._split(data),
+            )
+        except InvalidValue as problem:
+            findings.invalid(Inconsistent, problem, "//Header")
+            return None
+
+    def _missing(self, name: str, location: str) -> None:
+        self.findings.fault(
+            Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}")
+        )
+
+    def _id(self, place: DraftElement, other: DraftElement, name: str, shown: str) -> str | None:
+        location = f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
+        if len(place.children.get(name, ())) > 1:
+            self.findings.fault(Inconsistent(f"there is more than one {shown}", location=location))
+        value = place.value(name)
+        if value is None:
+            value = other.value(name)
+        if value is None:
+            self._missing(shown, location)
+            return None
+        try:
+            return check_id(value, shown)
+        except InvalidValue as problem:
+            self.findings.invalid(Inconsistent, problem, location)
+            return None
+
+    def _service(self, place: DraftElement, other: DraftElement) -> Service | None:
+        element = place.first("service") or other.first("service")
+        value = place.value("service") or other.value("service")
+        if not value:
+            return None
+        try:
+            return Service(value, element.value("type") or None if element else None)
+        except InvalidValue as problem:
+            self.findings.invalid(Inconsistent, problem, "//Header/Service")
+            return None
+
+    def _kind(self, service: Service | None, action: str | None) -> MessageKind | None:
+        kind = self.kind_of(self.root, service, action)
+        if kind is None:
+            word = self.root.value("messagetype") or ""
+            self.findings.fault(
+                ValueNotRecognized(
+                    f"MessageType {word[:32]!r} is not known",
+                    location="/ebXMLHeader/@MessageType",
+                    remedy="send Normal, Acknowledgement or Error",
+                )
+            )
+        return kind
+
+    def _party(self, header: DraftElement, name: str, shown: str) -> Party | None:
+        element = header.first(name)
+        location = f"//Header/{shown}/PartyId"
+        ids: list[PartyId] = []
+        for child in element.all("partyid") if element is not None else ():
+            kind = child.value("type") or child.value("context") or None
+            try:
+                ids.append(PartyId(child.text, kind))
+            except InvalidValue as problem:
+                self.findings.invalid(Inconsistent, problem, location)
+                continue
+            if kind is None and not is_uri(child.text):
+                self.findings.fault(
+                    Inconsistent(
+                        f"PartyId {child.text!r} has no type and is not a URI",
+                        location=location,
+                        remedy="give PartyId a type or a URI",
+                    )
+                )
+        if ids:
+            return Party(tuple(ids))
+        self._missing(f"{shown}/PartyId", location)
+        return None
+
+    def _instant(self, place: DraftElement, name: str, shown: str) -> Instant | None:
+        value = place.value(name)
+        if value is None:
+            return None
+        try:
+            moment, zoned = parse_instant(value)
+        except InvalidValue as problem:
+            self.findings.invalid(Inconsistent, problem, f"//Header/MessageData/{shown}")
+            return None
+        if not zoned:
+            self.findings.note(f"{shown} has no time zone and is taken as UTC")
+        return moment
+
+    def _semantics(self, quality: DraftElement | None) -> DeliverySemantics | None:
+        word = quality.value("deliverysemantics") if quality is not None else None
+        if word is None:
+            return None
+        semantics = n.SEMANTICS.get(word.lower())
+        if semantics is None:
+            self.findings.fault(
+                ValueNotRecognized(
+                    f"deliverySemantics {word[:32]!r} is not known",
+                    location="//Header/QualityOfServiceInfo/@deliverySemantics",
+                    remedy="send OnceAndOnlyOnce or BestEffort",
+                )
+            )
+        return semantics
+
+    def _receipt(self, quality: DraftElement | None) -> AckRequest | None:
+        word = quality.value("deliveryreceiptrequested") if quality is not None else None
+        if word is None:
+            return None
+        return blocks.ack_request(
+            word, "//Header/QualityOfServiceInfo/@deliveryReceiptRequested", self.findings
+        )
+
+    def _sync(self, header: DraftElement) -> tuple[SyncReplyMode | None, bool]:
+        """The wish for a synchronous reply, and whether it means "as agreed" (SYNC-15, C31)."""
+        location = "//Header/SynchronousMessagingInfo/@syncReplyMode"
+        found = header.all("synchronousmessaginginfo")
+        if not found:
+            return None, False
+        if len(found) > 1:
+            self.findings.fault(
+                Inconsistent(
+                    "there is more than one SynchronousMessagingInfo",
+                    location="//Header/SynchronousMessagingInfo",
+                    remedy="ask once",
+                )
+            )
+        word = found[0].value("syncreplymode") or ""
+        mode = n.SYNC_MODES.get(word)
+        if mode is not None:
+            return mode, False
+        if word.lower() == "true":
+            return None, True
+        if word.lower() == "false":
+            return SyncReplyMode.NONE, False
+        self.findings.fault(
+            ValueNotRecognized(
+                f"syncReplyMode {word[:32]!r} is not known",
+                location=location,
+                remedy="send AcksOnly, ResponseOnly or AcksAndResponse",
+            )
+        )
+        return None, False
+
+    def _split(self, data: DraftElement) -> Split | None:
+        split_id = data.value("splitid")
+        number = data.first("splitnumber")
+        if split_id is None and number is None:
+            return None
+        try:
+            return Split(
+                split_id or "",
+                whole_number(number.text if number else None) or 0,
+                whole_number(number.value("total") if number else None) or 0,
+            )
+        except InvalidValue as problem:
+            self.findings.invalid(Inconsistent, problem, "//Header/MessageData/SplitNumber")
+            return None

@@ -1,0 +1,219 @@
+"""Limits: how large, deep and wide a message may be, and the reason of each bound.
+
+Every bound is enforced before the thing it bounds is built: the header is counted before a
+tree exists, a MIME part before its bytes are kept. A message beyond a bound is refused with
+an error that names the bound, so that an operator can raise it for a partner who needs more.
+"""
+
+from __future__ import annotations
+
+import pyexpat
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from oncewire.errors import EbxmlError, MimeProblem, OtherXml
+from oncewire.message.ids import ID_LENGTH_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds, each with its reason; the defaults suit every known partner."""
+
+    # A real header is 1-20 KB; signatures with certificates reach 30 KB. One megabyte
+    # leaves room for hundreds of references and still parses in milliseconds.
+    header_bytes: int = 1_048_576
+    # One element costs about a microsecond and 200 bytes; ten thousand stay under 20 MB.
+    header_elements: int = 10_000
+    # The deepest header of any dialect, signature included, has 12 levels.
+    header_depth: int = 64
+    # Per element. The busiest element of any dialect has 8 attributes.
+    header_attributes: int = 64
+    # Per element. A Manifest with 100 references and a signature over them has 101.
+    header_siblings: int = 1_000
+    # Parts of one multipart, nested ones included (a split document uses messages instead).
+    parts: int = 100
+    # multipart/mixed of multipart/related with a nested multipart/mixed is the deepest
+    # shape any dialect has.
+    nesting: int = 3
+    # Per part: mail gateways add a dozen lines, nobody adds 64.
+    part_header_lines: int = 64
+    part_header_bytes: int = 16_384
+    # What may stand before the first boundary; mail clients write one sentence there.
+    preamble_bytes: int = 65_536
+    # Payload bytes held back when the root part is not the first (`start` names a later one).
+    before_root_bytes: int = 1_048_576
+    # Longer ids serve no one and flood logs and indexes.
+    id_length: int = ID_LENGTH_MAX
+    # Decompressed to compressed. Text reaches 20:1; a bomb 1000:1.
+    compression_ratio: int = 100
+    # Decoded bytes of one payload; None leaves it to the agreement's MaxSize.
+    payload_bytes: int | None = None
+
+
+DEFAULT_LIMITS = Limits()
+
+# Encodings whose markup is ASCII byte for byte. In any other (UTF-7, EBCDIC, ISO-2022) a
+# DOCTYPE could hide from a search for its bytes, so they are refused; UTF-16 is counted by
+# expat, which reads it.
+_ASCII_MARKUP = frozenset(
+    {
+        "utf-8",
+        "utf8",
+        "us-ascii",
+        "ascii",
+        "iso-8859-1",
+        "latin1",
+        "latin-1",
+        "iso-8859-15",
+        "windows-1252",
+        "cp1252",
+    }
+)
+_WIDE = frozenset({"utf-16", "utf-16le", "utf-16be", "utf16"})
+_DECLARED = re.compile(rb"""\s*<\?xml\s[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
+_BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+
+
+class _Beyond(Exception):
+    """Carries a refusal out of expat's callbacks."""
+
+    def __init__(self, error: EbxmlError) -> None:
+        super().__init__(error.problem)
+        self.error = error
+
+
+def beyond(what: str, limit: str, bound: int, *, mime: bool = False) -> EbxmlError:
+    """The refusal of something larger than its bound; `limit` is the field of `Limits`."""
+    kind = MimeProblem if mime else OtherXml
+    return kind(
+        f"{what}, more than the {bound:,} that the limit `{limit}` allows",
+        location=limit,
+        remedy=f"send less, or ask the receiver to raise `{limit}`",
+    )
+
+
+def encoding_of(envelope: bytes, charset: str | None) -> tuple[str, bool]:
+    """The encoding the header is written in, and whether the document itself says so.
+
+    A byte order mark or the XML declaration wins over the MIME charset: that is what the
+    parser believes too.
+    """
+    for bom, name in _BOMS:
+        if envelope.startswith(bom):
+            return name, True
+    match = _DECLARED.match(envelope[:256])
+    if match is not None:
+        return match.group(1).decode("ascii").lower(), True
+    if b"\x00" in envelope[:4]:
+        return "utf-16", True
+    if charset:
+        return charset.strip().strip('"').lower(), False
+    return "utf-8", False
+
+
+def enforce(envelope: bytes, charset: str | None, limits: Limits) -> str | None:
+    """Refuse a header beyond its bounds; the encoding to force on the parser, if any.
+
+    Counting bytes proves nearly every header harmless in two microseconds: an element
+    needs a `<` and an attribute a `=`. Only a header with many of them is counted exactly.
+    """
+    if len(envelope) > limits.header_bytes:
+        raise beyond(f"the header has {len(envelope):,} bytes", "header_bytes", limits.header_bytes)
+    encoding, declared = encoding_of(envelope, charset)
+    forced = None if declared or encoding in ("utf-8", "utf8") else encoding
+    if encoding in _WIDE:
+        count_exactly(envelope, forced, limits)
+        return forced
+    if encoding not in _ASCII_MARKUP:
+        raise OtherXml(
+            f"the header is written in the encoding {encoding!r}",
+            location="encoding",
+            remedy="write it in UTF-8",
+        )
+    if b"<!DOCTYPE" in envelope:
+        raise doctype_refused()
+    tags = envelope.count(b"<")
+    equals = envelope.count(b"=")
+    if tags > 2 * limits.header_elements + 64:
+        raise beyond(f"the header has {tags:,} tags", "header_elements", limits.header_elements)
+    if equals > 4 * limits.header_elements:
+        raise beyond(
+            f"the header has {equals:,} equals signs", "header_elements", limits.header_elements
+        )
+    # An element is nested only if its parent is still open: n tags reach depth n/2 at most.
+    if (
+        tags > 2 * limits.header_depth
+        or equals > limits.header_attributes
+        or tags > limits.header_siblings
+    ):
+        count_exactly(envelope, forced, limits)
+    return forced
+
+
+def doctype_refused() -> OtherXml:
+    """No header of any dialect has a document type, and entities are how bombs are made."""
+    return OtherXml(
+        "the header has a document type declaration",
+        location="DOCTYPE",
+        remedy="send the header without a DOCTYPE and without entities",
+    )
+
+
+def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
+    """Count depth, attributes and siblings with expat, stopping at the first bound passed.
+
+    Returns the number of elements. What is not well-formed is left to the tree's parser,
+    which says better where.
+    """
+    parser = pyexpat.ParserCreate(encoding)
+    open_children = [0]
+    elements = 0
+
+    def start(_name: str, attributes: list[str]) -> None:
+        nonlocal elements
+        elements += 1
+        open_children[-1] += 1
+        if elements > limits.header_elements:
+            raise _Beyond(
+                beyond(
+                    "the header has too many elements", "header_elements", limits.header_elements
+                )
+            )
+        if open_children[-1] > limits.header_siblings:
+            raise _Beyond(
+                beyond(
+                    "an element has too many children", "header_siblings", limits.header_siblings
+                )
+            )
+        if len(attributes) > 2 * limits.header_attributes:
+            raise _Beyond(
+                beyond(
+                    f"an element has {len(attributes) // 2:,} attributes",
+                    "header_attributes",
+                    limits.header_attributes,
+                )
+            )
+        if len(open_children) > limits.header_depth:
+            raise _Beyond(
+                beyond("elements are nested too deep", "header_depth", limits.header_depth)
+            )
+        open_children.append(0)
+
+    def end(_name: str) -> None:
+        open_children.pop()
+
+    def doctype(*_args: Any) -> None:
+        raise _Beyond(doctype_refused())
+
+    parser.ordered_attributes = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(envelope, True)
+    except _Beyond as stop:
+        raise stop.error from None
+    except (pyexpat.ExpatError, LookupError, ValueError):
+        return elements
+    return elements

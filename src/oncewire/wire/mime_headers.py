@@ -1,0 +1,139 @@
+"""MIME headers: a block of lines to names and values, and a Content-Type to its parameters.
+
+Lenient where partners are: parameters without quotes, boundaries with odd characters,
+`start` without angle brackets (WIRE.md B.11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncewire.errors import InvalidValue, MimeProblem
+from oncewire.message.ids import check_id
+
+
+def parameters(value: str) -> tuple[str, dict[str, str]]:
+    """The media type in lower case, and its parameters; the first of a name counts."""
+    head, _, rest = value.partition(";")
+    found: dict[str, str] = {}
+    position = 0
+    size = len(rest)
+    while position < size:
+        equals = rest.find("=", position)
+        if equals < 0:
+            break
+        name = rest[position:equals].strip(" \t;\r\n").lower()
+        position = equals + 1
+        while position < size and rest[position] in " \t":
+            position += 1
+        if position < size and rest[position] == '"':
+            text, position = _quoted(rest, position + 1)
+        else:
+            end = rest.find(";", position)
+            end = size if end < 0 else end
+            text, position = rest[position:end].strip(), end
+        found.setdefault(name, text)
+        semicolon = rest.find(";", position)
+        position = size if semicolon < 0 else semicolon + 1
+    return head.strip().lower(), found
+
+
+def _quoted(text: str, position: int) -> tuple[str, int]:
+    end = text.find('"', position)
+    if end < 0:
+        return text[position:], len(text)
+    if "\\" not in text[position:end]:
+        return text[position:end], end + 1
+    kept = []
+    while position < len(text) and text[position] != '"':
+        if text[position] == "\\" and position + 1 < len(text):
+            position += 1
+        kept.append(text[position])
+        position += 1
+    return "".join(kept), position + 1
+
+
+def bare_id(value: str | None) -> str:
+    """A Content-ID without its angle brackets."""
+    text = (value or "").strip()
+    if text[:1] == "<":
+        text = text[1:]
+    return text[:-1] if text[-1:] == ">" else text
+
+
+def header_lines(lines: list[bytes]) -> list[tuple[str, str]]:
+    """Unfolded lines as names and values."""
+    headers: list[tuple[str, str]] = []
+    for line in lines:
+        if line[:1] in (b" ", b"\t"):
+            if not headers:
+                raise _broken("the first line of a part is indented")
+            name, value = headers[-1]
+            headers[-1] = (name, f"{value} {line.strip().decode('latin-1')}")
+            continue
+        name_bytes, colon, value_bytes = line.partition(b":")
+        name = name_bytes.strip().decode("latin-1")
+        if not colon or not name or " " in name:
+            raise _broken("a part has no blank line between its headers and its content")
+        headers.append((name, value_bytes.strip().decode("latin-1")))
+    return headers
+
+
+def _broken(problem: str) -> MimeProblem:
+    return MimeProblem(
+        problem, location="MIME", remedy="end the headers of each part with a blank line"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartHeaders:
+    """What the headers of one part say."""
+
+    media_type: str
+    content_type: str
+    params: dict[str, str]
+    content_id: str
+    transfer_encoding: str
+    content_encoding: str | None
+    others: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, headers: list[tuple[str, str]]) -> PartHeaders:
+        """Sort the headers; one that decides what the part is may stand only once."""
+        known: dict[str, str] = {}
+        others: list[tuple[str, str]] = []
+        for name, value in headers:
+            lowered = name.lower()
+            if lowered not in _DECIDING:
+                others.append((name, value))
+                continue
+            if lowered in known:
+                raise MimeProblem(
+                    f"a part has two {name[:64]} headers",
+                    location="MIME",
+                    remedy="readers differ in which one they take; send one",
+                )
+            known[lowered] = value
+        content_type = known.get("content-type", "application/octet-stream")
+        media_type, params = parameters(content_type)
+        content_id = bare_id(known.get("content-id"))
+        if content_id:
+            try:
+                check_id(content_id, "Content-ID")
+            except InvalidValue as problem:
+                raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
+        encoding = known.get("content-encoding", "").strip().lower()
+        return cls(
+            media_type,
+            content_type,
+            params,
+            content_id,
+            known.get("content-transfer-encoding", "binary").strip().lower(),
+            encoding if encoding and encoding != "identity" else None,
+            tuple(others),
+        )
+
+
+_DECIDING = frozenset(
+    {"content-type", "content-id", "content-transfer-encoding", "content-encoding"}
+)

@@ -1,0 +1,348 @@
+"""Reader: a message read while it arrives, header first, payloads passed on piece by piece.
+
+The header is judged before the first payload byte is kept anywhere, so the handler can look
+up the agreement, apply its limits and choose where the payloads go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
+from oncewire.message import Payload
+from oncewire.message.form import Validation
+from oncewire.wire import header as headers_of
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
+from oncewire.wire.mime import MultipartReader, Work
+from oncewire.wire.mime_headers import PartHeaders, bare_id, parameters
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.resolve import resolve_references
+from oncewire.wire.transfer import Decoder, Identity, decoder
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRead:
+    """The header is complete and sound; payloads are still to come."""
+
+    received: Received
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadStarted:
+    """A payload part begins; its size is not known yet."""
+
+    content_id: str
+    media_type: str
+    content_encoding: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadData:
+    """The next decoded bytes of the payload that began last."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadEnded:
+    """The payload is complete: size and digest are known. `data` is None, it passed by."""
+
+    payload: Payload
+
+
+Event: TypeAlias = HeaderRead | PayloadStarted | PayloadData | PayloadEnded
+
+
+class _Part:
+    """A payload on its way."""
+
+    __slots__ = ("content_id", "digest", "headers", "size")
+
+    def __init__(self, content_id: str, headers: PartHeaders) -> None:
+        self.content_id = content_id
+        self.headers = headers
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+
+class Reader:
+    """Feed it the body as it arrives; take the events; `finish` gives the whole."""
+
+    def __init__(
+        self,
+        content_type: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        validation: Validation = Validation.REPORT,
+    ) -> None:
+        self._parcel = Parcel(content_type, b"", headers)
+        self._limits = limits
+        self._validation = validation
+        self._events: list[Event] = []
+        self._root: list[bytes] = []
+        self._root_size = 0
+        self._in_root = False
+        self._charset: str | None = None
+        self._received: Received | None = None
+        self._part: _Part | None = None
+        self._payloads: list[Payload] = []
+        self._content_ids: list[str] = []
+        self._notes: list[str] = []
+        # Parts that came before the root part, held until it is read.
+        self._held: list[PartHeaders | bytes | None] = []
+        self._held_bytes = 0
+        self._multipart: MultipartReader | None = None
+        self._decoder: Decoder = Identity()
+        self.work = Work()
+        with _Refusing(self):
+            self._open(content_type)
+
+    def _open(self, content_type: str) -> None:
+        media_type, params = parameters(content_type)
+        self._start = bare_id(params.get("start"))
+        if media_type.startswith("multipart/"):
+            self._multipart = MultipartReader(
+                params.get("boundary", ""), self, self._limits, work=self.work
+            )
+            return
+        self._charset = params.get("charset")
+        encoding = (self._parcel.header("content-transfer-encoding") or "").strip().lower()
+        self._decoder = decoder(encoding)
+        self._in_root = True
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Take the next bytes; the events they complete."""
+        with _Refusing(self):
+            if self._multipart is not None:
+                self._multipart.feed(chunk)
+            else:
+                if not self._root and chunk[:1] == b"<":
+                    # A header over HTTP may still say base64; the bytes show it is not.
+                    self._decoder = Identity()
+                self.part_data(self._decoder.feed(chunk))
+        events, self._events = self._events, []
+        return events
+
+    def finish(self) -> tuple[list[Event], Received]:
+        """The body is over: the last events, and the whole message.
+
+        Its payloads have no `data`; they passed by as events.
+        """
+        with _Refusing(self):
+            if self._multipart is not None:
+                self._multipart.finish()
+            else:
+                self.part_data(self._decoder.finish())
+                self.part_ended()
+            received = self._complete()
+        events, self._events = self._events, []
+        return events, received
+
+    # What the MIME reader calls (PartSink).
+
+    def part_started(self, headers: PartHeaders) -> bool:
+        """A part begins: the root part, a container, or a payload."""
+        if headers.media_type.startswith("multipart/") and not self._is_referenced(headers):
+            # A container is not a payload; one that the Manifest names is (it may be signed).
+            return True
+        if self._received is None and not self._is_root(headers):
+            self._held.append(headers)
+            return False
+        if self._received is None:
+            self._in_root = True
+            self._charset = headers.params.get("charset")
+            return False
+        self._start_payload(headers)
+        return False
+
+    def part_data(self, data: bytes) -> None:
+        """Content of the part that began last."""
+        if not data:
+            return
+        if self._in_root:
+            self._root_size += len(data)
+            self.work.hold(self._root_size)
+            if self._root_size > self._limits.header_bytes:
+                raise beyond(
+                    f"the header has more than {self._limits.header_bytes:,} bytes",
+                    "header_bytes",
+                    self._limits.header_bytes,
+                )
+            self._root.append(data)
+        elif self._received is None:
+            self._held_bytes += len(data)
+            self.work.hold(self._held_bytes)
+            if self._held_bytes > self._limits.before_root_bytes:
+                raise beyond(
+                    "payloads stand before the root part",
+                    "before_root_bytes",
+                    self._limits.before_root_bytes,
+                    mime=True,
+                )
+            self._held.append(data)
+        else:
+            self._payload_data(data)
+
+    def part_ended(self) -> None:
+        """The part that began last is complete."""
+        if self._in_root:
+            self._in_root = False
+            self._read_header(b"".join(self._root))
+            held, self._held = self._held, []
+            for item in held:
+                if isinstance(item, PartHeaders):
+                    self._start_payload(item)
+                elif item is None:
+                    self._end_payload()
+                else:
+                    self._payload_data(item)
+        elif self._received is None:
+            self._held.append(None)
+        else:
+            self._end_payload()
+
+    # Root part
+
+    def _is_root(self, headers: PartHeaders) -> bool:
+        return not self._start or headers.content_id == self._start
+
+    def _is_referenced(self, headers: PartHeaders) -> bool:
+        if self._received is None or not headers.content_id:
+            return False
+        return any(
+            reference.content_id == headers.content_id
+            for reference in self._received.message.manifest
+        )
+
+    def _read_header(self, envelope: bytes) -> None:
+        message, signed, notes, problems = headers_of.read(
+            envelope, self._charset, self._limits, self._validation
+        )
+        self._notes.extend(notes)
+        self._received = Received(
+            message=message,
+            parcel=self._parcel,
+            envelope=envelope,
+            dialect=message.dialect,
+            notes=tuple(self._notes),
+            schema_problems=problems,
+            signed=signed,
+            charset=self._charset,
+            complete=False,
+        )
+        self._events.append(HeaderRead(self._received))
+
+    # Payloads
+
+    def _start_payload(self, headers: PartHeaders) -> None:
+        content_id = headers.content_id
+        if not content_id:
+            content_id = f"part-{len(self._content_ids) + 1}"
+            self._notes.append(f"a part without Content-ID is called {content_id}")
+        if content_id in self._content_ids:
+            raise MimeProblem(
+                f"two parts have the Content-ID {content_id[:64]!r}",
+                location=f"cid:{content_id}",
+                remedy="give every part an id of its own",
+            )
+        self._content_ids.append(content_id)
+        self._part = _Part(content_id, headers)
+        self._events.append(
+            PayloadStarted(content_id, headers.content_type, headers.content_encoding)
+        )
+
+    def _payload_data(self, data: bytes) -> None:
+        part = self._part
+        if part is None:
+            return
+        part.size += len(data)
+        bound = self._limits.payload_bytes
+        if bound is not None and part.size > bound:
+            raise beyond("a payload is too large", "payload_bytes", bound, mime=True)
+        part.digest.update(data)
+        self._events.append(PayloadData(data))
+
+    def _end_payload(self) -> None:
+        part, self._part = self._part, None
+        if part is None:
+            return
+        try:
+            payload = Payload(
+                content_id=part.content_id,
+                media_type=part.headers.content_type,
+                size=part.size,
+                digest=part.digest.hexdigest(),
+                content_encoding=part.headers.content_encoding,
+                mime_headers=part.headers.others,
+            )
+        except InvalidValue as problem:
+            raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
+        self._payloads.append(payload)
+        self._events.append(PayloadEnded(payload))
+
+    # The end
+
+    def _complete(self) -> Received:
+        received = self._received
+        if received is None:
+            raise MimeProblem(
+                f"no part is the root: none has the Content-ID {self._start[:64]!r}"
+                if self._start
+                else "the message has no parts",
+                location="start",
+                remedy="let `start` name the header part",
+            )
+        closed = self._multipart is None or not self._multipart.unclosed
+        if not closed:
+            self._notes.append("the closing boundary is missing")
+        resolve_references(received.message, self._content_ids, self._notes)
+        return replace(
+            received,
+            message=replace(received.message, payloads=tuple(self._payloads)),
+            notes=tuple(self._notes),
+            complete=True,
+            closed=closed,
+            content_ids=tuple(self._content_ids),
+        )
+
+    def refuse(self, error: EbxmlError | SoapFault) -> ReadFault:
+        """The fault of this message, with all that is known of it."""
+        if self._received is None:
+            return ReadFault((error,), envelope=b"", notes=tuple(self._notes))
+        return ReadFault(
+            (error,),
+            PartialHeader.of(self._received.message),
+            self._received.envelope,
+            tuple(self._notes),
+        )
+
+
+class _Refusing:
+    """Turns an ebXML error into a ReadFault that carries the facts read before it."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, EbxmlError | SoapFault):
+            raise self._reader.refuse(error) from None
+
+
+__all__ = [
+    "Event",
+    "HeaderRead",
+    "PayloadData",
+    "PayloadEnded",
+    "PayloadStarted",
+    "Reader",
+]

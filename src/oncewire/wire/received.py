@@ -1,0 +1,32 @@
+"""Received: one message as it came, the values and the bytes side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oncewire.message import Dialect, Message
+from oncewire.wire.parcel import Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a reader hands over. Signatures are checked, and hops spliced, over `envelope`."""
+
+    message: Message
+    parcel: Parcel
+    # The root part, decoded, byte for byte.
+    envelope: bytes
+    dialect: Dialect
+    # Oddities that were tolerated, in words.
+    notes: tuple[str, ...] = ()
+    # Where the header breaks the official schema; empty when it does not or is not checked.
+    schema_problems: tuple[str, ...] = ()
+    # Whether a ds:Signature is present; whether it holds is another module's question.
+    signed: bool = False
+    # Charset of the root part, when its MIME headers name one.
+    charset: str | None = None
+    # False while payloads are still arriving.
+    complete: bool = True
+    # False when the closing boundary was missing: the end may have been cut off.
+    closed: bool = True
+    content_ids: tuple[str, ...] = field(default=(), repr=False)

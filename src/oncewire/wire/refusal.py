@@ -1,0 +1,181 @@
+"""ReadFault: a message that cannot be taken, and all that could still be read of it.
+
+An answer needs the parties, the agreement and the id of the message it answers. A reader
+that stopped at the first fault would know none of them, so it goes on, keeps what it can,
+and raises one `ReadFault` at the end that carries the faults and the facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncewire.errors import EbxmlError, InvalidValue, OncewireError, SoapFault
+from oncewire.message import (
+    DeliverySemantics,
+    Dialect,
+    Message,
+    MessageKind,
+    Party,
+    RoutingHeader,
+    Service,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialHeader:
+    """The facts an answer is built from; None where they could not be read."""
+
+    dialect: Dialect | None = None
+    kind: MessageKind | None = None
+    from_party: Party | None = None
+    to_party: Party | None = None
+    cpa_id: str | None = None
+    conversation_id: str | None = None
+    service: Service | None = None
+    action: str | None = None
+    message_id: str | None = None
+    ref_to_message_id: str | None = None
+    semantics: DeliverySemantics | None = None
+    # Whether the sender waits for the answer on the same connection.
+    sync_reply: bool = False
+    last_hop: RoutingHeader | None = None
+
+    @classmethod
+    def of(cls, message: Message) -> PartialHeader:
+        """The same facts of a message that was read whole."""
+        header = message.header
+        return cls(
+            dialect=message.dialect,
+            kind=message.kind,
+            from_party=header.from_party,
+            to_party=header.to_party,
+            cpa_id=header.cpa_id,
+            conversation_id=header.conversation_id,
+            service=header.service,
+            action=header.action,
+            message_id=header.message_id,
+            ref_to_message_id=header.ref_to_message_id,
+            semantics=header.semantics,
+            sync_reply=header.sync_reply is not None or header.sync_reply_as_agreed,
+            last_hop=message.last_hop,
+        )
+
+    @property
+    def answerable(self) -> bool:
+        """Whether an error message can be addressed, and may be sent at all.
+
+        Nothing answers an acknowledgement (ACK-9), and no error answers an error.
+        """
+        if self.dialect is None or self.message_id is None:
+            return False
+        if self.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+            return False
+        return self.from_party is not None or self.last_hop is not None
+
+
+class ReadFault(OncewireError):
+    """The message is refused; `error` is the first reason, `errors` are all of them.
+
+    `known` is what could be read, `envelope` the header's bytes when they were complete.
+    """
+
+    def __init__(
+        self,
+        errors: tuple[EbxmlError | SoapFault, ...],
+        known: PartialHeader | None = None,
+        envelope: bytes = b"",
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(errors[0].problem, remedy=errors[0].remedy)
+        self.errors = errors
+        self.known = known if known is not None else PartialHeader()
+        self.envelope = envelope
+        self.notes = notes
+
+    @property
+    def error(self) -> EbxmlError | SoapFault:
+        """The first fault found: the one the answer leads with."""
+        return self.errors[0]
+
+    @property
+    def ebxml_errors(self) -> tuple[EbxmlError, ...]:
+        """The faults that an ErrorList can report."""
+        return tuple(error for error in self.errors if isinstance(error, EbxmlError))
+
+    @property
+    def answerable(self) -> bool:
+        """Whether an ErrorList answers it; otherwise it is a SOAP Fault or an HTTP status."""
+        return isinstance(self.error, EbxmlError) and self.known.answerable
+
+
+class Findings:
+    """What a reader has met so far: faults to answer, oddities to note, facts to keep."""
+
+    __slots__ = (
+        "action",
+        "conversation_id",
+        "cpa_id",
+        "dialect",
+        "faults",
+        "from_party",
+        "kind",
+        "last_hop",
+        "message_id",
+        "notes",
+        "ref_to_message_id",
+        "semantics",
+        "service",
+        "sync_reply",
+        "to_party",
+    )
+
+    def __init__(self, dialect: Dialect | None = None) -> None:
+        self.faults: list[EbxmlError | SoapFault] = []
+        self.notes: list[str] = []
+        self.dialect = dialect
+        self.kind: MessageKind | None = None
+        self.from_party: Party | None = None
+        self.to_party: Party | None = None
+        self.cpa_id: str | None = None
+        self.conversation_id: str | None = None
+        self.service: Service | None = None
+        self.action: str | None = None
+        self.message_id: str | None = None
+        self.ref_to_message_id: str | None = None
+        self.semantics: DeliverySemantics | None = None
+        self.sync_reply = False
+        self.last_hop: RoutingHeader | None = None
+
+    def fault(self, error: EbxmlError | SoapFault) -> None:
+        """Keep a fault and go on reading."""
+        self.faults.append(error)
+
+    def invalid(self, kind: type[EbxmlError], problem: InvalidValue, location: str) -> None:
+        """A value that breaks its own rule becomes a fault of the message at that place."""
+        self.faults.append(kind(problem.problem, location=location, remedy=problem.remedy))
+
+    def note(self, oddity: str) -> None:
+        """Keep an oddity that was tolerated."""
+        self.notes.append(oddity)
+
+    def known(self) -> PartialHeader:
+        """The facts so far, as a value."""
+        return PartialHeader(
+            dialect=self.dialect,
+            kind=self.kind,
+            from_party=self.from_party,
+            to_party=self.to_party,
+            cpa_id=self.cpa_id,
+            conversation_id=self.conversation_id,
+            service=self.service,
+            action=self.action,
+            message_id=self.message_id,
+            ref_to_message_id=self.ref_to_message_id,
+            semantics=self.semantics,
+            sync_reply=self.sync_reply,
+            last_hop=self.last_hop,
+        )
+
+    def refusal(self, envelope: bytes = b"") -> ReadFault:
+        """The one error that carries every fault and every fact."""
+        return ReadFault(tuple(self.faults), self.known(), envelope, tuple(self.notes))

@@ -1,0 +1,127 @@
+"""Where elements lie in the received bytes, and those bytes themselves.
+
+lxml does not keep byte positions, expat does. What is foreign to us is kept as it was
+written, and a hop changes one block by its position, so both start here.
+"""
+
+from __future__ import annotations
+
+import pyexpat
+import re
+from collections.abc import Iterable, Sequence
+
+from lxml import etree
+
+from oncewire.errors import OtherXml
+from oncewire.wire.limits import encoding_of
+from oncewire.wire.markup import attribute
+
+_START_TAG = re.compile(r"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_NAME = re.compile(r"<[^\s/>]+")
+_XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
+
+
+def spans(
+    envelope: bytes, encoding: str | None, wanted: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    """First and past-the-last byte of the n-th elements in document order (the root is 0)."""
+    left = set(wanted)
+    found: dict[int, tuple[int, int]] = {}
+    open_elements: list[tuple[int, int]] = []
+    count = 0
+    parser = pyexpat.ParserCreate(encoding)
+
+    def start(_name: str, _attributes: object) -> None:
+        nonlocal count
+        open_elements.append((count, parser.CurrentByteIndex))
+        count += 1
+
+    def end(_name: str) -> None:
+        number, begin = open_elements.pop()
+        if number in left:
+            found[number] = (begin, end_of_element(envelope, parser.CurrentByteIndex, begin))
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(envelope, True)
+    except (pyexpat.ExpatError, LookupError, ValueError) as error:
+        raise OtherXml(
+            f"the header cannot be read twice alike: {error}",
+            location="header",
+            remedy="send well-formed XML",
+        ) from None
+    return found
+
+
+def end_of_element(envelope: bytes, index: int, begin: int) -> int:
+    """Past the last byte of an element whose end expat reported at `index`.
+
+    For `<a/>` expat already points past it; for `</a>` it points at the end tag.
+    """
+    if index > begin and envelope[index : index + 2] == b"</":
+        return envelope.index(b">", index) + 1
+    if index > begin and envelope[index : index + 4] in (b"<\x00/\x00", b"\x00<\x00/"):
+        wide = b">\x00" if envelope[index] else b"\x00>"
+        close = envelope.index(wide, index)
+        while (close - index) % 2:
+            close = envelope.index(wide, close + 1)
+        return close + 2
+    return index
+
+
+def exact_bytes(
+    envelope: bytes, charset: str | None, root: etree._Element, elements: Sequence[etree._Element]
+) -> list[bytes]:
+    """Each element as it was written, in UTF-8, with the namespaces it leans on declared.
+
+    Nothing is added when the element declares all it uses, so a copy stays a copy.
+    """
+    if not elements:
+        return []
+    positions = {element: number for number, element in enumerate(root.iter(etree.Element))}
+    encoding, declared = encoding_of(envelope, charset)
+    forced = None if declared else encoding
+    places = spans(envelope, forced, [positions[element] for element in elements])
+    written = []
+    for element in elements:
+        begin, end = places[positions[element]]
+        try:
+            text = envelope[begin:end].decode(_piece_encoding(envelope, encoding))
+        except (UnicodeDecodeError, LookupError) as error:
+            raise OtherXml(
+                f"the header cannot be decoded as {encoding}: {error}",
+                location="encoding",
+                remedy="write the header in UTF-8",
+            ) from None
+        written.append(_self_contained(text, element).encode())
+    return written
+
+
+def _piece_encoding(envelope: bytes, encoding: str) -> str:
+    # A slice has no byte order mark, so UTF-16 must be told which end comes first.
+    if encoding.replace("-", "") != "utf16":
+        return encoding
+    big = envelope.startswith(b"\xfe\xff") or envelope[:1] == b"\x00"
+    return "utf-16-be" if big else "utf-16-le"
+
+
+def _self_contained(text: str, element: etree._Element) -> str:
+    """Add the declarations of prefixes that occur in the text but are bound outside it."""
+    start = _START_TAG.match(text)
+    if start is None:
+        return text
+    tag = start.group()
+    added = ""
+    for prefix, uri in sorted(element.nsmap.items(), key=lambda item: item[0] or ""):
+        if uri == _XML_NAMESPACE:
+            continue
+        name = f"xmlns:{prefix}" if prefix else "xmlns"
+        used = prefix is None or f"{prefix}:" in text
+        if used and not re.search(rf"\s{re.escape(name)}\s*=", tag):
+            added += f' {name}="{attribute(uri)}"'
+    if not added:
+        return text
+    name_match = _NAME.match(text)
+    cut = name_match.end() if name_match else 0
+    return text[:cut] + added + text[cut:]

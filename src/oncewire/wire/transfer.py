@@ -1,0 +1,140 @@
+"""Content-Transfer-Encoding, undone and done piece by piece."""
+
+from __future__ import annotations
+
+import binascii
+from typing import Protocol
+
+from oncewire.errors import MimeProblem
+
+_IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
+# A line of quoted-printable is at most 76 characters; far longer ones are cut anywhere safe.
+_LINE_HELD = 4096
+
+
+class Decoder(Protocol):
+    """Takes encoded pieces, gives decoded ones."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Decode what can be decoded so far."""
+
+    def finish(self) -> bytes:
+        """Decode the rest; refuse what was cut off."""
+
+
+class Identity:
+    """7bit, 8bit and binary: nothing to undo."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes themselves."""
+        return data
+
+    def finish(self) -> bytes:
+        """Nothing is held back."""
+        return b""
+
+
+class Base64:
+    """base64, strictly: a foreign character is damage, not decoration."""
+
+    __slots__ = ("_closed", "_held")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._closed = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Decode whole groups of four."""
+        text = self._held + data.translate(None, b" \t\r\n")
+        if not text:
+            return b""
+        if self._closed:
+            raise _damaged("base64 goes on after its padding")
+        whole = len(text) - len(text) % 4
+        self._held = text[whole:]
+        return self._decode(text[:whole])
+
+    def finish(self) -> bytes:
+        """Some encoders drop the padding; a single character is damage."""
+        if not self._held:
+            return b""
+        if len(self._held) == 1:
+            raise _damaged("base64 ends in the middle of a group")
+        return self._decode(self._held + b"=" * (4 - len(self._held)))
+
+    def _decode(self, text: bytes) -> bytes:
+        if not text:
+            return b""
+        try:
+            data = binascii.a2b_base64(text, strict_mode=True)
+        except binascii.Error as error:
+            raise _damaged(f"base64 is damaged: {error}") from None
+        self._closed = text.endswith(b"=")
+        return data
+
+
+class QuotedPrintable:
+    """quoted-printable; line ends stay as they were sent."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Decode whole lines; a very long line up to where no escape is cut."""
+        text = self._held + data
+        cut = text.rfind(b"\n") + 1
+        if cut == 0 and len(text) > _LINE_HELD:
+            cut = len(text) - 3
+            equals = text.rfind(b"=", max(0, cut - 3), cut)
+            cut = cut if equals < 0 else equals
+        self._held = text[cut:]
+        return binascii.a2b_qp(text[:cut]) if cut else b""
+
+    def finish(self) -> bytes:
+        """Decode the last line."""
+        rest, self._held = self._held, b""
+        return binascii.a2b_qp(rest) if rest else b""
+
+
+def decoder(encoding: str) -> Decoder:
+    """The decoder of a Content-Transfer-Encoding."""
+    if encoding in _IDENTITY:
+        return Identity()
+    if encoding == "base64":
+        return Base64()
+    if encoding == "quoted-printable":
+        return QuotedPrintable()
+    raise MimeProblem(
+        f"Content-Transfer-Encoding {encoding[:32]!r} is not known",
+        location="MIME",
+        remedy="use binary, base64 or quoted-printable",
+    )
+
+
+def is_identity(encoding: str) -> bool:
+    """Whether the bytes travel as they are."""
+    return encoding in _IDENTITY
+
+
+def _damaged(problem: str) -> MimeProblem:
+    return MimeProblem(problem, location="MIME", remedy="send the part again, whole")
+
+
+BASE64_LINE = 57
+"""Source bytes of one base64 line of 76 characters (RFC 2045)."""
+
+
+def base64_lines(data: bytes) -> bytes:
+    """The data as base64 lines that mail can carry."""
+    encoded = binascii.b2a_base64(data, newline=False)
+    return b"".join(encoded[start : start + 76] + b"\r\n" for start in range(0, len(encoded), 76))
+
+
+def base64_size(size: int) -> int:
+    """How many bytes `base64_lines` makes of that many."""
+    encoded = 4 * ((size + 2) // 3)
+    return encoded + 2 * ((encoded + 75) // 76)
