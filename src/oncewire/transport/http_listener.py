@@ -1,0 +1,265 @@
+"""The door of the HTTP endpoint: who may come in, how many, and how long they may stand about.
+
+aiohttp speaks HTTP on a connection; this module decides about the connections themselves. It
+accepts them one by one, so that a handshake in progress counts as well, closes those that send
+no request for too long (which also ends a header that drips in byte by byte), and when all places
+are taken makes room by closing the connection that has been idle the longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from oncewire.errors import TransportProblem
+
+log = logging.getLogger("oncewire.transport.http")
+
+_BACKLOG = 512
+# A connection this young has not had its chance to send a request: it is not thrown out.
+_YOUNG_SECONDS = 1.0
+_TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n"
+    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What a peer may take before a byte is parsed; each figure has its reason."""
+
+    # More headers or longer ones have no use in this protocol and cost memory per connection.
+    max_line: int = 8190
+    max_field: int = 8190
+    max_headers: int = 64
+    # Above any agreed document; agreements set smaller limits once the header is read.
+    max_body: int = 16 * 1024**3
+    # A body may pause so long, and must on the whole come at this rate after a grace period.
+    body_pause: float = 30.0
+    body_grace: float = 30.0
+    body_rate: int = 4096
+    # From the connection (or the end of TLS) to a complete header.
+    header_wait: float = 20.0
+    # Between requests; the reply must have been read by then as well.
+    idle_wait: float = 75.0
+    handshake_wait: float = 15.0
+    connections: int = 1000
+    # Requests that are worked on when the endpoint stops may take so long to finish.
+    stop_grace: float = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Guest:
+    """One connection: since when it waits, and whether a request of it is being answered."""
+
+    since: float
+    transport: asyncio.BaseTransport | None = None
+    requests: int = 0
+    busy: bool = False
+
+    def drop(self) -> None:
+        """Cut the connection; a polite close would wait for a peer that does not read."""
+        if isinstance(self.transport, asyncio.WriteTransport):
+            self.transport.abort()
+
+
+class _Server(web.Server):
+    """aiohttp's server, telling the listener when a connection has ended."""
+
+    def __init__(self, answer: Answer, on_lost: Callable[[object], None], limits: HttpLimits):
+        super().__init__(
+            answer,
+            access_log=None,
+            logger=_parser_log(),
+            keepalive_timeout=limits.idle_wait,
+            max_line_size=limits.max_line,
+            max_field_size=limits.max_field,
+            max_headers=limits.max_headers,
+            lingering_time=2.0,
+            auto_decompress=False,
+        )
+        self._on_lost = on_lost
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        super().connection_lost(handler, exc)
+        self._on_lost(handler)
+
+
+def _parser_log() -> logging.Logger:
+    """aiohttp writes a traceback per garbage request; strangers must not fill our logs."""
+    parser = logging.getLogger("oncewire.transport.http.parser")
+    parser.disabled = not log.isEnabledFor(logging.DEBUG)
+    return parser
+
+
+class HttpListener:
+    """Listening sockets and the connections that came through them."""
+
+    def __init__(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None, limits: HttpLimits
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._limits = limits
+        self._server: _Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._guests: dict[object, Guest] = {}
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Where it listens, with the port the system chose when 0 was asked for."""
+        return tuple(made.getsockname()[:2] for made in self._sockets)
+
+    @property
+    def connections(self) -> int:
+        """How many places are taken."""
+        return len(self._guests)
+
+    def guest(self, request: web.BaseRequest) -> Guest:
+        """The connection a request came on."""
+        return self._guests.setdefault(request.protocol, Guest(self._now()))
+
+    async def start(self, answer: Answer) -> None:
+        """Begin to accept; TransportProblem if the address cannot be had."""
+        self._server = _Server(answer, self._forget, self._limits)
+        self._sockets = await _bind(self._host, self._port)
+        for made in self._sockets:
+            self._begin(self._accept(made))
+        self._begin(self._sweep())
+
+    async def stop(self) -> None:
+        """Accept no more, let requests finish within the grace period, close everything."""
+        while self._tasks:
+            task = self._tasks.pop()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for made in self._sockets:
+            made.close()
+        self._sockets = []
+        if self._server is not None:
+            self._server.pre_shutdown()
+            await self._server.shutdown(1.0)
+            self._server = None
+        for guest in list(self._guests.values()):
+            guest.drop()
+        self._guests.clear()
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _forget(self, protocol: object) -> None:
+        self._guests.pop(protocol, None)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                came, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # Out of file handles, mostly: those in work will give some back.
+                log.warning("cannot accept connections for now: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            if not self._room():
+                self._turn_away(came)
+                continue
+            self._begin(self._admit(came))
+
+    async def _admit(self, came: socket.socket) -> None:
+        if self._server is None:
+            came.close()
+            return
+        protocol = self._server()
+        guest = self._guests[protocol] = Guest(self._now())
+        wait = self._limits.handshake_wait if self._tls else None
+        try:
+            guest.transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol, came, ssl=self._tls, ssl_handshake_timeout=wait
+            )
+        except (OSError, TimeoutError) as error:
+            log.debug("no TLS with a peer: %s", error)
+            self._forget(protocol)
+        except asyncio.CancelledError:
+            self._forget(protocol)
+            raise
+        else:
+            if guest.transport.is_closing():
+                self._forget(protocol)
+
+    def _room(self) -> bool:
+        if len(self._guests) < self._limits.connections:
+            return True
+        old = self._now() - _YOUNG_SECONDS
+        waiting = [
+            (guest.requests > 0, guest.since, protocol)
+            for protocol, guest in self._guests.items()
+            if not guest.busy and guest.transport is not None and guest.since < old
+        ]
+        if not waiting:
+            return False
+        # Those who never asked anything go first, then whoever has been idle the longest.
+        protocol = min(waiting, key=lambda item: item[:2])[2]
+        self._guests.pop(protocol).drop()
+        return True
+
+    def _turn_away(self, came: socket.socket) -> None:
+        if self._tls is None:
+            try:
+                came.setblocking(False)
+                came.send(_TURNED_AWAY)
+            except OSError:
+                log.debug("a peer left before it could be told that there is no room")
+        came.close()
+
+    async def _sweep(self) -> None:
+        limits = self._limits
+        pause = min(1.0, limits.header_wait / 4, limits.idle_wait / 4)
+        while True:
+            await asyncio.sleep(pause)
+            now = self._now()
+            for guest in list(self._guests.values()):
+                patience = limits.idle_wait if guest.requests else limits.header_wait
+                if not guest.busy and guest.transport is not None and now - guest.since > patience:
+                    guest.drop()
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    made: list[socket.socket] = []
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, proto, _, where in dict.fromkeys(found):
+            listening = socket.socket(family, kind, proto)
+            made.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(where)
+            listening.listen(_BACKLOG)
+    except OSError as error:
+        for listening in made:
+            listening.close()
+        raise TransportProblem(
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            remedy="choose a free port and an address of this machine",
+        ) from error
+    return made

@@ -1,0 +1,240 @@
+"""HTTP in: one endpoint that takes POSTs, streams the body in and answers as the handler says.
+
+Everything that can be refused without reading the body is refused first: path, method, coding,
+announced length. The body is handed on piece by piece under a deadline; when it breaks (too long,
+too slow, cut off) the endpoint answers for it, whatever the handler made of the fragment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
+from oncewire.transport.http_listener import HttpLimits, HttpListener
+from oncewire.transport.http_tls import ServerTls, server_context
+
+log = logging.getLogger("oncewire.transport.http")
+
+_SERVER = "Oncewire"
+# A stopping endpoint is usually back soon.
+_STOPPING_RETRY_AFTER = 5
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServerSettings:
+    """Where we listen."""
+
+    host: str = "127.0.0.1"
+    # 0 lets the system choose; `HttpServer.url` tells which.
+    port: int = 0
+    path: str = "/msh"
+    tls: ServerTls | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+
+
+class BrokenBody(TransportProblem):
+    """A body that did not arrive whole; the endpoint answers its sender with `status`."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem, remedy="send the whole message again")
+        self.status = status
+
+
+class HttpServer:
+    """One endpoint path on one address."""
+
+    def __init__(self, settings: HttpServerSettings | None = None) -> None:
+        self.settings = settings or HttpServerSettings()
+        self._listener: HttpListener | None = None
+        self._on_delivery: OnDelivery | None = None
+        self._stopping = False
+        self._working = 0
+        self._all_done = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        """The endpoint's address as a partner on this machine would write it."""
+        if self._listener is None or not self._listener.addresses:
+            raise TransportProblem(
+                "the endpoint does not listen", remedy="start the transport first"
+            )
+        host, port = self._listener.addresses[0]
+        scheme = "https" if self.settings.tls else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self.settings.path}"
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open or being opened."""
+        return self._listener.connections if self._listener else 0
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to listen; TransportProblem if address or certificate cannot be used."""
+        tls: ssl.SSLContext | None = None
+        if self.settings.tls is not None:
+            tls = server_context(self.settings.tls)
+        self._on_delivery = on_delivery
+        self._stopping = False
+        listener = HttpListener(
+            self.settings.host, self.settings.port, tls=tls, limits=self.settings.limits
+        )
+        await listener.start(self._answer)
+        self._listener = listener
+
+    async def stop(self) -> None:
+        """Answer newcomers with 503 while requests in work finish, then close everything."""
+        if self._listener is None:
+            return
+        self._stopping = True
+        if self._working:
+            self._all_done.clear()
+            try:
+                async with asyncio.timeout(self.settings.limits.stop_grace):
+                    await self._all_done.wait()
+            except TimeoutError:
+                log.warning("stopped with %d requests still in work", self._working)
+        await self._listener.stop()
+        self._listener = None
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._listener is None:
+            return _response(Reply(503, retry_after=_STOPPING_RETRY_AFTER), close=True)
+        loop = asyncio.get_running_loop()
+        guest = self._listener.guest(request)
+        guest.requests += 1
+        guest.busy = True
+        self._working += 1
+        try:
+            return await self._serve(request)
+        finally:
+            guest.busy = False
+            guest.since = loop.time()
+            self._working -= 1
+            if not self._working:
+                self._all_done.set()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return _response(refusal, close=True)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(_CONTINUE)
+            # The 100 is not part of the answer: aiohttp must not think the answer has begun.
+            request.writer.output_size = 0
+        body = _Body(request, self.settings.limits)
+        try:
+            reply = await self._hand_in(request, body)
+            if body.broken is not None:
+                reply = Reply(body.broken.status, "text/plain", body=body.broken.problem.encode())
+            return _response(reply, close=body.broken is not None)
+        except Exception:
+            # Whatever it is, the peer gets a bare 500 and our log the rest.
+            log.exception("the handler failed while it took a delivery")
+            return _response(Reply(500), close=True)
+
+    async def _hand_in(self, request: web.BaseRequest, body: _Body) -> Reply:
+        if self._on_delivery is None:
+            return Reply(503, retry_after=_STOPPING_RETRY_AFTER)
+        delivery = Delivery(
+            transport="http",
+            content_type=request.headers.get("Content-Type", ""),
+            headers=request.headers,
+            body=body,
+            length=request.content_length,
+            peer=_peer(request),
+            can_answer=True,
+        )
+        return await self._on_delivery(delivery)
+
+    def _refusal(self, request: web.BaseRequest) -> Reply | None:
+        """What is wrong before the body, if anything."""
+        if request.path != self.settings.path:
+            return _plain(404, "no such endpoint")
+        if request.method != "POST":
+            return _plain(405, "this endpoint takes POST only", ("Allow", "POST"))
+        if self._stopping:
+            return Reply(503, retry_after=_STOPPING_RETRY_AFTER)
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _plain(415, "send the body without Content-Encoding")
+        expected = request.headers.get("Expect", "100-continue")
+        if expected.lower() != "100-continue":
+            return _plain(417, "only 100-continue can be expected")
+        if (request.content_length or 0) > self.settings.limits.max_body:
+            return _plain(413, f"a body may have {self.settings.limits.max_body} bytes")
+        return None
+
+
+class _Body:
+    """The request's body as it arrives, under the length cap and the deadlines."""
+
+    def __init__(self, request: web.BaseRequest, limits: HttpLimits) -> None:
+        self._content = request.content
+        self._limits = limits
+        self._taken = 0
+        self._began = asyncio.get_running_loop().time()
+        self.broken: BrokenBody | None = None
+
+    def __aiter__(self) -> _Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self.broken is not None:
+            raise self.broken
+        try:
+            piece = await self._next()
+        except BrokenBody as error:
+            self.broken = error
+            raise
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def _next(self) -> bytes:
+        limits = self._limits
+        # A steady body of any size is welcome; one that drips holds a place for nothing.
+        allowed = self._began + limits.body_grace + self._taken / limits.body_rate
+        left = min(limits.body_pause, allowed - asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                piece = await self._content.readany()
+        except TimeoutError as error:
+            raise BrokenBody(408, "the body came too slowly") from error
+        except (RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
+            raise BrokenBody(400, "the body was cut off or is not valid HTTP") from error
+        except Exception as error:
+            # aiohttp reports a bad chunk or a lost peer by several classes of its own.
+            raise BrokenBody(400, f"the body cannot be read: {type(error).__name__}") from error
+        self._taken += len(piece)
+        if self._taken > limits.max_body:
+            raise BrokenBody(413, f"a body may have {limits.max_body} bytes")
+        return piece
+
+
+def _peer(request: web.BaseRequest) -> Peer:
+    transport = request.transport
+    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+    certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+    return Peer(address=request.remote or "", certificate=certificate)
+
+
+def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:
+    return Reply(status, "text/plain", headers, words.encode())
+
+
+def _response(reply: Reply, *, close: bool = False) -> web.Response:
+    headers = [*reply.headers, ("Server", _SERVER)]
+    if reply.content_type:
+        headers.append(("Content-Type", reply.content_type))
+    if reply.retry_after is not None:
+        headers.append(("Retry-After", str(reply.retry_after)))
+    response = web.Response(status=reply.status, body=reply.body or None, headers=headers)
+    if close:
+        response.force_close()
+    return response

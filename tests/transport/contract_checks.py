@@ -1,0 +1,160 @@
+"""What every transport must do, whatever it travels on; subclass and say how to make a pair.
+
+A transport's test file subclasses `TransportContract` and implements `pair`. Checks that need a
+reply on the same connection run only where the transport says it can answer (TRN-5).
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from oncewire.transport.contract import Cargo, Delivery, OutcomeKind, Reply, Transport
+from tests.transport.exchange import Receiver, cargo, run
+
+OnDelivery = Callable[[Delivery], Awaitable[Reply]]
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait for a transport that delivers later than it sends."""
+    while not done():
+        await asyncio.sleep(0.01)
+
+
+class TransportContract:
+    """Subclass per transport."""
+
+    def pair(
+        self, receiver: OnDelivery
+    ) -> AbstractAsyncContextManager[tuple[Transport, Transport, str]]:
+        """A started sender, a started receiver, and the address of the second for the first."""
+        raise NotImplementedError
+
+    def nowhere(self) -> str:
+        """A well-formed address at which nobody listens."""
+        raise NotImplementedError
+
+    @pytest.mark.requirement("TRN-5")
+    def test_it_says_whether_it_can_answer(self) -> None:
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                outcome = await sender.send(cargo(b"<a/>"), address, timeout=20)
+                await until(lambda: bool(receiver.taken))
+                assert outcome.kind is OutcomeKind.SENT
+                assert receiver.taken[0].can_answer is sender.can_answer
+                assert receiver.taken[0].transport == sender.name
+
+        run(work())
+
+    @pytest.mark.parametrize("size", [1, 100, 65_536, 65_537, 3_000_000])
+    def test_bytes_arrive_as_they_were_sent(self, size: int) -> None:
+        data = random.Random(size).randbytes(size)
+
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                outcome = await sender.send(cargo(data), address, timeout=30)
+                await until(lambda: bool(receiver.taken))
+                assert outcome.kind is OutcomeKind.SENT
+                assert receiver.taken[0].body == data
+
+        run(work())
+
+    def test_content_type_and_headers_travel(self) -> None:
+        kind = 'multipart/related; type="text/xml"; boundary="=_b"; start="<x@y>"'
+
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                sent = cargo(b"--=_b--", content_type=kind, SOAPAction='"ebXML"')
+                await sender.send(sent, address, timeout=20)
+                await until(lambda: bool(receiver.taken))
+                taken = receiver.taken[0]
+                assert taken.content_type == kind
+                found = {name.lower(): value for name, value in taken.headers.items()}
+                assert found["soapaction"] == '"ebXML"'
+
+        run(work())
+
+    def test_a_large_cargo_streams_in_pieces(self) -> None:
+        count, piece = 200, b"x" * 50_000
+        whole = hashlib.sha256(piece * count).hexdigest()
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(count):
+                yield piece
+
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                big = Cargo("application/octet-stream", (), count * len(piece), pieces)
+                outcome = await sender.send(big, address, timeout=50)
+                await until(lambda: bool(receiver.taken))
+                assert outcome.kind is OutcomeKind.SENT
+                assert receiver.taken[0].digest == whole
+
+        run(work())
+
+    def test_many_at_once_all_arrive_once(self) -> None:
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                bodies = [f"message {number}".encode() for number in range(150)]
+                outcomes = await asyncio.gather(
+                    *(sender.send(cargo(body), address, timeout=50) for body in bodies)
+                )
+                await until(lambda: len(receiver.taken) >= len(bodies))
+                assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
+                assert sorted(taken.body for taken in receiver.taken) == sorted(bodies)
+
+        run(work())
+
+    def test_nobody_there_is_refused_and_does_not_raise(self) -> None:
+        async def work() -> None:
+            async with self.pair(Receiver()) as (sender, _, _address):
+                outcome = await sender.send(cargo(b"<a/>"), self.nowhere(), timeout=20)
+                assert outcome.kind is OutcomeKind.REFUSED
+                assert outcome.reason
+
+        run(work())
+
+    @pytest.mark.parametrize("address", ["", "x", "://", "http://", "no such thing", "ftp:// /"])
+    def test_a_senseless_address_is_refused_and_does_not_raise(self, address: str) -> None:
+        async def work() -> None:
+            async with self.pair(Receiver()) as (sender, _, _address):
+                outcome = await sender.send(cargo(b"<a/>"), address, timeout=20)
+                assert outcome.kind is OutcomeKind.REFUSED
+                assert outcome.reason
+
+        run(work())
+
+    def test_stopped_twice_is_stopped(self) -> None:
+        async def work() -> None:
+            async with self.pair(Receiver()) as (sender, receiver, address):
+                await receiver.stop()
+                await receiver.stop()
+                with contextlib.suppress(NotImplementedError):
+                    outcome = await sender.send(cargo(b"<a/>"), address, timeout=5)
+                    if sender.can_answer:
+                        assert outcome.kind is not OutcomeKind.SENT
+
+        run(work())
+
+    @pytest.mark.requirement("SYNC-1")
+    def test_a_reply_comes_back_on_the_same_connection(self) -> None:
+        async def work() -> None:
+            receiver = Receiver(lambda taken: Reply(200, "text/xml", body=b"re:" + taken.body))
+            async with self.pair(receiver) as (sender, _, address):
+                if not sender.can_answer:
+                    return
+                outcome = await sender.send(cargo(b"hello"), address, timeout=20)
+                assert outcome.reply is not None
+                assert outcome.reply.body == b"re:hello"
+                assert outcome.reply.content_type == "text/xml"
+
+        run(work())
