@@ -8,6 +8,14 @@ leaving by an exception undoes exactly this transition. `commit()` makes everyth
 since the last commit durable, all or nothing: after it returns, a crash loses none of
 it; when it raises, none of it happened, and every caller whose transition was in it must
 be told so. Nothing may leave the process between a transition and its commit.
+
+One transition is open at a time; opening another inside it, or committing inside it,
+raises NotAllowed. When the store itself fails inside a transition (StoreFull, StoreGone),
+what was kept since the last commit is undone with it; if there was anything, `pending()`
+stays true and transitions are refused until `commit()` has raised the failure, so that
+every caller is told. Saving a message that is not there raises
+UnknownMessage. A message is filed under its terms, so they are remembered first: adding
+or saving one whose terms are not kept raises NotAllowed.
 """
 
 from __future__ import annotations
@@ -66,7 +74,8 @@ class Transaction(Protocol):
     def add_outgoing(
         self, stored: StoredOutgoing, *, parcel: StoredParcel | None, draft: bytes | None
     ) -> StoredOutgoing:
-        """Insert; exactly one of parcel and draft is given. Returns it with its position.
+        """Insert; exactly one of parcel and draft is given, else InvalidValue is raised.
+        Returns it with its position.
 
         Raises NotAllowed when the MessageId is there already: an id is used once.
         """
@@ -88,22 +97,26 @@ class Transaction(Protocol):
 
     def live(self, channel: str) -> list[StoredOutgoing]:
         """Messages of the channel that are outstanding or suspended, in order of their
-        epoch and of their entry into the window."""
+        epoch and of their entry into the window: the order in which they first became
+        outstanding, which numbers cannot tell because they wrap around."""
 
     def due(self, now: Instant, limit: int) -> list[str]:
         """Ids of outstanding messages whose next attempt is due and whose channel, if
-        they have one, is neither suspended nor paused beyond `now`; earliest first, and
-        in order of submission among equals."""
+        they have one, is neither suspended nor paused beyond `now`; earliest first (a
+        message of a paused channel counts from the end of the pause), and in order of
+        submission among equals."""
 
     def expired(self, now: Instant, limit: int) -> list[str]:
         """Ids of messages not final yet whose deadline (`save_outgoing` keeps
-        `Outgoing.deadline` beside the state) has passed."""
+        `Outgoing.deadline` beside the state) is `now` or earlier; earliest first."""
 
     def notices_owed(self, limit: int) -> list[StoredOutgoing]:
-        """Messages whose failure the From Party was not told of yet."""
+        """Messages whose failure the From Party was not told of yet, in order of
+        submission."""
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
-        """Outgoing messages that answer this one to that peer, in order of sending."""
+        """Outgoing messages that answer this one to that peer, in order of their first
+        sending; those not sent yet come last, in order of submission."""
 
     # --- incoming ---
 
@@ -111,14 +124,17 @@ class Transaction(Protocol):
         """Insert; None when it was inserted, else the row that was there before.
 
         The unique key (sender, message_id) is the judge of duplicates, so two copies in
-        two transitions cannot both be first (DRV-2). A READY row gets its position.
+        two transitions cannot both be first (DRV-2). Every row gets its `row` number in
+        order of arrival, a READY one its position too. ARRIVING means not stored yet and
+        is refused with InvalidValue.
         """
 
     def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
         """By the key of duplicates."""
 
     def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
-        """Every sender's message with that id (status requests, `show`)."""
+        """Every sender's message with that id, first received first (status requests,
+        `show`)."""
 
     def save_incoming(self, incoming: Incoming) -> None:
         """Replace the protocol state. A row that becomes READY for the first time gets
@@ -128,10 +144,12 @@ class Transaction(Protocol):
         """Set or replace the answer, or mark it no longer owed."""
 
     def answers_owed(self, limit: int) -> list[StoredIncoming]:
-        """Messages whose answer must still be carried over a connection of its own."""
+        """Messages whose answer must still be carried over a connection of its own, first
+        received first."""
 
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
-        """READY messages by position, and HANDED_OVER ones whose lease has run out."""
+        """READY messages, and HANDED_OVER ones whose lease has run out (`lease_until` is
+        `now` or earlier; without one it never does), all by position."""
 
     # --- incidents ---
 
@@ -143,20 +161,29 @@ class Transaction(Protocol):
     def resolve_incidents(
         self, at: Instant, message_id: str | None, channel: str | None
     ) -> list[int]:
-        """Resolve the open ones of this message, or of this channel; returns their ids."""
+        """Resolve the open ones of this message, or of this channel; returns their ids in
+        order. With neither given, the open ones that name neither."""
 
     # --- keeping ---
 
     def sweep(self, now: Instant, limit: int) -> int:
-        """Remove messages that are final, confirmed where they are incoming, past their
-        keep-until instant (receipt or first send + persistDuration + keep) and not under
-        legal hold. Journal rows are not touched. Returns how many were removed."""
+        """Remove messages that are final, past their keep-until instant and not under
+        legal hold; at most `limit`, outgoing before incoming, earliest first. Journal rows
+        are not touched. Returns how many were removed.
+
+        Keep-until is receipt or first send (submission where nothing was sent) +
+        persistDuration + keep. Final incoming is CONFIRMED, FORWARDED, REFUSED or CLOSED.
+        What somebody still waits for stays: an owed notice, an owed answer, a number that
+        its channel has not settled, the message that suspended its channel.
+        """
 
     def hold(self, message_id: str, held: bool) -> bool:
-        """Set or lift a legal hold; False when there is no such message."""
+        """Set or lift a legal hold on every message with that id, sent or received; False
+        when there is no such message."""
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
-        """Remove rows older than `before` whose seq is at most `up_to_seq`."""
+        """Remove rows older than `before` whose seq is at most `up_to_seq`; returns how
+        many. A seq is never used again."""
 
 
 class Spool(Protocol):
@@ -166,10 +193,13 @@ class Spool(Protocol):
         """Write, fsync file and directory, rename to the SHA-256 name; (name, size)."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open for reading. Raises StoreProblem when it is not there."""
+        """Open for reading. Raises StoreProblem when it is not there, InvalidValue when
+        the name is not 64 hexadecimal digits."""
 
     def remove_unreferenced(self, referenced: set[str]) -> int:
-        """Remove files that no row names; returns how many."""
+        """Remove files that are not named; returns how many. `referenced` is what
+        `Reader.spooled()` says together with what was put for messages that are not
+        committed yet."""
 
 
 class Reader(Protocol):
@@ -182,26 +212,31 @@ class Reader(Protocol):
         """Rows that name the message, in order."""
 
     def last_seq(self) -> int:
-        """The newest committed seq, 0 for an empty journal."""
+        """The newest seq ever committed, even if it was trimmed since; 0 before the first."""
 
     def outgoing_list(
         self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredOutgoing]:
-        """Newest first; `before` is the position to go on from."""
+        """Newest first; `before` is the position to go on from (it is left out)."""
 
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredIncoming]:
-        """Newest received first, without parcels; `before` is the row to go on from."""
+        """Newest received first, without parcel and answer; `before` is the `row` to go
+        on from (it is left out)."""
 
     def counts(self) -> dict[str, int]:
-        """How many messages are in each state: `out.delivered`, `in.confirmed`, ..."""
+        """How many messages are in each state: `out.delivered`, `in.confirmed`, ...; every
+        state a stored message can have is there, with 0 where there is none."""
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         """Incidents, oldest first."""
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
-        """Every stream's state."""
+        """Every stream's state, by key."""
+
+    def spooled(self) -> set[str]:
+        """Names of the spool files that any parcel or answer is made of."""
 
 
 class Store(Protocol):
@@ -220,7 +255,9 @@ class Store(Protocol):
         """Whether there is anything to commit."""
 
     def next_wake(self) -> Instant | None:
-        """The earliest instant at which `due`, `expired` or `ready` would find something."""
+        """The earliest instant at which `due`, `expired` or, by a lease that runs out,
+        `ready` will find something; None when no timer runs. READY messages need no
+        wake-up: they are there."""
 
     def reader(self) -> AbstractContextManager[Reader]:
         """A consistent view of committed state, cheap to open and short-lived."""

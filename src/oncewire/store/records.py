@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
@@ -84,6 +84,10 @@ class StoredAnswer:
     # A new connection must still carry it to `peer`; False once it left.
     owed: bool = False
 
+    def delivered(self) -> StoredAnswer:
+        """The same answer, no longer owed."""
+        return replace(self, owed=False)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredIncoming:
@@ -95,9 +99,11 @@ class StoredIncoming:
     transport: str
     parcel: StoredParcel | None
     answer: StoredAnswer | None = None
-    # Order of delivery among ready messages; the store gives it.
+    # Order of delivery among ready messages; the store gives it. 0: not ready yet.
     position: int = 0
     hop: int = 0
+    # Order of arrival; the store gives it, and listings go on from it.
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)

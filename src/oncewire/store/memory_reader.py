@@ -1,0 +1,119 @@
+"""Queries on the tables in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from oncewire.journal.row import Row
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.store.memory_tables import Groups, Sorted, Tables
+from oncewire.store.records import (
+    Incident,
+    SpoolSlice,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+)
+from oncewire.store.schedule import STORED_INCOMING
+
+
+class MemoryReader:
+    """See `contract.Reader`, whose docstrings hold here.
+
+    It looks at the store's own tables while nothing is changed, and at a copy of what was
+    committed from the moment something is.
+    """
+
+    __slots__ = ("_live", "_tables")
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._live = True
+        if tables.log:
+            self.detach()
+
+    def detach(self) -> None:
+        """Called before the first change while this reader is open."""
+        if self._live:
+            self._tables = self._tables.committed()
+            self._live = False
+
+    def journal_since(self, seq: int, limit: int) -> list[Row]:
+        keys = self._tables.journal.by_seq.keys
+        start = bisect_left(keys, (seq + 1,))
+        rows = self._tables.journal.rows
+        return [rows[key] for (key,) in keys[start : start + limit]]
+
+    def journal_of(self, message_id: str) -> list[Row]:
+        rows = self._tables.journal.rows
+        return [rows[seq] for _, seq in self._tables.journal.by_message.of(message_id)]
+
+    def last_seq(self) -> int:
+        return self._tables.counters.get("journal") or 0
+
+    def outgoing_list(
+        self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
+    ) -> list[StoredOutgoing]:
+        table = self._tables.outgoing
+        keys = _newest(table.by_position, table.by_state, states, limit, before)
+        return [table.rows[key].stored for key in keys]
+
+    def incoming_list(
+        self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
+    ) -> list[StoredIncoming]:
+        table = self._tables.incoming
+        keys = _newest(table.by_row, table.by_state, states, limit, before)
+        return [replace(table.rows[key].stored, parcel=None, answer=None) for key in keys]
+
+    def counts(self) -> dict[str, int]:
+        sent, received = self._tables.outgoing.by_state, self._tables.incoming.by_state
+        counts = {f"out.{state.value}": len(sent.of(state)) for state in OutgoingState}
+        counts.update({f"in.{state.value}": len(received.of(state)) for state in STORED_INCOMING})
+        return counts
+
+    def incidents(self, *, open_only: bool = True) -> list[Incident]:
+        return [
+            incident
+            for _, incident in sorted(self._tables.incidents.rows.items())
+            if not open_only or incident.resolved_at is None
+        ]
+
+    def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+        sending, receiving = self._tables.sending.rows, self._tables.receiving.rows
+        return [sending[key] for key in sorted(sending)], [
+            receiving[key] for key in sorted(receiving)
+        ]
+
+    def spooled(self) -> set[str]:
+        parcels: list[StoredParcel | None] = [
+            row.parcel for row in self._tables.outgoing.rows.values()
+        ]
+        for received in self._tables.incoming.rows.values():
+            parcels.append(received.stored.parcel)
+            if received.stored.answer is not None:
+                parcels.append(received.stored.answer.parcel)
+        return {
+            part.name
+            for parcel in parcels
+            if parcel is not None
+            for part in parcel.body
+            if isinstance(part, SpoolSlice)
+        }
+
+
+def _newest(
+    everything: Sorted, by_state: Groups, states: Sequence[Any], limit: int, before: int | None
+) -> list[Any]:
+    """Keys from the greatest number down, below `before`, in one of the states if any."""
+    if states:
+        chosen = [key[1:] for state in set(states) for key in by_state.of(state)]
+        chosen.sort()
+    else:
+        chosen = everything.keys
+    end = len(chosen) if before is None else bisect_left(chosen, (before,))
+    return [key for _, key in reversed(chosen[max(end - limit, 0) : end])]

@@ -1,0 +1,325 @@
+"""One transition on the tables in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
+from oncewire.journal.row import Row
+from oncewire.message.instant import Instant
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import IncomingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables
+from oncewire.store.records import (
+    Incident,
+    StoredAnswer,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+)
+from oncewire.store.schedule import (
+    LIVE,
+    due_at,
+    expires_at,
+    incoming_keep_until,
+    outgoing_keep_until,
+    still_counts,
+)
+
+
+class MemoryTransaction:
+    """See `contract.Transaction`, whose docstrings hold here."""
+
+    __slots__ = ("_tables",)
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    # --- journal and terms ---
+
+    def journal(self, rows: Iterable[Row]) -> None:
+        tables = self._tables
+        for row in rows:
+            seq = tables.count("journal")
+            tables.journal.put(seq, Row(seq, *row[1:]))
+
+    def remember_terms(self, terms: Terms) -> bool:
+        terms_id = terms.terms_id
+        if self._tables.terms.get(terms_id) is not None:
+            return False
+        self._tables.terms.put(terms_id, terms)
+        return True
+
+    def terms(self, terms_id: str) -> Terms | None:
+        return self._tables.terms.get(terms_id)
+
+    def _known_terms(self, terms_id: str) -> Terms:
+        terms = self._tables.terms.get(terms_id)
+        if terms is None:
+            raise NotAllowed(
+                f"terms {terms_id} are not kept here", remedy="call remember_terms first"
+            )
+        return terms
+
+    # --- channels ---
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        return self._tables.sending.get(key)
+
+    def save_sending_channel(self, channel: SendingChannel) -> None:
+        tables = self._tables
+        before = tables.sending.get(channel.key)
+        tables.sending.put(channel.key, channel)
+        stood = (False, 0) if before is None else (before.suspended, before.paused_until)
+        if stood == (channel.suspended, channel.paused_until):
+            return
+        for *_, message_id in list(tables.outgoing.live.of(channel.key)):
+            row = tables.outgoing.rows[message_id]
+            tables.outgoing.put(
+                message_id, replace(row, due_at=due_at(row.stored.outgoing, channel))
+            )
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        return self._tables.receiving.get(key)
+
+    def save_receiving_channel(self, channel: ReceivingChannel) -> None:
+        self._tables.receiving.put(channel.key, channel)
+
+    # --- outgoing ---
+
+    def add_outgoing(
+        self, stored: StoredOutgoing, *, parcel: StoredParcel | None, draft: bytes | None
+    ) -> StoredOutgoing:
+        if (parcel is None) == (draft is None):
+            raise InvalidValue(
+                f"message {stored.outgoing.message_id} needs a parcel or a draft",
+                remedy="give exactly one of them",
+            )
+        if self._tables.outgoing.get(stored.outgoing.message_id) is not None:
+            raise NotAllowed(
+                f"message {stored.outgoing.message_id} was submitted before",
+                remedy="use a new MessageId, or ask for the state of the first",
+            )
+        stored = replace(stored, position=self._tables.count("outgoing"))
+        self._put_outgoing(stored, parcel, draft, None)
+        return stored
+
+    def _put_outgoing(
+        self,
+        stored: StoredOutgoing,
+        parcel: StoredParcel | None,
+        draft: bytes | None,
+        before: OutgoingRow | None,
+    ) -> None:
+        outgoing = stored.outgoing
+        terms = self._known_terms(outgoing.terms_id)
+        entered = 0 if before is None else before.entered
+        if not entered and outgoing.state in LIVE:
+            entered = self._tables.count("entered")
+        row = OutgoingRow(
+            stored,
+            parcel,
+            draft,
+            keep_until=outgoing_keep_until(outgoing, terms),
+            due_at=due_at(outgoing, self._channel_of(outgoing)),
+            expires_at=expires_at(outgoing, terms),
+            entered=entered,
+            held=before is not None and before.held,
+        )
+        self._tables.outgoing.put(outgoing.message_id, row)
+
+    def _channel_of(self, outgoing: Outgoing) -> SendingChannel | None:
+        return None if outgoing.channel is None else self._tables.sending.get(outgoing.channel)
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        row = self._tables.outgoing.get(message_id)
+        return None if row is None else row.stored
+
+    def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
+        row = self._tables.outgoing.get(message_id)
+        return None if row is None else row.parcel
+
+    def draft(self, message_id: str) -> bytes | None:
+        row = self._tables.outgoing.get(message_id)
+        return None if row is None else row.draft
+
+    def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
+        row = self._tables.outgoing.get(outgoing.message_id)
+        if row is None:
+            raise _unknown(outgoing.message_id)
+        draft = row.draft if parcel is None else None
+        stored = replace(row.stored, outgoing=outgoing)
+        self._put_outgoing(stored, parcel or row.parcel, draft, row)
+
+    def waiting(self, channel: str, limit: int) -> list[StoredOutgoing]:
+        return self._stored(key[-1] for key in self._tables.outgoing.waiting.of(channel)[:limit])
+
+    def live(self, channel: str) -> list[StoredOutgoing]:
+        return self._stored(key[-1] for key in self._tables.outgoing.live.of(channel))
+
+    def due(self, now: Instant, limit: int) -> list[str]:
+        return [key[-1] for key in self._tables.outgoing.due.up_to(now, limit)]
+
+    def expired(self, now: Instant, limit: int) -> list[str]:
+        return [key[-1] for key in self._tables.outgoing.expiring.up_to(now, limit)]
+
+    def notices_owed(self, limit: int) -> list[StoredOutgoing]:
+        return self._stored(key[-1] for key in self._tables.outgoing.notices.keys[:limit])
+
+    def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
+        found = self._tables.outgoing.responses.of((message_id, peer))
+        return self._stored(key[-1] for key in found)
+
+    def _stored(self, message_ids: Iterable[str]) -> list[StoredOutgoing]:
+        rows = self._tables.outgoing.rows
+        return [rows[message_id].stored for message_id in message_ids]
+
+    # --- incoming ---
+
+    def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
+        incoming = stored.incoming
+        if incoming.state is IncomingState.ARRIVING:
+            raise InvalidValue(
+                f"message {incoming.message_id} is still arriving",
+                remedy="judge it first, then store it in the state it got",
+            )
+        key = (incoming.sender, incoming.message_id)
+        known = self._tables.incoming.get(key)
+        if known is not None:
+            return known.stored
+        terms = self._known_terms(incoming.terms_id)
+        stored = replace(
+            stored, row=self._tables.count("incoming"), position=self._position(incoming, 0)
+        )
+        self._tables.incoming.put(key, IncomingRow(stored, incoming_keep_until(incoming, terms)))
+        return None
+
+    def _position(self, incoming: Incoming, before: int) -> int:
+        if before or incoming.state is not IncomingState.READY:
+            return before
+        return self._tables.count("ready")
+
+    def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
+        row = self._tables.incoming.get((sender, message_id))
+        return None if row is None else row.stored
+
+    def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
+        rows = self._tables.incoming.rows
+        return [rows[key[-1]].stored for key in self._tables.incoming.by_id.of(message_id)]
+
+    def _incoming_row(self, sender: str, message_id: str) -> IncomingRow:
+        row = self._tables.incoming.get((sender, message_id))
+        if row is None:
+            raise _unknown(message_id)
+        return row
+
+    def save_incoming(self, incoming: Incoming) -> None:
+        row = self._incoming_row(incoming.sender, incoming.message_id)
+        terms = self._known_terms(incoming.terms_id)
+        position = self._position(incoming, row.stored.position)
+        stored = replace(row.stored, incoming=incoming, position=position)
+        self._tables.incoming.put(
+            (incoming.sender, incoming.message_id),
+            IncomingRow(stored, incoming_keep_until(incoming, terms), row.held),
+        )
+
+    def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
+        row = self._incoming_row(sender, message_id)
+        stored = replace(row.stored, answer=answer)
+        self._tables.incoming.put((sender, message_id), replace(row, stored=stored))
+
+    def answers_owed(self, limit: int) -> list[StoredIncoming]:
+        rows = self._tables.incoming.rows
+        return [rows[key].stored for _, key in self._tables.incoming.answers.keys[:limit]]
+
+    def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
+        table = self._tables.incoming
+        lost = table.leases.up_to(now, len(table.leases.keys))
+        found = table.ready.keys[:limit]
+        if lost:
+            found = sorted([*found, *(key[1:] for key in lost)])[:limit]
+        return [table.rows[key].stored for _, key in found]
+
+    # --- incidents ---
+
+    def open_incident(
+        self, at: Instant, reason: str, message_id: str | None, channel: str | None
+    ) -> int:
+        table = self._tables.incidents
+        for incident in table.rows.values():
+            same = (incident.message_id, incident.channel) == (message_id, channel)
+            if same and incident.resolved_at is None:
+                return incident.id
+        number = self._tables.count("incidents")
+        table.put(number, Incident(number, at, reason, message_id, channel))
+        return number
+
+    def resolve_incidents(
+        self, at: Instant, message_id: str | None, channel: str | None
+    ) -> list[int]:
+        found = [
+            incident
+            for incident in self._tables.incidents.rows.values()
+            if incident.resolved_at is None and _names(incident, message_id, channel)
+        ]
+        for incident in found:
+            self._tables.incidents.put(incident.id, replace(incident, resolved_at=at))
+        return sorted(incident.id for incident in found)
+
+    # --- keeping ---
+
+    def sweep(self, now: Instant, limit: int) -> int:
+        tables = self._tables
+        table = tables.outgoing
+        gone: list[str] = []
+        for *_, message_id in table.removable.up_to(now, len(table.rows)):
+            if len(gone) >= limit:
+                break
+            outgoing = table.rows[message_id].stored.outgoing
+            terms = self._known_terms(outgoing.terms_id)
+            if not still_counts(outgoing, self._channel_of(outgoing), terms):
+                gone.append(message_id)
+        for message_id in gone:
+            table.put(message_id, None)
+        received = tables.incoming.removable.up_to(now, limit - len(gone))
+        for *_, key in received:
+            tables.incoming.put(key, None)
+        return len(gone) + len(received)
+
+    def hold(self, message_id: str, held: bool) -> bool:
+        tables = self._tables
+        keys = [key[-1] for key in tables.incoming.by_id.of(message_id)]
+        for key in keys:
+            tables.incoming.put(key, replace(tables.incoming.rows[key], held=held))
+        row = tables.outgoing.get(message_id)
+        if row is not None:
+            tables.outgoing.put(message_id, replace(row, held=held))
+        return row is not None or bool(keys)
+
+    def trim_journal(self, before: Instant, up_to_seq: int) -> int:
+        journal = self._tables.journal
+        gone = [
+            seq
+            for (seq,) in journal.by_seq.up_to(up_to_seq, len(journal.rows))
+            if journal.rows[seq].at < before
+        ]
+        for seq in gone:
+            journal.put(seq, None)
+        return len(gone)
+
+
+def _names(incident: Incident, message_id: str | None, channel: str | None) -> bool:
+    if message_id is None and channel is None:
+        return incident.message_id is None and incident.channel is None
+    return (message_id is not None and incident.message_id == message_id) or (
+        channel is not None and incident.channel == channel
+    )
+
+
+def _unknown(message_id: str) -> UnknownMessage:
+    return UnknownMessage(f"message {message_id} is not kept here", remedy="add it first")

@@ -1,0 +1,68 @@
+"""Under which instants a store files a message: one place for every backend.
+
+A backend keeps these values as columns or sorted keys beside the protocol's state, so that
+finding what is due never looks at a message that is not.
+"""
+
+from __future__ import annotations
+
+from oncewire.message.instant import Instant
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
+from oncewire.protocol.terms import Terms
+
+FINAL_INCOMING = frozenset(
+    {
+        IncomingState.CONFIRMED,
+        IncomingState.FORWARDED,
+        IncomingState.REFUSED,
+        IncomingState.CLOSED,
+    }
+)
+"""Nobody waits for the message any more; its row is kept to recognise duplicates."""
+
+STORED_INCOMING = tuple(state for state in IncomingState if state is not IncomingState.ARRIVING)
+"""The states a stored message can have."""
+
+LIVE = frozenset({OutgoingState.OUTSTANDING, OutgoingState.SUSPENDED})
+"""The message has its place in the window and is not settled."""
+
+
+def due_at(outgoing: Outgoing, channel: SendingChannel | None) -> Instant | None:
+    """From when the next attempt may be made; None: no timer runs, or the channel stands."""
+    if outgoing.state is not OutgoingState.OUTSTANDING or outgoing.next_attempt_at is None:
+        return None
+    if channel is None:
+        return outgoing.next_attempt_at
+    return None if channel.suspended else max(outgoing.next_attempt_at, channel.paused_until)
+
+
+def expires_at(outgoing: Outgoing, terms: Terms) -> Instant | None:
+    """When a message that is not final yet reaches its deadline, if it has one."""
+    return None if outgoing.state in FINAL_OUTGOING else outgoing.deadline(terms)
+
+
+def outgoing_keep_until(outgoing: Outgoing, terms: Terms) -> Instant:
+    """Until then the sender's copy stays (STO-7, STO-8)."""
+    begin = outgoing.submitted_at if outgoing.first_sent_at is None else outgoing.first_sent_at
+    return begin + terms.persist_duration + terms.keep
+
+
+def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
+    """Until then the receiver's copy and its answer stay (STO-7, STO-8)."""
+    return incoming.received_at + terms.persist_duration + terms.keep
+
+
+def still_counts(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> bool:
+    """Whether the channel still waits for a decision about this message.
+
+    Its number may be unsettled although its outcome is known: the operator abandons or
+    resumes it by its id, so removing it would leave the channel standing for ever.
+    """
+    if channel is None:
+        return False
+    return channel.suspended_by == outgoing.message_id or channel.is_unsettled(
+        outgoing.epoch, outgoing.number, terms
+    )

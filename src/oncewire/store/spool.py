@@ -1,0 +1,118 @@
+"""The spool: large payloads as files named by their SHA-256.
+
+A file gets its name only when its content is on the disk, and the name only counts when
+the directory is on the disk too; so a row that names a file can rely on it. Nothing a
+message says ever becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
+
+_NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_UNFINISHED = ".part"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def check_name(name: str) -> str:
+    """The name itself, if it is a SHA-256 in hexadecimal digits and nothing else."""
+    if _NAME.fullmatch(name) is None:
+        raise InvalidValue(
+            f"{name[:80]!r} is not a spool name", remedy="use the name that put() returned"
+        )
+    return name
+
+
+class FileSpool:
+    """See `contract.Spool`. One process writes to a directory at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = itertools.count(1)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # What a crash left half-written was never named by a row.
+        for path in directory.glob(f"*{_UNFINISHED}"):
+            path.unlink()
+
+    def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
+        """See `contract.Spool`. Raises StoreFull or StoreGone, and then leaves nothing."""
+        path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"
+        try:
+            with _store_trouble():
+                file = path.open("xb", buffering=0)
+            with file:
+                name, size = _write(file, chunks)
+            with _store_trouble():
+                path.replace(self._directory / name)
+                _sync_directory(self._directory)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise
+        return name, size
+
+    def open(self, name: str) -> BinaryIO:
+        """See `contract.Spool`."""
+        path = self._directory / check_name(name)
+        try:
+            return path.open("rb")
+        except OSError as error:
+            raise StoreProblem(
+                f"spool file {name} cannot be opened: {error.strerror}",
+                remedy="restore it from a copy of the spool directory",
+            ) from error
+
+    def remove_unreferenced(self, referenced: set[str]) -> int:
+        """See `contract.Spool`."""
+        gone = 0
+        for path in self._directory.iterdir():
+            if _NAME.fullmatch(path.name) is not None and path.name not in referenced:
+                path.unlink(missing_ok=True)
+                gone += 1
+        return gone
+
+
+def _write(file: io.FileIO, chunks: Iterable[bytes]) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    # The chunks come from a connection; its own errors are not the store's.
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
+        with _store_trouble():
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[file.write(rest) :]
+    with _store_trouble():
+        os.fsync(file.fileno())
+    return digest.hexdigest(), size
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _store_trouble() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StoreFull("the spool's disk is full", remedy="free space, then go on") from error
+        raise StoreGone(
+            f"the spool cannot be written: {error.strerror}", remedy="check the disk, then go on"
+        ) from error
