@@ -1,0 +1,192 @@
+"""The checker: every predicate over the rows of any number of nodes.
+
+`verify` is the plain form for simulations, tests and one machine. On Spark the rows are divided
+and sorted by key, and `fold_messages`, `fold_channels` and `fold_documents` run over each
+partition: the same folds, so no rule is written twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+from oncewire.errors import JournalProblem
+from oncewire.journal import detail
+from oncewire.journal.outcome import MessageOutcome, outcome_of
+from oncewire.journal.predicates.channel import ChannelFold
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.document import DocumentFold
+from oncewire.journal.predicates.message import judge_traces
+from oncewire.journal.predicates.violation import QUARANTINE, Violation, unreadable
+from oncewire.journal.row import Row
+from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED, gather
+from oncewire.message.instant import Instant
+
+# --- keys ---------------------------------------------------------------------------------
+
+
+def message_key(row: Row) -> str | None:
+    """The key of `fold_messages`; a row without one concerns no message."""
+    return row.message_id
+
+
+def channel_key(row: Row) -> str | None:
+    """The key of `fold_channels`; rows may be divided by (channel, node) as well."""
+    return row.channel
+
+
+def document_key(row: Row) -> str | None:
+    """The SplitId that a row is about, or None: the key of `fold_documents`."""
+    if row.kind == JOINED:
+        return row.message_id
+    if row.detail is None or "split_id" not in row.detail:
+        return None
+    try:
+        if row.kind == SUBMITTED:
+            return detail.Submitted.read(row.detail).split_id
+        if row.kind == RECEIVED:
+            return detail.Received.read(row.detail).split_id
+        if row.kind == HANDED_OVER:
+            return detail.HandedOver.read(row.detail).split_id
+    except JournalProblem:
+        return row.message_id  # The fold says what is wrong with it.
+    return None
+
+
+# --- folds over sorted rows ---------------------------------------------------------------
+
+# The same keys without a call into Python for each of millions of rows.
+_BY_MESSAGE = attrgetter("message_id")
+_BY_CHANNEL = attrgetter("channel")
+
+
+def fold_ledger(
+    rows: Iterable[Row], context: Context
+) -> Iterator[tuple[MessageOutcome | None, list[Violation]]]:
+    """For rows sorted by (message_id, node, seq): each message's outcome and violations.
+
+    The outcome is None where the rows cannot be read; a quarantine entry then says why.
+    """
+    for message_id, group in groupby(rows, _BY_MESSAGE):
+        if message_id is None:
+            continue
+        traces = gather(group)
+        violations = judge_traces(traces, context)
+        try:
+            yield outcome_of(traces, context.terms), violations
+        except JournalProblem as problem:
+            found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
+            yield None, violations if found in violations else [*violations, found]
+
+
+def fold_messages(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
+    """S1-S5, S9-S12, S14 and L1 for rows sorted by (message_id, node, seq)."""
+    for message_id, group in groupby(rows, _BY_MESSAGE):
+        if message_id is not None:
+            yield from judge_traces(gather(group), context)
+
+
+def fold_channels(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
+    """S6, S7, S8 and channel-wide pauses for rows sorted by (channel, node, seq)."""
+    for channel, group in groupby(rows, _BY_CHANNEL):
+        if channel is not None:
+            fold = ChannelFold(context)
+            feed = fold.feed
+            for row in group:
+                feed(row)
+            yield from fold.finish()
+
+
+def fold_documents(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
+    """S13 for rows sorted by (document_key, node, seq)."""
+    for split_id, group in groupby(rows, document_key):
+        if split_id is not None:
+            fold = DocumentFold(split_id)
+            for row in group:
+                fold.feed(row)
+            yield from fold.finish(context)
+
+
+# --- everything at once -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the checker found, and how much it looked at."""
+
+    violations: tuple[Violation, ...]
+    quarantined: tuple[Violation, ...]
+    """Rows that cannot be judged, with reasons; no promise is known to be broken there."""
+    rows: int
+    nodes: int
+    messages: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def clean(self) -> bool:
+        """No violation, and nothing that could not be judged."""
+        return not self.violations and not self.quarantined
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """How many violations of each kind."""
+        return Counter(violation.kind for violation in self.violations)
+
+
+def verify(rows: Iterable[Row], *, healed: bool, healed_before: Instant | None = None) -> Report:
+    """Judge rows of any number of nodes, in any order.
+
+    `healed` says that the run is over: the network works again and every timer has run out, so
+    that what is missing now is lost. For an archive that still grows, give `healed_before`.
+    """
+    ordered, findings = _in_order(rows)
+    context = Context.gather(ordered, healed=healed, healed_before=healed_before)
+    context.homes.update({row.node: {row.node} for row in ordered if row.node not in context.homes})
+    findings += context.problems
+    outcomes: Counter[str] = Counter()
+    messages = 0
+    for outcome, violations in fold_ledger(_grouped(ordered, message_key), context):
+        messages += 1
+        findings += violations
+        if outcome is not None:
+            outcomes[outcome.outcome.value] += 1
+    findings += fold_channels(_grouped(ordered, channel_key), context)
+    findings += fold_documents(_grouped(ordered, document_key), context)
+    return Report(
+        violations=tuple(found for found in findings if found.predicate != QUARANTINE),
+        quarantined=tuple(found for found in findings if found.predicate == QUARANTINE),
+        rows=len(ordered),
+        nodes=len({row.node for row in ordered}),
+        messages=messages,
+        outcomes=outcomes,
+    )
+
+
+def _in_order(rows: Iterable[Row]) -> tuple[list[Row], list[Violation]]:
+    """Sorted by (node, seq), each row once; two journals under one name are told."""
+    ordered: list[Row] = []
+    findings: list[Violation] = []
+    clashing: set[str] = set()
+    for row in sorted(rows, key=attrgetter("node", "seq")):
+        if ordered and (ordered[-1].node, ordered[-1].seq) == (row.node, row.seq):
+            if ordered[-1] == row:
+                continue
+            if row.node not in clashing:
+                clashing.add(row.node)
+                findings.append(
+                    unreadable(
+                        f"two different journals call themselves {row.node}: both have a row "
+                        f"{row.seq}",
+                        node=row.node,
+                    )
+                )
+        ordered.append(row)
+    return ordered, findings
+
+
+def _grouped(ordered: list[Row], key: Callable[[Row], str | None]) -> list[Row]:
+    """Rows that have the key, sorted by it; a stable sort keeps (node, seq) within it."""
+    return sorted((row for row in ordered if key(row) is not None), key=key)  # type: ignore[arg-type]

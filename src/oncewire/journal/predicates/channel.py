@@ -1,0 +1,105 @@
+"""The fold over one channel's rows: S6, S7, S8, and the pauses that concern a whole channel.
+
+Nothing here crosses nodes: the sender's rows and the receiver's are each judged in the order of
+their own node. So rows may be divided by (channel, node) as well as by channel.
+"""
+
+from __future__ import annotations
+
+from oncewire.errors import JournalProblem
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.receiving import ReceivingChannel
+from oncewire.journal.predicates.sending import SendingChannel
+from oncewire.journal.predicates.violation import Violation, unreadable
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    ABANDONED,
+    ACKNOWLEDGED,
+    EPOCH_ENDED,
+    FAILED,
+    HANDED_OVER,
+    NUMBERED,
+    RECEIVED,
+    REJECTED,
+    RESUMED,
+    SENT,
+    SKIPPED,
+    TRANSIENT,
+)
+from oncewire.protocol.terms import Terms
+
+SENDING = frozenset(
+    {
+        NUMBERED,
+        SENT,
+        ACKNOWLEDGED,
+        REJECTED,
+        ABANDONED,
+        FAILED,
+        EPOCH_ENDED,
+        TRANSIENT,
+        RESUMED,
+    }
+)
+RECEIVING = frozenset({RECEIVED, SKIPPED, HANDED_OVER})
+
+
+class ChannelFold:
+    """Feed the rows of one channel in order of (node, seq), then finish."""
+
+    __slots__ = ("_context", "_found", "_node", "_receiving", "_sending", "_terms", "_unknown")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._found: list[Violation] = []
+        self._open("")
+
+    def _open(self, node: str) -> None:
+        self._node = node
+        self._terms: Terms | None = None
+        self._unknown = False
+        self._sending = SendingChannel(self._found)
+        self._receiving = ReceivingChannel(self._found)
+
+    def feed(self, row: Row) -> None:
+        """One more row of the channel."""
+        if row.node != self._node:
+            self._receiving.finish(self._context)
+            self._open(row.node)
+        kind = row.kind
+        terms = self._terms
+        if row.terms_id is not None:
+            terms = self._terms = self._context.terms.get(row.terms_id)
+        if kind not in SENDING and kind not in RECEIVING:
+            return
+        if terms is None:
+            self._quarantine(row)
+            return
+        try:
+            if kind in SENDING:
+                self._sending.take(row, terms)
+            else:
+                self._receiving.take(row, terms, self._context)
+        except JournalProblem as problem:
+            self._found.append(
+                unreadable(
+                    str(problem), message_id=row.message_id, channel=row.channel, node=row.node
+                )
+            )
+
+    def _quarantine(self, row: Row) -> None:
+        if not self._unknown:
+            self._unknown = True
+            self._found.append(
+                unreadable(
+                    f"no terms row explains the numbers of channel {row.channel} on node "
+                    f"{row.node}, from row {row.seq} on",
+                    channel=row.channel,
+                    node=row.node,
+                )
+            )
+
+    def finish(self) -> list[Violation]:
+        """Every promise about this channel that its rows show broken."""
+        self._receiving.finish(self._context)
+        return self._found

@@ -1,0 +1,38 @@
+"""S9, same id, same content: a copy is a copy, and other content under a known id is refused."""
+
+from __future__ import annotations
+
+from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.trace import DUPLICATE, HANDED_OVER, RECEIVED, SUBMITTED, Trace
+
+
+def judge(subject: Subject) -> None:
+    """Each node by the digests it wrote down; S1 has compared them with the submission."""
+    if subject.has(ViolationKind.ALTERED):
+        return
+    for trace in subject.traces:
+        problem = _problem(trace)
+        if problem is not None:
+            subject.found("S9", ViolationKind.ALTERED, trace.node, problem)
+            return
+
+
+def _problem(trace: Trace) -> str | None:
+    kinds = trace.kinds
+    submissions = kinds.get(SUBMITTED)
+    if submissions is not None and len({row.digest for row in submissions}) > 1:
+        return "Two messages with different content were submitted under one MessageId."
+    received = kinds.get(RECEIVED)
+    if received is None:
+        return None
+    digests = {row.digest for row in received}
+    if len(digests) > len({row.peer for row in received}):
+        return "One party's MessageId was accepted twice, with different content."
+    for row in kinds.get(DUPLICATE, ()):
+        if row.digest is not None and row.digest not in digests:
+            return "Other content under a known MessageId was taken for a copy instead of refused."
+    for row in kinds.get(HANDED_OVER, ()):
+        if row.digest is not None and row.digest not in digests:
+            return "It was handed over with other content than was received."
+    return None

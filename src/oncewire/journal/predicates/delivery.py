@@ -1,0 +1,126 @@
+"""S4, nothing lost, and L1, nothing for ever under way: judged once every timer has run out."""
+
+from __future__ import annotations
+
+from oncewire.journal import detail
+from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    ACK_SENT,
+    ACKNOWLEDGED,
+    CONFIRMED,
+    FAILED,
+    FORWARDED,
+    HANDED_OVER,
+    INCIDENT,
+    NOTIFIED,
+    NUMBERED,
+    RECEIVED,
+    SENT,
+    SUBMITTED,
+    Trace,
+)
+
+
+def judge(subject: Subject) -> None:
+    """Each handler that was given the message to deliver: where does it stand at the end?"""
+    if not subject.healed:
+        return
+    for trace in subject.traces:
+        submitted = trace.first(SUBMITTED)
+        if submitted is not None and subject.context.terms_of(submitted).reliable:
+            _judge_submitted(subject, trace, submitted)
+    if subject.submitted is None:
+        for trace in subject.traces:
+            if ACK_SENT in trace.kinds and trace.holds:
+                _judge_promised(subject, trace)
+
+
+def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
+    standing = trace.standing
+    if standing is not None and standing.kind == ACKNOWLEDGED:
+        if not _arrived(subject) and not _is_notice(submitted):
+            _judge_acknowledged(subject, trace, submitted)
+    elif standing is not None and standing.kind == FAILED:
+        told = NOTIFIED in trace.kinds or (_is_notice(submitted) and INCIDENT in trace.kinds)
+        if not told and not _arrived(subject):
+            subject.found(
+                "S4",
+                ViolationKind.UNNOTIFIED,
+                trace.node,
+                "It failed, and its From Party was not told.",
+            )
+    else:
+        judge_open(subject, trace, submitted)
+
+
+def _judge_promised(subject: Subject, trace: Trace) -> None:
+    """Seen from the receiver alone: what it acknowledged it hands over.
+
+    On an ordered channel an earlier number may be missing, and only the channel's own fold can
+    tell whose turn it is.
+    """
+    received = trace.first(RECEIVED)
+    if received is None or HANDED_OVER in trace.kinds:
+        return
+    terms = subject.context.terms_of(received)
+    if terms.reliable and not terms.ordered:
+        subject.found(
+            "S4",
+            ViolationKind.LOST,
+            trace.node,
+            "It was stored and acknowledged, but never handed over.",
+        )
+
+
+def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
+    """The To Party's handler has it and must hand it over; a hub's promise is S12's matter."""
+    if NOTIFIED in trace.kinds or subject.context.waits_for_operator(trace, submitted):
+        return
+    for receiver in subject.traces:
+        if receiver.holds and HANDED_OVER not in receiver.kinds:
+            subject.found(
+                "S4",
+                ViolationKind.LOST,
+                receiver.node,
+                "It was acknowledged and stored, but never handed over.",
+            )
+            return
+
+
+def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
+    """No acknowledgement and no failure: excused only while the operator is waited for."""
+    if subject.context.waits_for_operator(trace, row):
+        return
+    if SENT in trace.kinds or NUMBERED in trace.kinds:
+        subject.found(
+            "L1",
+            ViolationKind.UNFINISHED,
+            trace.node,
+            "All its timers have run out, and its sender still has no outcome for it.",
+        )
+    elif not _arrived(subject):
+        subject.found(
+            "S12" if FORWARDED in trace.kinds else "S4",
+            ViolationKind.LOST,
+            trace.node,
+            "It was taken for delivery, but never sent, and nobody was told.",
+        )
+
+
+def _arrived(subject: Subject) -> bool:
+    """Whether an application has it, or the document that it is a part of."""
+    return any(
+        CONFIRMED in trace.kinds
+        or any("split_id" in (row.detail or "") for row in trace.kinds.get(HANDED_OVER, ()))
+        for trace in subject.traces
+    )
+
+
+def _is_notice(submitted: Row) -> bool:
+    return (
+        submitted.detail is not None
+        and "notice" in submitted.detail
+        and detail.Submitted.read(submitted.detail).notice
+    )

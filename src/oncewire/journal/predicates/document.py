@@ -1,0 +1,108 @@
+"""S13, split: a document is handed over whole, once, from all its parts, and equal to the original.
+
+The key is the SplitId. Its rows are the parts' SUBMITTED and RECEIVED rows and their HANDED_OVER
+to the document (all name it in their detail), and the document's own JOINED and HANDED_OVER.
+"""
+
+from __future__ import annotations
+
+from oncewire.errors import JournalProblem
+from oncewire.journal import detail
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.violation import Violation, ViolationKind, unreadable
+from oncewire.journal.row import Row
+from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED
+
+
+class _Joining:
+    """What one node did with the parts of one document."""
+
+    __slots__ = ("joined", "joins", "node", "parts", "parts_handed", "since", "total", "whole")
+
+    def __init__(self, row: Row) -> None:
+        self.node = row.node
+        self.since = row.at
+        self.parts: dict[int | None, set[str | None]] = {}
+        self.parts_handed: set[str | None] = set()
+        self.total: int | None = None
+        self.joined: Row | None = None
+        self.joins = 0
+        self.whole = False
+
+
+class DocumentFold:
+    """Feed the rows of one SplitId in order of (node, seq), then finish."""
+
+    __slots__ = ("_digest", "_found", "_nodes", "_split_id")
+
+    def __init__(self, split_id: str) -> None:
+        self._split_id = split_id
+        self._found: list[Violation] = []
+        self._nodes: dict[str, _Joining] = {}
+        self._digest: str | None = None
+
+    def feed(self, row: Row) -> None:
+        """One more row of the document."""
+        node = self._nodes.get(row.node)
+        if node is None:
+            node = self._nodes[row.node] = _Joining(row)
+        try:
+            self._take(node, row)
+        except JournalProblem as problem:
+            self._found.append(unreadable(str(problem), message_id=row.message_id, node=row.node))
+
+    def _take(self, node: _Joining, row: Row) -> None:
+        if row.kind == SUBMITTED:
+            self._digest = detail.Submitted.read(row.detail).document_digest or self._digest
+        elif row.kind == RECEIVED:
+            part = detail.Received.read(row.detail)
+            node.total = part.split_total
+            node.parts.setdefault(part.split_number, set()).add(row.message_id)
+        elif row.kind == JOINED:
+            self._joined(node, row)
+        elif row.kind == HANDED_OVER:
+            if row.message_id != self._split_id:
+                node.parts_handed.add(row.message_id)
+            else:
+                if node.joined is None:
+                    self._note(
+                        node, ViolationKind.INCOMPLETE, "It was handed over, but not joined."
+                    )
+                node.whole = True
+
+    def _joined(self, node: _Joining, row: Row) -> None:
+        node.joins += 1
+        node.joined = row
+        if node.joins > 1:
+            self._note(node, ViolationKind.TWICE, "It was joined twice.")
+            return
+        total = detail.Joined.read(row.detail).total
+        missing = [number for number in range(1, total + 1) if number not in node.parts]
+        if missing or total != (node.total or total):
+            self._note(
+                node,
+                ViolationKind.INCOMPLETE,
+                f"It was joined from {len(node.parts)} of {node.total or total} parts.",
+            )
+        repeated = sorted(number or 0 for number, ids in node.parts.items() if len(ids) > 1)
+        if repeated:
+            self._note(node, ViolationKind.TWICE, f"Part {repeated[0]} was counted more than once.")
+
+    def finish(self, context: Context) -> list[Violation]:
+        """Every promise about this document that its rows show broken."""
+        for node in self._nodes.values():
+            joined = node.joined
+            if joined is not None and self._digest not in (None, joined.digest):
+                self._note(
+                    node, ViolationKind.ALTERED, "The joined document differs from the one split."
+                )
+            if not context.is_healed(node.since) or node.whole:
+                continue
+            if joined is not None:
+                self._note(node, ViolationKind.LOST, "It was joined, but never handed over.")
+            elif node.total is not None and len(node.parts_handed) >= node.total:
+                self._note(node, ViolationKind.LOST, "All its parts came, but it was never joined.")
+        return self._found
+
+    def _note(self, node: _Joining, kind: ViolationKind, sentence: str) -> None:
+        self._found.append(Violation("S13", kind.value, self._split_id, None, node.node, sentence))

@@ -1,0 +1,93 @@
+"""S3, acknowledged means durable: first the store, then the answer, and the store remembers."""
+
+from __future__ import annotations
+
+from oncewire.journal import detail
+from oncewire.journal.outcome import elapsed
+from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    ACK_SENT,
+    ACKNOWLEDGED,
+    DUPLICATE,
+    FORWARDED,
+    RECEIVED,
+    SENT,
+    Trace,
+)
+
+STORED = (RECEIVED, FORWARDED, DUPLICATE)
+"""Kinds that show a node has, or had, the message in its store."""
+
+
+def judge(subject: Subject) -> None:
+    """Each node by itself, then each acknowledgement against the node that gave it."""
+    for trace in subject.traces:
+        kinds = trace.kinds
+        if ACK_SENT in kinds:
+            _judge_ack_sent(subject, trace)
+        if len(kinds.get(RECEIVED, ())) > 1:
+            _judge_memory(subject, trace)
+        if ACKNOWLEDGED in kinds and subject.healed:
+            for row in kinds[ACKNOWLEDGED]:
+                _judge_acknowledged(subject, trace, row)
+
+
+def _judge_ack_sent(subject: Subject, trace: Trace) -> None:
+    acknowledged = trace.kinds[ACK_SENT][0]
+    stored = trace.first(RECEIVED) or trace.first(FORWARDED)
+    if stored is None or stored.seq > acknowledged.seq:
+        subject.found(
+            "S3",
+            ViolationKind.ACK_WITHOUT_STORE,
+            trace.node,
+            "Its acknowledgement left before the message was stored.",
+        )
+
+
+def _judge_memory(subject: Subject, trace: Trace) -> None:
+    """A first copy is first only once while the id is remembered (DRV-4).
+
+    A message handed over twice for this very reason is S2's finding already.
+    """
+    if subject.has(ViolationKind.TWICE):
+        return
+    first: dict[tuple[str | None, str | None], Row] = {}
+    for row in trace.kinds[RECEIVED]:
+        before = first.setdefault((row.peer, row.digest), row)
+        terms = subject.context.terms_of(before)
+        if before is row or not terms.reliable:
+            continue
+        if elapsed(before, row) <= terms.persist_duration:
+            subject.found(
+                "S3",
+                ViolationKind.FORGOTTEN,
+                trace.node,
+                "A copy was stored as if it were the first: the node had forgotten the message.",
+            )
+            return
+
+
+def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
+    """Whoever acknowledged must have it; a status answer or a product's report is no such word."""
+    if row.detail is not None and detail.Acknowledged.read(row.detail).by not in (
+        "ack",
+        "response",
+    ):
+        return
+    sent = trace.last(SENT)
+    peer = row.peer or (sent.peer if sent is not None else None)
+    homes = subject.context.homes.get(peer) if peer is not None else None
+    if homes is None:
+        return
+    if not any(
+        other.node in homes and any(kind in other.kinds for kind in STORED)
+        for other in subject.traces
+    ):
+        subject.found(
+            "S3",
+            ViolationKind.ACK_WITHOUT_STORE,
+            trace.node,
+            f"{peer} acknowledged it, but its journal does not have it.",
+        )

@@ -1,0 +1,66 @@
+"""S2, at most once: one confirmation, and a second hand-over only where a crash excuses it."""
+
+from __future__ import annotations
+
+from oncewire.journal import detail
+from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.row import Row
+from oncewire.journal.trace import CONFIRMED, HANDED_OVER, RECEIVED, Trace
+
+
+def judge(subject: Subject) -> None:
+    """Over all nodes together, then on each of them; one finding tells enough."""
+    confirmations = 0
+    for trace in subject.traces:
+        confirmations += len(trace.kinds.get(CONFIRMED, ()))
+    if confirmations > 1 and confirmations > _senders(subject):
+        subject.found(
+            "S2",
+            ViolationKind.TWICE,
+            subject.traces[0].node,
+            f"Applications confirmed it {confirmations} times.",
+        )
+        return
+    for trace in subject.traces:
+        rows = trace.kinds.get(HANDED_OVER)
+        if rows is not None and _repeated(trace, rows):
+            subject.found(
+                "S2",
+                ViolationKind.TWICE,
+                trace.node,
+                f"It was handed over {len(rows)} times without a crash that excuses it.",
+            )
+            return
+
+
+def _senders(subject: Subject) -> int:
+    """How many parties used this MessageId: the duplicate key is (From Party, id) (DRV-6)."""
+    contents = {
+        (row.peer, row.digest)
+        for trace in subject.traces
+        if trace.holds
+        for row in trace.kinds.get(RECEIVED, ())
+    }
+    # One party's message may be received by one node only, so equal contents count once.
+    return len({digest for _, digest in contents})
+
+
+def _repeated(trace: Trace, rows: list[Row]) -> bool:
+    """Whether one content was handed over again without excuse, or after its confirmation."""
+    confirmed = trace.first(CONFIRMED)
+    latest: dict[str | None, Row] = {}
+    for row in rows:
+        before = latest.get(row.digest)
+        if before is not None and not _excused(before, row):
+            return True
+        latest[row.digest] = row
+    return confirmed is not None and len(latest) == 1 and rows[-1].seq > confirmed.seq
+
+
+def _excused(before: Row, row: Row) -> bool:
+    """The process, or the application with its lease, died between hand-over and confirmation."""
+    if "redelivered" not in (row.detail or ""):
+        return False
+    said = detail.HandedOver.read(row.detail)
+    return said.redelivered and (row.boot != before.boot or said.lease_expired)

@@ -1,0 +1,208 @@
+"""S11, the retry law: never early, never too often, never after the end, and never given up early.
+
+Gaps are monotonic within one boot and UTC across boots; deadlines are UTC instants (DRV-8). All
+counts begin anew with each resume (RTY-13) and, where so agreed, on each transport (C21).
+"""
+
+from __future__ import annotations
+
+from oncewire.journal import detail
+from oncewire.journal.outcome import elapsed
+from oncewire.journal.predicates.subject import Subject
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    ABANDONED,
+    ACKNOWLEDGED,
+    EXHAUSTED,
+    EXPIRED,
+    FAILED,
+    FORWARDED,
+    REJECTED,
+    RESUMED,
+    SENT,
+    SUBMITTED,
+    TRANSIENT,
+    Trace,
+)
+from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.message.instant import Instant
+from oncewire.protocol.terms import RetryCount, SyncRetries, Terms
+
+
+def judge(subject: Subject) -> None:
+    """Each node that transmits the message, by itself: a hub's attempts are its own."""
+    for trace in subject.traces:
+        kinds = trace.kinds
+        sends = kinds.get(SENT)
+        if sends is not None:
+            terms = subject.sending_terms(trace)
+            _judge_deadlines(subject, trace, terms, sends)
+            if len(sends) > 1:
+                _judge_attempts(subject, trace, terms, sends)
+                _judge_ends(subject, trace, terms, sends)
+        if EXHAUSTED in kinds or FAILED in kinds:
+            _judge_giving_up(subject, trace, subject.sending_terms(trace))
+
+
+def attempts_allowed(terms: Terms) -> int:
+    """How many attempts one transport and one resume may make, the first included."""
+    if not terms.runs_protocol:
+        return 1
+    if terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE:
+        return 1
+    return 1 + terms.retries
+
+
+def _way(terms: Terms, row: Row) -> str | None:
+    """What the attempts are counted by: the transport, or nothing when all count together."""
+    return row.transport if terms.retries_counted is RetryCount.PER_TRANSPORT else None
+
+
+def _judge_attempts(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) -> None:
+    allowed = attempts_allowed(terms)
+    before: dict[str | None, tuple[int, Row]] = {}
+    position = 0
+    for row in sends:
+        if trace.between(RESUMED, position, row.seq):
+            before.clear()
+        position = row.seq
+        way = _way(terms, row)
+        count, previous = before.get(way, (0, row))
+        before[way] = (count + 1, row)
+        if count >= allowed:
+            subject.found(
+                "S11",
+                ViolationKind.TOO_MANY_RETRIES,
+                trace.node,
+                f"Attempt {count + 1} was made where {allowed} were agreed.",
+            )
+            return
+        wait = terms.timeout if count == 1 else terms.retry_interval
+        if count and elapsed(previous, row) < wait:
+            subject.found(
+                "S11",
+                ViolationKind.EARLY_RETRY,
+                trace.node,
+                f"Attempt {count + 1} came {elapsed(previous, row)} us after the one before; "
+                f"{wait} us were agreed.",
+            )
+            return
+
+
+def _judge_deadlines(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) -> None:
+    latest = sends[-1]
+    deadline = _time_to_live(trace)
+    if deadline is not None and latest.at > deadline:
+        problem = "It was sent after its TimeToLive."
+    elif terms.runs_protocol and latest.at - sends[0].at > terms.persist_duration:
+        problem = "It was sent again after persistDuration."
+    else:
+        return
+    subject.found("S11", ViolationKind.LATE_SEND, trace.node, problem)
+
+
+def _time_to_live(trace: Trace) -> Instant | None:
+    """As this node wrote it down; another node's clock has no say."""
+    submitted = trace.first(SUBMITTED)
+    if submitted is not None:
+        text = submitted.detail
+        if text is not None and "time_to_live" in text:
+            return detail.Submitted.read(text).time_to_live
+        return None
+    forwarded = trace.first(FORWARDED)
+    if forwarded is not None and "time_to_live" in (forwarded.detail or ""):
+        return detail.Forwarded.read(forwarded.detail).time_to_live
+    return None
+
+
+def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) -> None:
+    """Nothing is sent once the message is settled, nor while the receiver asked for a pause."""
+    ends = [row.seq for row in _ends(trace, terms)]
+    pauses = [(row.seq, row) for row in trace.kinds.get(TRANSIENT, ())]
+    if not ends and not pauses:
+        return
+    for row in sends:
+        if any(end < row.seq and not trace.between(RESUMED, end, row.seq) for end in ends):
+            subject.found(
+                "S11",
+                ViolationKind.LATE_SEND,
+                trace.node,
+                "It was sent again after it had been acknowledged or had failed.",
+            )
+            return
+        for position, pause in pauses:
+            if (
+                position < row.seq
+                and row.at < detail.Transient.read(pause.detail).until
+                and not trace.between(RESUMED, position, row.seq)
+            ):
+                subject.found(
+                    "S11",
+                    ViolationKind.EARLY_RETRY,
+                    trace.node,
+                    "It was sent again before the pause that the receiver asked for was over.",
+                )
+                return
+
+
+def _ends(trace: Trace, terms: Terms) -> list[Row]:
+    """Rows after which nothing more may be sent. A hub's acknowledgement is not one where the
+    To Party's is still awaited."""
+    kinds = trace.kinds
+    ends = [*kinds.get(FAILED, ()), *kinds.get(EXPIRED, ()), *kinds.get(REJECTED, ())]
+    for row in kinds.get(ACKNOWLEDGED, ()):
+        hop = row.detail is not None and detail.Acknowledged.read(row.detail).hop
+        if not hop or terms.ack_requested is AckRequest.NONE:
+            ends.append(row)
+    return ends
+
+
+def _judge_giving_up(subject: Subject, trace: Trace, terms: Terms) -> None:
+    """RTY-18: while attempts are left, the message is resent and not given up."""
+    if not terms.runs_protocol:
+        return
+    problem = None
+    for row in trace.kinds.get(EXHAUSTED, ()):
+        problem = problem or _problem_of_exhausted(trace, terms, row)
+    for row in trace.kinds.get(FAILED, ()):
+        problem = problem or _problem_of_failed(trace, terms, row)
+    if problem is not None:
+        subject.found("S11", ViolationKind.GAVE_UP_EARLY, trace.node, problem)
+
+
+def _problem_of_exhausted(trace: Trace, terms: Terms, row: Row) -> str | None:
+    start, allowed = _resumed_before(trace, row), attempts_allowed(terms)
+    made = sum(
+        start < sent.seq < row.seq and _way(terms, sent) == _way(terms, row)
+        for sent in trace.kinds.get(SENT, ())
+    )
+    if made >= allowed:
+        return None
+    return f"Its retries were called exhausted after {made} of {allowed} attempts."
+
+
+def _problem_of_failed(trace: Trace, terms: Terms, row: Row) -> str | None:
+    start = _resumed_before(trace, row)
+    if any(trace.between(kind, start, row.seq) for kind in (EXPIRED, REJECTED, ABANDONED)):
+        return None
+    tried = {
+        _way(terms, exhausted)
+        for exhausted in trace.kinds.get(EXHAUSTED, ())
+        if start < exhausted.seq < row.seq
+    }
+    if not tried:
+        return "It was given up though no row says that its retries were used up."
+    if terms.retries_counted is RetryCount.PER_TRANSPORT:
+        for transport in terms.transports:
+            if transport not in tried:
+                return f"It was given up without trying {transport}, which the agreement offers."
+    return None
+
+
+def _resumed_before(trace: Trace, row: Row) -> int:
+    """Position of the last resume before the row; 0 if there was none."""
+    return max(
+        (resumed.seq for resumed in trace.kinds.get(RESUMED, ()) if resumed.seq < row.seq),
+        default=0,
+    )
