@@ -1,0 +1,170 @@
+"""Answers: what the receiver's acknowledgements and errors do to an outgoing message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.message.fault import Error, ErrorClass, Severity
+from oncewire.message.instant import Instant, seconds
+from oncewire.protocol.attempts import transmission_failed
+from oncewire.protocol.effects import Effect, Note, Resolve
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, settle
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.terms import Terms
+
+NUMBER_NOTED = frozenset({"TimeToLiveExpired"})
+"""Refusals that prove the receiver moved past the number.
+
+Most errors are raised before a receiver has judged the number, or even knows which stream
+it belongs to (an unknown agreement, a bad signature). After such a refusal the number is
+given up like an abandoned one: the stream restarts, instead of waiting for a number that
+its receiver never noted.
+"""
+
+
+def ack_arrived(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    *,
+    ack_id: str,
+    by: str = "ack",
+) -> Sent:
+    """A matching acknowledgement: the message is delivered, its number settled.
+
+    One for a message that was never sent, or that is delivered already, changes nothing
+    (RM-14); one that comes after the failure was reported is recorded as late (DRV-7).
+    """
+    if outgoing.attempts == 0 or outgoing.state in (OutgoingState.DELIVERED, OutgoingState.SENT):
+        return Sent(outgoing, channel)
+    late = outgoing.state in FINAL_OUTGOING
+    delivered = outgoing.moved(
+        OutgoingEvent.ACK_ARRIVED,
+        OutgoingState.DELIVERED,
+        next_attempt_at=None,
+        late=late,
+        reason="acknowledged late" if late else "",
+    )
+    facts: dict[str, object] = {"by": by}
+    if late:
+        facts["late"] = True
+    effects: tuple[Effect, ...] = (
+        replace(note_of("acknowledged", delivered), ref_to=ack_id, detail=facts),
+    )
+    if outgoing.state is not OutgoingState.OUTSTANDING:
+        effects += (Resolve(outgoing.message_id),)
+    return settle(delivered, channel, terms, effects)
+
+
+def error_arrived(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    now: Instant,
+    *,
+    error: Error,
+    error_id: str,
+) -> Sent:
+    """An error message names this message: recover as its class demands (ERR-1)."""
+    kind = error.error_class
+    if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
+        return Sent(outgoing, channel)
+    if kind is ErrorClass.TRANSIENT:
+        return _transient(outgoing, channel, terms, now, error, error_id)
+    if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:
+        return transmission_failed(
+            outgoing,
+            channel,
+            terms,
+            now,
+            attempt=outgoing.attempts,
+            certain=False,
+            reason=error.description or error.code,
+        )
+    if kind is ErrorClass.MESSAGING:
+        return _messaging_error(outgoing, channel, terms, error, error_id)
+    # An invalid sequence number: the message stays outstanding, and so does the missing
+    # one before it; both are resent by their own timers (SEQ-10).
+    note = replace(
+        note_of("send_failed", outgoing),
+        ref_to=error_id,
+        detail={"outcome": "refused", "reason": _words(error)[:300]},
+    )
+    return Sent(outgoing, channel, (note,))
+
+
+def _transient(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    now: Instant,
+    error: Error,
+    error_id: str,
+) -> Sent:
+    """Pause the whole channel for MinRetrySecs, or for RetryInterval (RTY-8)."""
+    if error.min_retry_secs is None:
+        until = now + terms.retry_interval
+    else:
+        until = now + seconds(error.min_retry_secs)
+    note = replace(_error_note("transient", outgoing, error, error_id), detail={"until": until})
+    if outgoing.state is not OutgoingState.OUTSTANDING:
+        return Sent(outgoing, channel, (note,))
+    paused = channel.pause(until) if channel is not None else None
+    # The pause may end before the retry law allows a resend; the later of the two holds.
+    due = max(until, outgoing.next_attempt_at or until)
+    waiting = outgoing.moved(
+        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due
+    )
+    return Sent(waiting, paused, (note,))
+
+
+def _messaging_error(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    error: Error,
+    error_id: str,
+) -> Sent:
+    """Passed to the higher level, and the transfer goes on (ERR-2)."""
+    note = _error_note("rejected", outgoing, error, error_id)
+    event = OutgoingEvent.ERROR_ARRIVED
+    if outgoing.state is OutgoingState.DELIVERED:
+        # Only the hop that took responsibility can take its acknowledgement back (HOP-9).
+        if error.code != "DeliveryFailure":
+            return Sent(outgoing, channel)
+        to = (
+            OutgoingState.NOT_DELIVERED
+            if error.severity is Severity.ERROR
+            else OutgoingState.UNKNOWN
+        )
+        failed = outgoing.moved(event, to, reason=_words(error), notice_owed=True)
+        return Sent(failed, channel, (note, *failure(failed, error.severity, "rejected")))
+    if error.severity is Severity.WARNING or outgoing.state is OutgoingState.NOT_DELIVERED:
+        # A warning is news, not an answer: the acknowledgement is still awaited.
+        return Sent(outgoing, channel)
+    refused = outgoing.moved(
+        event,
+        OutgoingState.NOT_DELIVERED,
+        next_attempt_at=None,
+        reason=_words(error),
+        notice_owed=True,
+    )
+    effects = (note, *failure(refused, Severity.ERROR, "rejected"))
+    if error.code in NUMBER_NOTED:
+        return settle(refused, channel, terms, effects)
+    return give_up_number(refused, channel, terms, effects)
+
+
+def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> Note:
+    detail: dict[str, object] = {
+        "code": error.code,
+        "severity": error.severity.value,
+        "description": error.description[:300],
+    }
+    return replace(note_of(kind, outgoing), ref_to=error_id, detail=detail)
+
+
+def _words(error: Error) -> str:
+    return f"{error.code}: {error.description}" if error.description else error.code

@@ -1,0 +1,190 @@
+"""Attempts: what timers and transports do to an outgoing message.
+
+It enters the window, is sent and resent by the retry law, changes its transport, and is
+given up when its retries or its time are used up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.message.header import SyncReplyMode
+from oncewire.message.instant import Instant
+from oncewire.protocol.effects import AskStatus, Note, Transmit
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.settling import Sent, fail, note_of, settle, suspend
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.terms import OnExhausted, RetryCount, SyncRetries, Terms
+
+
+def enter_window(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> Sent:
+    """The message gets its place and number and may be transmitted at once (gap 14)."""
+    event, to = OutgoingEvent.WINDOW_ENTERED, OutgoingState.OUTSTANDING
+    if channel is None:
+        return Sent(outgoing.moved(event, to, next_attempt_at=now))
+    entered, sequence = channel.enter(terms)
+    numbered = outgoing.moved(
+        event,
+        to,
+        next_attempt_at=now,
+        epoch=entered.epoch,
+        number=sequence.number,
+        status=sequence.status,
+    )
+    facts = {"status": sequence.status.value} if sequence.status else {}
+    return Sent(numbered, entered, (note_of("numbered", numbered, **facts),))
+
+
+def attempt_due(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> Sent:
+    """The timer ran out: send, resend, change the transport, or give up."""
+    if outgoing.state is not OutgoingState.OUTSTANDING:
+        return Sent(replace(outgoing, next_attempt_at=None), channel)
+    deadline = outgoing.deadline(terms)
+    if deadline is not None and now >= deadline:
+        return deadline_passed(outgoing, channel, terms, now)
+    if outgoing.next_attempt_at is None or now < outgoing.next_attempt_at:
+        return Sent(outgoing, channel)
+    if channel is not None and channel.suspended:
+        # The timer stays as it is: whoever lifts the suspension finds it due.
+        return Sent(outgoing, channel)
+    if channel is not None and now < channel.paused_until:
+        return Sent(replace(outgoing, next_attempt_at=channel.paused_until), channel)
+    if _is_exhausted(outgoing, terms):
+        return _exhausted(outgoing, channel, terms, now)
+    return _transmit(outgoing, channel, terms, now)
+
+
+def _is_exhausted(outgoing: Outgoing, terms: Terms) -> bool:
+    if not terms.runs_protocol:
+        return outgoing.attempts > 0
+    return outgoing.attempts_here > _retries(terms)
+
+
+def _retries(terms: Terms) -> int:
+    """No retry is made inside a synchronous exchange where so agreed (SYNC-18)."""
+    if terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE:
+        return 0
+    return terms.retries
+
+
+def _transmit(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> Sent:
+    first = outgoing.attempts_here == 0
+    # The first resend waits Timeout, later ones RetryInterval (RTY-1, RTY-2).
+    wait = terms.timeout if first else terms.retry_interval
+    to = OutgoingState.OUTSTANDING if terms.reliable else OutgoingState.SENT
+    sent = outgoing.moved(
+        OutgoingEvent.ATTEMPT_DUE,
+        to,
+        attempts=outgoing.attempts + 1,
+        attempts_here=outgoing.attempts_here + 1,
+        first_sent_at=now if outgoing.first_sent_at is None else outgoing.first_sent_at,
+        last_sent_at=now,
+        next_attempt_at=now + wait if terms.runs_protocol else None,
+    )
+    transport = outgoing.transport_name(terms)
+    return Sent(
+        sent,
+        channel,
+        (
+            note_of("sent", sent, transport=transport),
+            Transmit(sent.message_id, sent.attempts, transport),
+        ),
+    )
+
+
+def _exhausted(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> Sent:
+    """The last retry went unanswered: another transport, the operator, or failure."""
+    note = note_of("exhausted", outgoing, transport=outgoing.transport_name(terms))
+    per_transport = terms.retries_counted is RetryCount.PER_TRANSPORT
+    if per_transport and outgoing.transport + 1 < len(terms.transports):
+        changed = replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)
+        step = _transmit(changed, channel, terms, now)
+        return replace(step, effects=(note, *step.effects))
+    reason = f"no acknowledgement after {outgoing.attempts} attempts"
+    if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
+        suspended = outgoing.moved(
+            OutgoingEvent.RETRIES_EXHAUSTED,
+            OutgoingState.SUSPENDED,
+            next_attempt_at=None,
+            reason=reason,
+        )
+        return suspend(suspended, channel, reason, (note,))
+    return fail(outgoing, channel, terms, OutgoingEvent.RETRIES_EXHAUSTED, reason, (note,))
+
+
+def transmission_failed(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    now: Instant,
+    *,
+    attempt: int,
+    certain: bool,
+    reason: str,
+) -> Sent:
+    """The transport could not recover (RTY-6). `certain`: the message did not get across."""
+    note = Note(
+        "send_failed",
+        outgoing.message_id,
+        channel=outgoing.channel,
+        attempt=attempt,
+        transport=outgoing.transport_name(terms),
+        detail={"outcome": "refused" if certain else "unknown", "reason": reason[:300]},
+    )
+    lost = outgoing.attempts_lost + (1 if certain else 0)
+    if outgoing.state is not OutgoingState.OUTSTANDING or attempt != outgoing.attempts:
+        # A report about an earlier attempt changes no timer.
+        return Sent(replace(outgoing, attempts_lost=lost), channel, (note,))
+    if not terms.runs_protocol:
+        # The product that was trusted with the delivery reports that it failed (RM-8).
+        failed = replace(outgoing, attempts_lost=lost)
+        event = OutgoingEvent.TRANSMISSION_FAILED
+        return fail(failed, channel, terms, event, f"transport: {reason}", (note,))
+    # Wait a retry interval from now, but never resend before the timer that runs already.
+    due = max(outgoing.next_attempt_at or now, now + terms.retry_interval)
+    return Sent(
+        outgoing.moved(
+            OutgoingEvent.TRANSMISSION_FAILED,
+            OutgoingState.OUTSTANDING,
+            attempts_lost=lost,
+            next_attempt_at=due,
+        ),
+        channel,
+        (note,),
+    )
+
+
+def transmission_ended(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
+    """The transport took the message. Only a reliable transport's word settles it (RM-7)."""
+    trusted = terms.reliable and not terms.runs_protocol
+    if not trusted or outgoing.state is not OutgoingState.OUTSTANDING:
+        return Sent(outgoing, channel)
+    event = OutgoingEvent.TRANSMISSION_ENDED
+    delivered = outgoing.moved(event, OutgoingState.DELIVERED, next_attempt_at=None)
+    return settle(delivered, channel, terms, (note_of("acknowledged", delivered, by="transport"),))
+
+
+def deadline_passed(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> Sent:
+    """TimeToLive or persistDuration is over: never sent again under this id (RTY-17)."""
+    deadline = outgoing.deadline(terms)
+    if outgoing.state in FINAL_OUTGOING or deadline is None or now < deadline:
+        return Sent(outgoing, channel)
+    by = "TimeToLive" if outgoing.expires_at == deadline else "persistDuration"
+    note = note_of("expired", outgoing, by=by)
+    step = fail(
+        outgoing, channel, terms, OutgoingEvent.DEADLINE_PASSED, f"{by} has passed", (note,)
+    )
+    if step.outgoing.state is OutgoingState.UNKNOWN and by == "persistDuration":
+        return replace(step, effects=(*step.effects, AskStatus(outgoing.message_id)))
+    return step

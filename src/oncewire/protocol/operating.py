@@ -1,0 +1,70 @@
+"""Operating: what an administrator's word does to an outgoing message."""
+
+from __future__ import annotations
+
+from oncewire.errors import NotAllowed
+from oncewire.message.fault import Severity
+from oncewire.message.instant import Instant
+from oncewire.protocol.attempts import deadline_passed
+from oncewire.protocol.effects import Effect, Resolve
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.settling import Sent, failure, give_up_number, note_of
+from oncewire.protocol.states import FINAL_OUTGOING, OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.terms import Terms
+
+
+def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant) -> Sent:
+    """The operator resolved the incident: the counter returns to zero (RTY-13).
+
+    Past persistDuration the same id must not be sent again: the message ends as unknown
+    and its status is asked for (C37).
+    """
+    deadline = outgoing.deadline(terms)
+    past = deadline is not None and now >= deadline
+    if outgoing.state not in FINAL_OUTGOING and past:
+        return deadline_passed(outgoing, channel, terms, now)
+    given_up = outgoing.number is not None and not (
+        channel is not None and channel.is_unsettled(outgoing.epoch, outgoing.number, terms)
+    )
+    if past or given_up or (outgoing.state, OutgoingEvent.RESUMED) not in OUTGOING:
+        raise NotAllowed(
+            f"message {outgoing.message_id} is {outgoing.state.value} and cannot be resent",
+            remedy="abandon it, or send its content as a new message",
+        )
+    resumed = outgoing.moved(
+        OutgoingEvent.RESUMED,
+        OutgoingState.OUTSTANDING,
+        attempts_here=0,
+        transport=0,
+        resumes=outgoing.resumes + 1,
+        next_attempt_at=now,
+        reason="",
+    )
+    note = note_of("resumed", resumed)
+    return Sent(resumed, channel, (note, Resolve(resumed.message_id, resumed.channel)))
+
+
+def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
+    """The operator gives the message up; on a numbered channel that ends the epoch."""
+    unsettled = channel is not None and channel.is_unsettled(outgoing.epoch, outgoing.number, terms)
+    if outgoing.state in FINAL_OUTGOING and not unsettled:
+        raise NotAllowed(
+            f"message {outgoing.message_id} is {outgoing.state.value} already",
+            remedy="there is nothing left to abandon",
+        )
+    final = outgoing.state in FINAL_OUTGOING
+    to = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
+    reason = outgoing.reason if final else "abandoned by the operator"
+    abandoned = outgoing.moved(
+        OutgoingEvent.ABANDONED,
+        to,
+        next_attempt_at=None,
+        reason=reason,
+        notice_owed=outgoing.notice_owed or not final,
+    )
+    effects: tuple[Effect, ...] = (note_of("abandoned", abandoned), Resolve(outgoing.message_id))
+    if not final:
+        severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
+        effects += failure(abandoned, severity, "abandoned")
+    return give_up_number(abandoned, channel, terms, effects)
