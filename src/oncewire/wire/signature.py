@@ -129,9 +129,9 @@ def verify(
     frame = wrapping.frame_of(root)
     signature = _read_signature(frame.header)
     _check_policy(signature, policy)
+    covering = signature.envelope_reference
     wrapping.check_blocks(root, frame)
     certificate = _signer(signature, trust, now, policy)
-    covering = signature.envelope_reference
     left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
     wrapping.check_left_out(left_out, frame)
     octets = _envelope_octets(root, signature, left_out)
