@@ -18,7 +18,8 @@ from typing import TypeAlias
 from oncewire.errors import InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
-from oncewire.wire import mime_writer
+from oncewire.wire import header, mime_writer
+from oncewire.wire.bundle import bundle, unbundle
 from oncewire.wire.dialect import WRITERS
 from oncewire.wire.draft_names import MS_VERSION, RM_VERSION
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
@@ -66,6 +67,38 @@ def read(
         parcel=parcel,
         message=replace(received.message, payloads=_with_data(received.message.payloads, events)),
     )
+
+
+def read_header(
+    envelope: bytes,
+    charset: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    validation: Validation = Validation.REPORT,
+) -> Received:
+    """The header alone: its payloads are elsewhere, and its references are not resolved."""
+    message, signed, notes, problems = header.read(envelope, charset, limits, validation)
+    return Received(
+        message=message,
+        parcel=Parcel("text/xml", envelope),
+        envelope=envelope,
+        dialect=message.dialect,
+        notes=tuple(notes),
+        schema_problems=problems,
+        signed=signed,
+        charset=charset,
+        complete=False,
+    )
+
+
+def read_all(
+    parcel: Parcel,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    validation: Validation = Validation.REPORT,
+) -> tuple[Received, ...]:
+    """Every message of a body: one, or several that came together (SYNC-8, C30)."""
+    return tuple(read(one, limits, validation=validation) for one in unbundle(parcel, limits))
 
 
 def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:
@@ -217,9 +250,12 @@ __all__ = [
     "Received",
     "Signer",
     "StreamParcel",
+    "bundle",
     "pack",
     "pack_stream",
     "read",
+    "read_all",
+    "read_header",
     "write",
     "write_envelope",
     "write_stream",

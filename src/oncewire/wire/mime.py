@@ -8,7 +8,7 @@ the beginning of a boundary any more, so a payload of any size goes through.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from oncewire.errors import MimeProblem
 from oncewire.wire.limits import Limits, beyond
@@ -46,6 +46,35 @@ class Work:
     def hold(self, size: int) -> None:
         """Bytes kept waiting right now; the most ever kept is remembered."""
         self.buffered = max(self.buffered, size)
+
+
+class Boundary(NamedTuple):
+    """A boundary line: where its line end before it and its own line end stand."""
+
+    at: int
+    line_end: int
+    closing: bool
+    # Whether it is one depends on bytes that have not come yet.
+    undecided: bool = False
+
+
+def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -> Boundary | None:
+    """The next boundary line; text that merely begins like one is content."""
+    while True:
+        at = buffer.find(delimiter, start)
+        if at < 0:
+            return None
+        after = at + len(delimiter)
+        line_end = buffer.find(b"\n", after, after + _PADDING_MAX)
+        if line_end < 0 and len(buffer) < after + _PADDING_MAX:
+            if not final:
+                return Boundary(at, at, closing=False, undecided=True)
+            line_end = len(buffer)
+        if line_end >= 0:
+            rest = buffer[after:line_end].strip(b" \t\r")
+            if rest in (b"", b"--"):
+                return Boundary(at, line_end, closing=rest == b"--")
+        start = after
 
 
 class _State(Enum):
@@ -144,26 +173,14 @@ class MultipartReader:
     # Content and preamble: everything up to the next boundary line.
 
     def _seek_boundary(self, *, final: bool) -> bool:
-        buffer, delimiter = self._buffer, self._delimiter
-        start = 0
-        while True:
-            at = buffer.find(delimiter, start)
-            if at < 0:
-                self._keep_tail(final=final)
-                return False
-            after = at + len(delimiter)
-            line_end = buffer.find(b"\n", after, after + _PADDING_MAX)
-            if line_end < 0:
-                if len(buffer) < after + _PADDING_MAX and not final:
-                    # Whether it is a boundary depends on bytes that have not come yet.
-                    self._pass(at - 1 if at else 0)
-                    return False
-                line_end = len(buffer) if len(buffer) < after + _PADDING_MAX else -1
-            rest = buffer[after:line_end].strip(b" \t\r") if line_end >= 0 else b"?"
-            if rest in (b"", b"--"):
-                break
-            start = after
-        self._boundary(at, line_end, closing=rest == b"--", final=final)
+        found = find_boundary(self._buffer, self._delimiter, 0, final=final)
+        if found is None:
+            self._keep_tail(final=final)
+            return False
+        if found.undecided:
+            self._pass(found.at - 1 if found.at else 0)
+            return False
+        self._boundary(found.at, found.line_end, closing=found.closing, final=final)
         return True
 
     def _boundary(self, at: int, line_end: int, *, closing: bool, final: bool) -> None:

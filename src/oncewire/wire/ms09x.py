@@ -62,7 +62,7 @@ def write(message: Message, form: Form) -> bytes:
         f"{_party('From', header.from_party)}{_party('To', header.to_party)}"
         f"<CPAId>{identifier(header.cpa_id)}</CPAId>"
         f"<ConversationId>{identifier(header.conversation_id)}</ConversationId>"
-        f"{_service(message, form)}{_message_data(header)}{_quality(message)}{_sync(header)}"
+        f"{_service(message)}{_message_data(header)}{_quality(message)}{_sync(header)}"
         f"{pieces.foreign(message)}</Header>"
         + (f"<RoutingHeaderList>{routing}</RoutingHeaderList>" if routing else "")
         + f"{_status(message)}{pieces.error_list(message.error_list)}{answers}</ebXMLHeader>"
@@ -108,13 +108,10 @@ def _party(name: str, party: Party) -> str:
     return f"<{name}>{ids}</{name}>"
 
 
-def _service(message: Message, form: Form) -> str:
+def _service(message: Message) -> str:
     service, action = message.header.service, message.header.action
     if service is None or action is None:
         raise InvalidValue("an ms-0.9x message names no Service or no Action", remedy="name both")
-    if message.kind is MessageKind.ACKNOWLEDGMENT and form.ack_typed and message.acknowledgments:
-        # CBF chapter: the Action repeats the type (ACK-11, C9).
-        action = type_of(message.acknowledgments[0]).value
     return (
         f"<Service{optional_attribute('type', service.type)}>{identifier(service.value)}</Service>"
         f"<Action>{identifier(action)}</Action>"

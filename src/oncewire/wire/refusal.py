@@ -19,6 +19,7 @@ from oncewire.message import (
     RoutingHeader,
     Service,
 )
+from oncewire.wire.soap_fault import Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,16 @@ class PartialHeader:
             return False
         if self.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
             return False
-        return self.from_party is not None or self.last_hop is not None
+        # With the agreement's name alone, the agreement says who to answer.
+        known = (self.from_party, self.last_hop, self.cpa_id)
+        return any(one is not None for one in known)
 
 
 class ReadFault(OncewireError):
     """The message is refused; `error` is the first reason, `errors` are all of them.
 
-    `known` is what could be read, `envelope` the header's bytes when they were complete.
+    `known` is what could be read, `envelope` the header's bytes when they were complete,
+    `fault` the SOAP Fault when the "message" was one.
     """
 
     def __init__(
@@ -85,9 +89,11 @@ class ReadFault(OncewireError):
         known: PartialHeader | None = None,
         envelope: bytes = b"",
         notes: tuple[str, ...] = (),
+        fault: Fault | None = None,
     ) -> None:
         super().__init__(errors[0].problem, remedy=errors[0].remedy)
         self.errors = errors
+        self.fault = fault
         self.known = known if known is not None else PartialHeader()
         self.envelope = envelope
         self.notes = notes

@@ -87,7 +87,7 @@ def exact_bytes(
     for element in elements:
         begin, end = places[positions[element]]
         try:
-            text = envelope[begin:end].decode(_piece_encoding(envelope, encoding))
+            text = envelope[begin:end].decode(piece_encoding(envelope, encoding))
         except (UnicodeDecodeError, LookupError) as error:
             raise OtherXml(
                 f"the header cannot be decoded as {encoding}: {error}",
@@ -98,7 +98,8 @@ def exact_bytes(
     return written
 
 
-def _piece_encoding(envelope: bytes, encoding: str) -> str:
+def piece_encoding(envelope: bytes, encoding: str) -> str:
+    """How a slice of the header is decoded and encoded."""
     # A slice has no byte order mark, so UTF-16 must be told which end comes first.
     if encoding.replace("-", "") != "utf16":
         return encoding

@@ -1,0 +1,368 @@
+"""The signals one message calls for: acknowledgement, error, status, pong, failure notice.
+
+Pure form: which Service, Action, parties and references each dialect wants (ACK-4..12,
+ERR-3..9, HOP-11; WIRE.md A.7, B.4). Whether and when one is due is the protocol's matter;
+ids, times and our own names are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from oncewire.errors import EbxmlError, InvalidValue
+from oncewire.message import (
+    Acknowledgment,
+    AcknowledgmentType,
+    AckRequest,
+    Actor,
+    DeliverySemantics,
+    Dialect,
+    Error,
+    ErrorList,
+    Header,
+    Message,
+    MessageKind,
+    MessageStatus,
+    Party,
+    PartyId,
+    RoutingHeader,
+    Service,
+    Severity,
+    SignedDigest,
+    StatusRequest,
+    StatusResponse,
+)
+from oncewire.message.form import Form
+from oncewire.message.instant import Instant
+from oncewire.wire import draft_names, ebms2_names
+from oncewire.wire.refusal import PartialHeader
+
+UNKNOWN_CPA = "unknown"
+"""Stands for a CPAId that could not be read; Norway's handlers answer with the same word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What every signal needs beside the message it answers."""
+
+    message_id: str
+    now: Instant
+    form: Form
+    # Who we are: needed where the message does not say it, and for hubs always.
+    own: Party | None = None
+    # Whom we answer, from the agreement, when the message's own From could not be read.
+    peer: Party | None = None
+    # The hop the answer itself takes; rm-0.78 derives it from the message answered.
+    hop: RoutingHeader | None = None
+
+
+def _facts(about: Message | PartialHeader) -> PartialHeader:
+    return about if isinstance(about, PartialHeader) else PartialHeader.of(about)
+
+
+def acknowledgment_for(
+    received: Message,
+    envelope: Envelope,
+    *,
+    actor: Actor = Actor.TO_PARTY_MSH,
+    received_at: Instant | None = None,
+    references: tuple[SignedDigest, ...] = (),
+    element: bool | None = None,
+) -> Message:
+    """The stand-alone acknowledgement of a message.
+
+    `actor` says as whom we acknowledge: the To Party's handler or a hop. `references` are
+    the digests of a signed message, for a signed acknowledgement (§6.3.2.5). `element` forces
+    the Acknowledgment element; by default the drafts carry it when it was asked for (ACK-14).
+    """
+    facts = _facts(received)
+    answer = acknowledgment_of(
+        received, envelope, actor=actor, received_at=received_at, references=references
+    )
+    if element is None:
+        element = _element_due(received, actor)
+    action = None
+    if received.dialect is Dialect.MS_09X and envelope.form.ack_typed:
+        action = _type(actor).value
+    header = _header(facts, envelope, MessageKind.ACKNOWLEDGMENT, action=action, as_hop=actor)
+    return Message(
+        dialect=received.dialect,
+        kind=MessageKind.ACKNOWLEDGMENT,
+        header=header,
+        routing=_routing(facts, envelope),
+        acknowledgments=(answer,) if element else (),
+    )
+
+
+def acknowledgment_of(
+    received: Message,
+    envelope: Envelope,
+    *,
+    actor: Actor = Actor.TO_PARTY_MSH,
+    received_at: Instant | None = None,
+    references: tuple[SignedDigest, ...] = (),
+) -> Acknowledgment:
+    """The Acknowledgment element alone, to ride on a business response (ACK-16)."""
+    asked = _asked(received, actor)
+    typed = received.dialect is Dialect.MS_09X and envelope.form.ack_typed
+    own = envelope.own
+    if own is None and actor is Actor.TO_PARTY_MSH:
+        own = received.header.to_party
+    return Acknowledgment(
+        timestamp=envelope.now if received_at is None else received_at,
+        ref_to_message_id=received.header.message_id,
+        from_party=Party(own.ids) if own is not None else None,
+        actor=actor,
+        signed=bool(references) or asked is AckRequest.SIGNED,
+        type=_type(actor) if typed else None,
+        references=references,
+    )
+
+
+def _type(actor: Actor) -> AcknowledgmentType:
+    if actor is Actor.NEXT_MSH:
+        return AcknowledgmentType.INTERMEDIATE_ACK
+    return AcknowledgmentType.DELIVERY_RECEIPT
+
+
+def _asked(received: Message, actor: Actor) -> AckRequest:
+    asked = received.asks_ack_of(actor)
+    if asked is AckRequest.NONE and received.dialect is not Dialect.EBMS2:
+        # The drafts' To Party is also the last hop, and answers what the hop asked.
+        return received.asks_ack_of(Actor.NEXT_MSH)
+    return asked
+
+
+def _element_due(received: Message, actor: Actor) -> bool:
+    if received.dialect is Dialect.EBMS2:
+        return True
+    return received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE
+
+
+def riding_on(response: Message, answers: Iterable[Acknowledgment]) -> Message:
+    """A business response that carries acknowledgements too; its own header stays (ACK-16)."""
+    given = tuple(answers)
+    header = response.header
+    if header.ref_to_message_id is None and given:
+        header = replace(header, ref_to_message_id=given[0].ref_to_message_id)
+    return replace(response, header=header, acknowledgments=(*response.acknowledgments, *given))
+
+
+def error_message_for(
+    about: Message | PartialHeader,
+    errors: Sequence[EbxmlError | Error],
+    envelope: Envelope,
+) -> Message:
+    """The message that reports errors in another one to its sender."""
+    facts = _facts(about)
+    listed = tuple(one if isinstance(one, Error) else Error.of(one) for one in errors)
+    return Message(
+        dialect=_dialect(facts, envelope),
+        kind=MessageKind.ERROR,
+        header=_header(facts, envelope, MessageKind.ERROR),
+        routing=_routing(facts, envelope),
+        error_list=ErrorList(listed),
+    )
+
+
+def delivery_failure_for(
+    failed: Message | PartialHeader,
+    envelope: Envelope,
+    *,
+    transmitted: bool,
+    description: str = "",
+) -> Message:
+    """The notice to the From Party that a message is not, or perhaps not, delivered (ERR-5..9).
+
+    Severity is Error if it was never transmitted, Warning if it was sent and never
+    acknowledged. Its semantics are those of the failed message (ERR-8, C33).
+    """
+    facts = _facts(failed)
+    if facts.from_party is None:
+        raise InvalidValue(
+            "the From Party of the failed message is not known", remedy="raise an incident instead"
+        )
+    own = envelope.own or facts.to_party
+    if own is None:
+        raise InvalidValue("a failure notice has no sender", remedy="name our own party")
+    dialect = _dialect(facts, envelope)
+    error = Error(
+        "DeliveryFailure", Severity.WARNING if transmitted else Severity.ERROR, "", description
+    )
+    header = replace(
+        _header(facts, envelope, MessageKind.ERROR),
+        from_party=own,
+        to_party=facts.from_party,
+        semantics=DeliverySemantics.BEST_EFFORT if dialect is Dialect.EBMS2 else facts.semantics,
+    )
+    return Message(
+        dialect=dialect,
+        kind=MessageKind.ERROR,
+        header=header,
+        routing=_routing(facts, envelope),
+        error_list=ErrorList((error,)),
+    )
+
+
+def status_response_for(
+    request: Message,
+    status: MessageStatus,
+    envelope: Envelope,
+    *,
+    received_at: Instant | None = None,
+) -> Message:
+    """The answer to a StatusRequest; the time of receipt only where there was one (§7.1.2)."""
+    if request.status_request is None:
+        raise InvalidValue("the message asks for no status", remedy="answer StatusRequests only")
+    silent = status in (MessageStatus.UNAUTHORIZED, MessageStatus.NOT_RECOGNIZED)
+    response = StatusResponse(
+        request.status_request.ref_to_message_id, status, None if silent else received_at
+    )
+    return _signal(request, envelope, MessageKind.STATUS_RESPONSE, status_response=response)
+
+
+def pong_for(ping: Message, envelope: Envelope) -> Message:
+    """The answer to a Ping (§8)."""
+    return _signal(ping, envelope, MessageKind.PONG)
+
+
+def _signal(
+    about: Message,
+    envelope: Envelope,
+    kind: MessageKind,
+    status_response: StatusResponse | None = None,
+) -> Message:
+    facts = _facts(about)
+    return Message(
+        dialect=about.dialect,
+        kind=kind,
+        header=_header(facts, envelope, kind),
+        routing=_routing(facts, envelope),
+        status_response=status_response,
+    )
+
+
+def ask_status(asked: Message, envelope: Envelope) -> Message:
+    """A StatusRequest about a message we sent: same parties, agreement and conversation."""
+    return _question(
+        asked,
+        envelope,
+        MessageKind.STATUS_REQUEST,
+        StatusRequest(asked.header.message_id),
+    )
+
+
+def ping_like(message: Message, envelope: Envelope) -> Message:
+    """A Ping to the party that a message of ours went to."""
+    return _question(message, envelope, MessageKind.PING, None)
+
+
+def _question(
+    like: Message, envelope: Envelope, kind: MessageKind, request: StatusRequest | None
+) -> Message:
+    service, action = _service(like.dialect, kind)
+    header = Header(
+        from_party=like.header.from_party,
+        to_party=like.header.to_party,
+        cpa_id=like.header.cpa_id,
+        conversation_id=like.header.conversation_id,
+        service=service,
+        action=action,
+        message_id=envelope.message_id,
+        timestamp=envelope.now,
+        semantics=DeliverySemantics.BEST_EFFORT,
+    )
+    hop = (envelope.hop,) if envelope.hop is not None else ()
+    return Message(like.dialect, kind, header, routing=hop, status_request=request)
+
+
+# What the dialects have in common and where they differ.
+
+
+def _dialect(facts: PartialHeader, envelope: Envelope) -> Dialect:
+    return facts.dialect if facts.dialect is not None else envelope.form.dialect
+
+
+def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str | None]:
+    if dialect is Dialect.EBMS2:
+        return Service(ebms2_names.SIGNAL_SERVICE), kind.value
+    if dialect is Dialect.RM_078:
+        # v0-078 tells signals by MessageType and gives them neither (ACK-6).
+        return None, None
+    service, action = draft_names.SIGNALS[kind]
+    return Service(service), action
+
+
+def _header(
+    facts: PartialHeader,
+    envelope: Envelope,
+    kind: MessageKind,
+    *,
+    action: str | None = None,
+    as_hop: Actor | None = None,
+) -> Header:
+    dialect = _dialect(facts, envelope)
+    from_party, to_party = _parties(facts, envelope, dialect, as_hop)
+    service, usual = _service(dialect, kind)
+    if facts.message_id is None:
+        raise InvalidValue(
+            "the MessageId of the message to answer is not known",
+            remedy="answer with a SOAP Fault or an HTTP status instead",
+        )
+    return Header(
+        from_party=from_party,
+        to_party=to_party,
+        cpa_id=facts.cpa_id or UNKNOWN_CPA,
+        conversation_id=facts.conversation_id or facts.message_id,
+        service=service,
+        action=action or usual,
+        message_id=envelope.message_id,
+        timestamp=envelope.now,
+        ref_to_message_id=facts.message_id,
+        semantics=DeliverySemantics.BEST_EFFORT,
+    )
+
+
+def _parties(
+    facts: PartialHeader, envelope: Envelope, dialect: Dialect, as_hop: Actor | None
+) -> tuple[Party, Party]:
+    hop = facts.last_hop
+    if dialect is not Dialect.EBMS2 and hop is not None:
+        # From and To are the two ends of the hop just made (ACK-4, ACK-12).
+        sender, receiver = _ends(hop, dialect)
+        return Party((receiver,)), Party((sender,))
+    own = facts.to_party
+    if envelope.own is not None and (own is None or as_hop is Actor.NEXT_MSH):
+        own = envelope.own
+    peer = facts.from_party or envelope.peer
+    if own is None or peer is None:
+        raise InvalidValue(
+            "the parties of the message to answer are not known",
+            remedy="answer with a SOAP Fault or an HTTP status instead",
+        )
+    return own, peer
+
+
+def _ends(hop: RoutingHeader, dialect: Dialect) -> tuple[PartyId, PartyId]:
+    by_id = (hop.sender_id, hop.receiver_id)
+    by_uri = (
+        PartyId(hop.sender_uri) if hop.sender_uri else None,
+        PartyId(hop.receiver_uri) if hop.receiver_uri else None,
+    )
+    first, second = (by_id, by_uri) if dialect is Dialect.RM_078 else (by_uri, by_id)
+    sender, receiver = first[0] or second[0], first[1] or second[1]
+    if sender is None or receiver is None:
+        raise InvalidValue("a RoutingHeader names only one end", remedy="name both")
+    return sender, receiver
+
+
+def _routing(facts: PartialHeader, envelope: Envelope) -> tuple[RoutingHeader, ...]:
+    if envelope.hop is not None:
+        return (envelope.hop,)
+    hop = facts.last_hop
+    if _dialect(facts, envelope) is not Dialect.RM_078 or hop is None:
+        return ()
+    # Every rm-0.78 message has a RoutingHeader, unreliable ones without number (HDR-2, HDR-3).
+    sender, receiver = _ends(hop, Dialect.RM_078)
+    return (RoutingHeader(sender_id=receiver, receiver_id=sender),)

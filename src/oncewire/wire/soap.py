@@ -1,0 +1,91 @@
+"""SOAP Faults: what an HTTP 500 carries when there is no ErrorList to say it."""
+
+from __future__ import annotations
+
+from lxml import etree
+
+from oncewire.errors import EbxmlError, SoapFault
+from oncewire.wire.ebms2_names import BODY, ENVELOPE, FAULT, SOAP
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.markup import text
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.soap_fault import Fault, FaultDetail
+from oncewire.wire.tree import Element, local_name, parse
+
+FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")
+_DETAIL_FIELDS = ("codeContext", "errorCode", "severity", "location", "description")
+
+
+def read_fault(envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Fault | None:
+    """The Fault an envelope holds; None when it holds none or is no envelope at all."""
+    try:
+        root = parse(envelope, None, limits)
+    except EbxmlError:
+        return None
+    return fault_of(root)
+
+
+def fault_of(root: Element) -> Fault | None:
+    """The Fault in a parsed envelope, if it is one."""
+    if root.tag != ENVELOPE:
+        return None
+    body = root.find(BODY)
+    element = body.find(FAULT) if body is not None else None
+    if element is None:
+        return None
+    code = string = ""
+    actor: str | None = None
+    details: tuple[FaultDetail, ...] = ()
+    for child in element:
+        name = local_name(child)
+        words = (child.text or "").strip()[:1024]
+        if name == "faultcode":
+            # The prefix is the sender's own; subcodes follow a dot.
+            code = words.rpartition(":")[2].partition(".")[0]
+        elif name == "faultstring":
+            string = words
+        elif name == "faultactor":
+            actor = words or None
+        elif name == "detail":
+            details = _details(child)
+    return Fault(code or "Server", string, actor, details)
+
+
+def _details(element: Element) -> tuple[FaultDetail, ...]:
+    found = []
+    for item in element.iter(etree.Element):
+        fields = {
+            local_name(child): (child.text or "").strip()[:1024]
+            for child in item
+            if local_name(child) in _DETAIL_FIELDS
+        }
+        if fields.get("errorCode"):
+            found.append(
+                FaultDetail(
+                    code=fields["errorCode"],
+                    severity=fields.get("severity", ""),
+                    description=fields.get("description", ""),
+                    code_context=fields.get("codeContext", ""),
+                    location=fields.get("location", ""),
+                )
+            )
+    return tuple(found)
+
+
+def write_fault(error: SoapFault | EbxmlError) -> Parcel:
+    """The Fault that answers an error, to be sent with HTTP 500.
+
+    An ebXML error is answered so only when the message was too broken to be addressed; it
+    is the sender's fault, so the code is Client.
+    """
+    code = error.faultcode if isinstance(error, SoapFault) else "Client"
+    if code not in FAULT_CODES:
+        code = "Server"
+    words = "".join(char if char.isprintable() else " " for char in error.problem)
+    body = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<SOAP:Envelope xmlns:SOAP="{SOAP}"><SOAP:Body><SOAP:Fault>'
+        f"<faultcode>SOAP:{code}</faultcode><faultstring>{text(words[:1024])}</faultstring>"
+        "</SOAP:Fault></SOAP:Body></SOAP:Envelope>"
+    )
+    return Parcel("text/xml; charset=UTF-8", body.encode())

@@ -1,0 +1,258 @@
+"""Changing one header block of received bytes and no other byte.
+
+A hop may rewrite what is meant for the hop: the drafts' routing, and in ebMS 2.0 the blocks
+addressed to the next MSH. Everything else stays as it was received, so signatures hold and
+foreign elements survive. Nothing is inserted around a block, no space and no line end: text
+between blocks is signed too.
+"""
+
+from __future__ import annotations
+
+import pyexpat
+from dataclasses import dataclass
+
+from oncewire.errors import InvalidValue, OtherXml
+from oncewire.message import AckRequest, AckRequested, Actor, Dialect, RoutingHeader, SequenceNumber
+from oncewire.message.form import Extension, Form
+from oncewire.wire import ebms2_names as n
+from oncewire.wire import ebms2_writer, ms09x, rm078
+from oncewire.wire.limits import encoding_of
+from oncewire.wire.source import end_of_element, piece_encoding
+
+_SEPARATOR = "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """An element near the root and where its bytes lie."""
+
+    namespace: str
+    name: str
+    depth: int
+    parent: int
+    actor: str | None
+    start: int
+    # First byte of the end tag; equal to `end` when the element is written as `<a/>`.
+    inner_end: int
+    end: int
+
+    @property
+    def tag(self) -> str:
+        """The name as lxml writes it."""
+        return f"{{{self.namespace}}}{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The blocks of a header, in document order; the root is the first."""
+
+    envelope: bytes
+    encoding: str
+    blocks: tuple[Block, ...]
+    # Whether the root says MessageType, as only v0-078 does.
+    typed: bool = False
+
+    @property
+    def dialect(self) -> Dialect:
+        """As the reader detects it; enough to know which block is the hop's."""
+        if self.blocks[0].tag == n.ENVELOPE:
+            return Dialect.EBMS2
+        if self.typed or self.named("RoutingHeader", 2) is not None:
+            return Dialect.RM_078
+        return Dialect.MS_09X
+
+    def named(self, name: str, depth: int) -> Block | None:
+        """The first block with that local name at that depth."""
+        for block in self.blocks:
+            if block.depth == depth and block.name.lower() == name.lower():
+                return block
+        return None
+
+    def tagged(self, tag: str, actor: str | None = None) -> Block | None:
+        """The first header block with that full name and, if given, that actor."""
+        for block in self.blocks:
+            if block.depth == 3 and block.tag == tag and actor in (None, block.actor):
+                return block
+        return None
+
+
+def layout(envelope: bytes, charset: str | None = None) -> Layout:
+    """Where the root, its children and its grandchildren lie."""
+    encoding, declared = encoding_of(envelope, charset)
+    parser = pyexpat.ParserCreate(None if declared else encoding, _SEPARATOR)
+    blocks: list[Block | None] = []
+    starts: list[tuple[int, str, str | None, int]] = []
+    typed = False
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal typed
+        if not starts:
+            typed = any(key.lower().endswith("messagetype") for key in attributes)
+        if len(starts) < 3:
+            actor = attributes.get(f"{n.SOAP}{_SEPARATOR}actor")
+            starts.append((len(blocks), name, actor, parser.CurrentByteIndex))
+            blocks.append(None)
+        else:
+            starts.append((-1, "", None, 0))
+
+    def end(_name: str) -> None:
+        number, name, actor, begin = starts.pop()
+        if number < 0:
+            return
+        index = parser.CurrentByteIndex
+        past = end_of_element(envelope, index, begin)
+        uri, _, local = name.rpartition(_SEPARATOR)
+        parent = starts[-1][0] if starts else -1
+        blocks[number] = Block(uri, local, len(starts) + 1, parent, actor, begin, index, past)
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(envelope, True)
+    except (pyexpat.ExpatError, LookupError, ValueError) as error:
+        raise OtherXml(
+            f"the header is not well-formed: {error}",
+            location="header",
+            remedy="only a header that was read can be spliced",
+        ) from None
+    found = tuple(one for one in blocks if one is not None)
+    return Layout(envelope, piece_encoding(envelope, encoding), found, typed)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Bytes `start` to `end` become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply(where: Layout, edits: list[Edit]) -> bytes:
+    """The envelope with the edits made; every byte outside them is equal."""
+    result = where.envelope
+    for edit in sorted(edits, key=lambda one: (one.start, one.end), reverse=True):
+        written = edit.text.encode(where.encoding, "xmlcharrefreplace")
+        result = result[: edit.start] + written + result[edit.end :]
+    return result
+
+
+def replaced(block: Block, text: str) -> Edit:
+    """The block gives way to the text; an empty text removes it."""
+    return Edit(block.start, block.end, text)
+
+
+def appended(where: Layout, parent: Block, text: str) -> Edit:
+    """The text becomes the parent's last child."""
+    if parent.inner_end < parent.end:
+        return Edit(parent.inner_end, parent.inner_end, text)
+    written = where.envelope[parent.start : parent.end].decode(where.encoding)
+    name = written[1:].split(None, 1)[0].rstrip("/>")
+    return Edit(parent.start, parent.end, f"{written[:-2]}>{text}</{name}>")
+
+
+# What a hop changes.
+
+
+def next_hop(envelope: bytes, hop: RoutingHeader, form: Form, charset: str | None = None) -> bytes:
+    """The header as it leaves for the next hop.
+
+    ms-0.9x appends a RoutingHeader (HDR-5), rm-0.78 rewrites its only one (HOP-2), ebMS 2.0
+    exchanges what is addressed to the next MSH (§10) and the agreed extensions.
+    """
+    where = layout(envelope, charset)
+    if where.dialect is Dialect.EBMS2:
+        return apply(where, _ebms2_edits(where, hop, form))
+    return apply(where, [_draft_edit(where, hop)])
+
+
+def _draft_edit(where: Layout, hop: RoutingHeader) -> Edit:
+    root = where.blocks[0]
+    declarations = f' xmlns="{root.namespace}"' if root.namespace else ""
+    header = where.named("Header", 2)
+    if header is None:
+        raise OtherXml("ebXMLHeader has no Header", location="//Header")
+    if where.dialect is Dialect.RM_078:
+        single = where.named("RoutingHeader", 2)
+        written = rm078.routing_header(hop, declarations)
+        return replaced(single, written) if single else Edit(header.end, header.end, written)
+    listed = where.named("RoutingHeaderList", 2)
+    if listed is not None:
+        return appended(where, listed, ms09x.routing_header(hop, declarations))
+    written = f"<RoutingHeaderList{declarations}>{ms09x.routing_header(hop)}</RoutingHeaderList>"
+    return Edit(header.end, header.end, written)
+
+
+def _ebms2_edits(where: Layout, hop: RoutingHeader, form: Form) -> list[Edit]:
+    request = None
+    if hop.ack_requested is not AckRequest.NONE:
+        request = AckRequested(Actor.NEXT_MSH, hop.ack_requested is AckRequest.SIGNED)
+    edits = [
+        _exchange(where, n.ACK_REQUESTED, Actor.NEXT_MSH.value, _ack_text(request)),
+        _exchange(where, n.HOP_SEQUENCE, None, _sequence_text(hop.sequence, form)),
+    ]
+    if Extension.ROUTING in form.extensions:
+        edits.append(_routing_edit(where, hop))
+    return [edit for edit in edits if edit is not None]
+
+
+def _soap_header(where: Layout) -> Block:
+    for block in where.blocks:
+        if block.depth == 2 and block.tag == n.HEADER:
+            return block
+    raise OtherXml("the SOAP Envelope has no Header", location="//Header")
+
+
+def _exchange(where: Layout, tag: str, actor: str | None, text: str) -> Edit | None:
+    found = where.tagged(tag, actor)
+    if found is not None:
+        return replaced(found, text)
+    return appended(where, _soap_header(where), text) if text else None
+
+
+def _ack_text(request: AckRequested | None) -> str:
+    if request is None:
+        return ""
+    return ebms2_writer.ack_requested(request, f' xmlns:eb="{n.EB}" xmlns:SOAP="{n.SOAP}"')
+
+
+def _sequence_text(sequence: SequenceNumber | None, form: Form) -> str:
+    if sequence is None or Extension.HOP_SEQUENCE not in form.extensions:
+        return ""
+    return ebms2_writer.hop_sequence(sequence)
+
+
+def _routing_edit(where: Layout, hop: RoutingHeader) -> Edit:
+    listed = where.tagged(n.ROUTING_HEADER_LIST)
+    if listed is not None:
+        return appended(where, listed, ebms2_writer.routing_header(hop, f' xmlns:rmx="{n.RMX}"'))
+    form = Form(extensions=frozenset({Extension.ROUTING}))
+    (written,) = ebms2_writer.hop_blocks((hop,), form)
+    return appended(where, _soap_header(where), written)
+
+
+# One block at a time.
+
+
+def set_ack_requested(
+    envelope: bytes, request: AckRequested | None, charset: str | None = None
+) -> bytes:
+    """Exchange the AckRequested of the next MSH (§10): None takes it away."""
+    if request is not None and request.actor is not Actor.NEXT_MSH:
+        raise InvalidValue(
+            "a hop never touches what the To Party is asked",
+            remedy="splice only AckRequested of the nextMSH",
+        )
+    where = layout(envelope, charset)
+    edit = _exchange(where, n.ACK_REQUESTED, Actor.NEXT_MSH.value, _ack_text(request))
+    return apply(where, [edit]) if edit is not None else envelope
+
+
+def set_hop_sequence(
+    envelope: bytes, sequence: SequenceNumber | None, charset: str | None = None
+) -> bytes:
+    """Exchange rmx:HopSequence: None takes it away."""
+    where = layout(envelope, charset)
+    text = ebms2_writer.hop_sequence(sequence) if sequence is not None else ""
+    edit = _exchange(where, n.HOP_SEQUENCE, None, text)
+    return apply(where, [edit]) if edit is not None else envelope
