@@ -99,7 +99,9 @@ def _is_public(ip: IpAddress) -> bool:
     named = (text for texts in RANGES.values() for text in texts)
     if any(ip in ipaddress.ip_network(text) for text in named):
         return False
-    return ip.is_global and not ip.is_reserved
+    # Site-local IPv6 (fec0::/10) was withdrawn, so libraries call it global; networks may not.
+    withdrawn = isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
+    return ip.is_global and not ip.is_reserved and not withdrawn
 
 
 class AllowedResolver(AbstractResolver):

@@ -310,6 +310,10 @@ def _failed(error: Exception, body: _Body) -> Outcome:
 
 def _words(error: Exception) -> str:
     text = str(error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # The library's own text names objects of ours; the cause is what a reader can act on.
+        cause = error.os_error
+        return f"cannot connect to {error.host} port {error.port}: {cause.strerror or cause}"
     if isinstance(error, TimeoutError):
         return f"timed out: {text}" if text else "timed out"
     return text or type(error).__name__

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ log = logging.getLogger("oncewire.transport.http")
 _SERVER = "Oncewire"
 # A stopping endpoint is usually back soon.
 _STOPPING_RETRY_AFTER = 5
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -234,6 +236,8 @@ def _response(reply: Reply, *, close: bool = False) -> web.Response:
         headers.append(("Content-Type", reply.content_type))
     if reply.retry_after is not None:
         headers.append(("Retry-After", str(reply.retry_after)))
+    if any(_CONTROL.search(text) for header in headers for text in header):
+        raise ValueError("a reply's header holds a control character")
     response = web.Response(status=reply.status, body=reply.body or None, headers=headers)
     if close:
         response.force_close()

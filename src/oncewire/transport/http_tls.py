@@ -90,17 +90,21 @@ def client_context(tls: PeerTls) -> ssl.SSLContext:
 
 def pins(tls: PeerTls) -> frozenset[bytes]:
     """The pinned certificates as DER, as a connection shows them."""
-    return frozenset(ssl.PEM_cert_to_DER_cert(_first(text)) for text in tls.pinned)
+    return frozenset(_der(text) for text in tls.pinned)
 
 
-def _first(text: str) -> str:
+def _der(text: str) -> bytes:
+    """The first certificate of a PEM text; what follows it is the chain."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     inside = text.partition(begin)[2].partition(end)[0]
-    if not inside:
-        raise TransportProblem(
-            "a pinned certificate is not in PEM form", remedy=f"it should begin with {begin}"
-        )
-    return f"{begin}{inside}{end}\n"
+    try:
+        if inside:
+            return ssl.PEM_cert_to_DER_cert(f"{begin}{inside}{end}\n")
+    except ValueError as error:
+        raise TransportProblem(f"a pinned certificate cannot be read: {error}") from error
+    raise TransportProblem(
+        "a pinned certificate is not in PEM form", remedy=f"it should begin with {begin}"
+    )
 
 
 def _harden(context: ssl.SSLContext) -> None:

@@ -1,0 +1,420 @@
+"""The HTTP client says honestly how an attempt ended, whatever the peer does."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Reply
+from oncewire.transport.http_client import HttpClient, HttpClientSettings, outcome_of, retry_after
+from tests.transport.exchange import (
+    LOOPBACK,
+    Receiver,
+    cargo,
+    endpoint,
+    fake_peer,
+    read_request,
+    reset,
+    run,
+)
+
+SETTINGS = HttpClientSettings(addresses=LOOPBACK, max_reply=100_000)
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def once(url: str, *, sent: Cargo | None = None, timeout: float = 10) -> Outcome:
+    client = HttpClient(SETTINGS)
+    await client.start()
+    try:
+        return await client.send(sent or cargo(b"<a/>"), url, timeout=timeout)
+    finally:
+        await client.close()
+
+
+def answered(text: bytes) -> Outcome:
+    """What the client says when a peer answers with exactly these bytes and closes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(text)
+        await writer.drain()
+
+    async def work() -> Outcome:
+        async with fake_peer(answer) as url:
+            return await once(url)
+
+    outcome = run(work())
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def plain(status: int, body: bytes = b"", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} Phrase", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+# --- the answer says it ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (200, OutcomeKind.SENT),
+        (202, OutcomeKind.SENT),
+        (299, OutcomeKind.SENT),
+        (300, OutcomeKind.REFUSED),
+        (301, OutcomeKind.REFUSED),
+        (307, OutcomeKind.REFUSED),
+        (400, OutcomeKind.REFUSED),
+        (401, OutcomeKind.REFUSED),
+        (404, OutcomeKind.REFUSED),
+        (413, OutcomeKind.REFUSED),
+        (429, OutcomeKind.REFUSED),
+        (500, OutcomeKind.UNKNOWN),
+        (502, OutcomeKind.UNKNOWN),
+        (503, OutcomeKind.UNKNOWN),
+        (504, OutcomeKind.UNKNOWN),
+        (599, OutcomeKind.UNKNOWN),
+    ],
+)
+def test_each_status_has_its_outcome(status: int, kind: OutcomeKind) -> None:
+    outcome = answered(plain(status, b"<body/>", "Content-Type: text/xml"))
+    assert outcome.kind is kind
+    assert outcome.reply is not None
+    assert outcome.reply.status == status
+    # Whatever it says is handed up: a SOAP fault comes with 500, an error with 4xx at some peers.
+    assert outcome.reply.body == b"<body/>"
+    assert outcome.reply.content_type == "text/xml"
+    assert (outcome.reason == "") is (kind is OutcomeKind.SENT)
+
+
+def test_204_is_sent_with_an_empty_reply() -> None:
+    outcome = answered(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert outcome.kind is OutcomeKind.SENT
+    assert outcome.reply == Reply(204)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    async def work() -> None:
+        visited = Receiver()
+        async with endpoint(visited) as elsewhere:
+            there = elsewhere.url
+
+            async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await read_request(reader)
+                writer.write(plain(307, b"", f"Location: {there}"))
+
+            async with fake_peer(answer) as url:
+                outcome = await once(url)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert "307" in outcome.reason
+        assert visited.taken == []
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ({"Retry-After": "30"}, 30),
+        ({"Retry-After": " 0 "}, 0),
+        ({"Retry-After": "99999999999999"}, 86_400),
+        (
+            {
+                "Retry-After": "Sun, 15 Nov 2026 10:01:00 GMT",
+                "Date": "Sun, 15 Nov 2026 10:00:00 GMT",
+            },
+            60,
+        ),
+        (
+            {
+                "Retry-After": "Sun, 15 Nov 2026 09:00:00 GMT",
+                "Date": "Sun, 15 Nov 2026 10:00:00 GMT",
+            },
+            0,
+        ),
+        ({"Retry-After": "Sun, 15 Nov 2026 10:01:00 GMT"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-5"}, None),
+        ({"Retry-After": "٣"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_as_seconds(headers: dict[str, str], wanted: int | None) -> None:
+    assert retry_after(headers) == wanted
+
+
+def test_retry_after_travels_with_the_outcome() -> None:
+    outcome = answered(plain(503, b"", "Retry-After: 12"))
+    assert outcome.retry_after == 12
+    assert outcome_of(Reply(503)).retry_after is None
+
+
+# --- the answer is no answer -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\x00\x01\x02",
+        b"SSH-2.0-OpenSSH_9.9\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 30_000 + b"\r\n\r\n",
+        plain(200, b"r" * 100_001),
+    ],
+)
+def test_a_broken_answer_leaves_it_unknown(text: bytes) -> None:
+    outcome = answered(text)
+    assert outcome.kind is OutcomeKind.UNKNOWN
+    assert outcome.reason
+
+
+def test_a_compressed_reply_is_not_unpacked() -> None:
+    outcome = answered(plain(200, b"\x1f\x8b-not-really", "Content-Encoding: gzip"))
+    assert outcome.kind is OutcomeKind.SENT
+    assert outcome.reply is not None
+    assert outcome.reply.body == b"\x1f\x8b-not-really"
+
+
+def test_silence_after_the_request_is_unknown() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await asyncio.sleep(5)
+
+    async def work() -> None:
+        async with fake_peer(answer) as url:
+            outcome = await once(url, timeout=0.3)
+        assert outcome.kind is OutcomeKind.UNKNOWN
+        assert "timed out" in outcome.reason or "imeout" in outcome.reason
+
+    run(work())
+
+
+def test_a_peer_that_never_reads_is_unknown_after_the_time_out() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(5)
+
+    async def work() -> None:
+        async with fake_peer(answer) as url:
+            outcome = await once(url, sent=cargo(*[b"x" * 100_000] * 200), timeout=0.5)
+        assert outcome.kind is OutcomeKind.UNKNOWN
+
+    run(work())
+
+
+def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> None:
+    def lying(size: int) -> Cargo:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"12345"
+            yield b"67890"
+
+        return Cargo("text/xml", (), size, chunks)
+
+    async def work() -> None:
+        receiver = Receiver()
+        async with endpoint(receiver) as transport:
+            for size in (4, 9, 11, 100):
+                outcome = await once(transport.url, sent=lying(size), timeout=5)
+                assert outcome.kind is not OutcomeKind.SENT, size
+            assert (await once(transport.url, sent=lying(10))).kind is OutcomeKind.SENT
+        assert [taken.body for taken in receiver.taken] == [b"1234567890"]
+
+    run(work())
+
+
+def test_a_cargo_that_cannot_be_read_is_refused_before_the_first_byte() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        raise OSError("the spool file is gone")
+        yield b""
+
+    async def work() -> None:
+        receiver = Receiver()
+        async with endpoint(receiver) as transport:
+            outcome = await once(transport.url, sent=Cargo("text/xml", (), 10, chunks), timeout=5)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert receiver.taken == []
+
+    run(work())
+
+
+@pytest.mark.parametrize("header", ["a\r\nInjected: b", "a\nb", "a\x00b"])
+def test_a_header_with_a_line_end_is_refused(header: str) -> None:
+    async def work() -> None:
+        receiver = Receiver()
+        async with endpoint(receiver) as transport:
+            sent = cargo(b"<a/>", SOAPAction=header)
+            outcome = await once(transport.url, sent=sent, timeout=5)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert receiver.taken == []
+
+    run(work())
+
+
+# --- cut at every byte -------------------------------------------------------------------------
+
+
+def test_a_reset_while_the_request_is_read_is_unknown_at_any_byte() -> None:
+    seed = 7_411
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    cuts = [0, 1, 2, *sorted(chance.randrange(3, 60_000) for _ in range(40))]
+
+    async def work() -> None:
+        for cut in cuts:
+
+            async def answer(
+                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int = cut
+            ) -> None:
+                await reader.readexactly(cut)
+                reset(writer)
+
+            async with fake_peer(answer) as url:
+                outcome = await once(url, sent=cargo(b"<a/>" * 15_000), timeout=10)
+                assert outcome.kind is OutcomeKind.UNKNOWN, (cut, outcome)
+
+    run(work())
+
+
+def test_a_reset_while_the_reply_is_read_is_unknown_at_any_byte() -> None:
+    whole = plain(200, b"<ack/>" * 3, "Content-Type: text/xml")
+
+    async def work() -> None:
+        for cut in range(len(whole) + 1):
+
+            async def answer(
+                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int = cut
+            ) -> None:
+                await read_request(reader)
+                writer.write(whole[:cut])
+                await writer.drain()
+                # Let the bytes leave before the reset overtakes them.
+                await asyncio.sleep(0.01)
+                reset(writer)
+
+            async with fake_peer(answer) as url:
+                outcome = await once(url)
+                kind = OutcomeKind.SENT if cut == len(whole) else OutcomeKind.UNKNOWN
+                assert outcome.kind is kind, (cut, outcome)
+
+    run(work())
+
+
+# --- pooled connections ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("RTY-5")
+def test_a_stale_pooled_connection_is_replaced_inside_the_transport() -> None:
+    connections: list[Streams] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append((reader, writer))
+        await read_request(reader)
+        writer.write(plain(204))
+        await writer.drain()
+        # Returning closes the connection although the client may have put it in its pool.
+
+    async def work() -> None:
+        client = HttpClient(SETTINGS)
+        await client.start()
+        async with fake_peer(answer) as url:
+            for _ in range(25):
+                outcome = await client.send(cargo(b"<a/>"), url, timeout=10)
+                assert outcome.kind is OutcomeKind.SENT, outcome
+        await client.close()
+        assert len(connections) == 25
+
+    run(work())
+
+
+def test_a_pooled_connection_closed_a_moment_ago_is_noticed_before_the_first_byte() -> None:
+    requests: list[bytes] = []
+    open_ones: list[asyncio.StreamWriter] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.append(writer)
+        while True:
+            requests.append(await read_request(reader))
+            writer.write(plain(204))
+            await writer.drain()
+
+    async def work() -> None:
+        client = HttpClient(SETTINGS)
+        await client.start()
+        async with fake_peer(answer) as url:
+            for _ in range(25):
+                outcome = await client.send(cargo(b"<a/>"), url, timeout=10)
+                assert outcome.kind is OutcomeKind.SENT, outcome
+                # The peer's end reaches the kernel, but the client's loop has not run since.
+                reset(open_ones[-1])
+        await client.close()
+        assert len(requests) == 25
+
+    run(work())
+
+
+def test_a_connection_lost_after_the_first_byte_is_never_tried_again() -> None:
+    seen = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        await read_request(reader)
+        seen += 1
+        if seen == 1:
+            writer.write(plain(204))
+            await writer.drain()
+            await read_request(reader)
+            seen += 1
+        reset(writer)
+
+    async def work() -> None:
+        client = HttpClient(SETTINGS)
+        await client.start()
+        async with fake_peer(answer) as url:
+            first = await client.send(cargo(b"<a/>"), url, timeout=10)
+            second = await client.send(cargo(b"<b/>"), url, timeout=10)
+        await client.close()
+        assert (first.kind, second.kind) == (OutcomeKind.SENT, OutcomeKind.UNKNOWN)
+        # The second came once, on the pooled connection, and no fresh one was opened for it.
+        assert seen == 2
+
+    run(work())
+
+
+def test_a_client_that_is_not_started_refuses() -> None:
+    async def work() -> None:
+        outcome = await HttpClient(SETTINGS).send(cargo(b"x"), "http://127.0.0.1:1/", timeout=1)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert "not started" in outcome.reason
+
+    run(work())
+
+
+def test_request_headers_say_little_and_cookies_are_not_kept() -> None:
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            heads.append(await read_request(reader))
+            writer.write(plain(204, b"", "Set-Cookie: a=b"))
+
+    async def work() -> None:
+        client = HttpClient(SETTINGS)
+        await client.start()
+        async with fake_peer(answer) as url:
+            for _ in range(2):
+                await client.send(cargo(b"<a/>", SOAPAction='"ebXML"'), url, timeout=10)
+        await client.close()
+
+    run(work())
+    assert b"Cookie" not in heads[1]
+    assert b'SOAPAction: "ebXML"\r\n' in heads[0]
+    assert b"Content-Length: 4\r\n" in heads[0]
+    assert b"Content-Type: text/xml\r\n" in heads[0]
+    assert b"Accept-Encoding: identity\r\n" in heads[0]
+    assert b"aiohttp" not in heads[0]
