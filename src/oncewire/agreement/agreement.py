@@ -1,0 +1,319 @@
+"""Agreement: what two parties agreed about the messages between them, as one value.
+
+It serves both directions. Each direction has its own terms, because a partner may ask for
+other things than it offers, and single actions may differ again. Every value remembers
+where it came from, so that nobody has to guess why a message was handled as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from oncewire.errors import InvalidValue
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import MessageKind
+from oncewire.message.form import Form, Security
+from oncewire.message.header import ReliableMessagingMethod
+from oncewire.message.ids import Party, PartyId, Service, check_id
+from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.terms import Terms
+
+TRANSPORTS = ("http", "smtp", "ftp", "sftp", "broker")
+"""The transports there are, by the name agreements call them."""
+
+SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
+"""The Service of acknowledgements, errors, status and ping (WIRE.md B.1)."""
+
+EBXML_METHOD = "http://www.ebxml.org/namespaces/reliableMessaging"
+"""The URI that stands for the ebXML protocol among the methods supported (CPA-7)."""
+
+
+class Direction(StrEnum):
+    """Whose messages a binding speaks of, seen from us."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+
+
+class EndpointType(StrEnum):
+    """What an address is for (CPPA 2.0 Endpoint/@type)."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+    ERROR = "error"
+    LOGIN = "login"
+    ALL_PURPOSE = "allPurpose"
+
+
+class Requested(StrEnum):
+    """Whether a header must, must not or may ask for something.
+
+    The first three are CPPA's. The fourth is how the drafts read (CPA-8): their headers can
+    be silent, and silence then means the agreement's value. In ebMS 2.0 an absent element
+    is no silence; it says no.
+    """
+
+    ALWAYS = "always"
+    NEVER = "never"
+    PER_MESSAGE = "perMessage"
+    WHEN_STATED = "whenStated"
+
+
+class Protection(StrEnum):
+    """CPPA's persistenceLevel: protected on the way, in the document, or both."""
+
+    NONE = "none"
+    TRANSIENT = "transient"
+    PERSISTENT = "persistent"
+    BOTH = "transient-and-persistent"
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the document itself is protected, not only the connection."""
+        return self in (Protection.PERSISTENT, Protection.BOTH)
+
+
+class Origin(StrEnum):
+    """Where a value came from."""
+
+    DEFAULT = "default"
+    PROFILE = "profile"
+    FILE = "file"
+    CPA = "CPA"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of an agreement: its key, what it is, and who said so."""
+
+    key: str
+    value: Any
+    origin: Origin
+    # The profile's name, the place in the CPA, or the rule that a default follows.
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address of a handler on one transport."""
+
+    transport: str
+    address: str
+    type: EndpointType = EndpointType.ALL_PURPOSE
+
+    def __post_init__(self) -> None:
+        check_id(self.transport, "transport")
+        check_id(self.address, "address")
+
+
+def address_of(endpoints: tuple[Endpoint, ...], transport: str, kind: EndpointType) -> str | None:
+    """The address of that type on that transport, else the one for all purposes."""
+    fallback = None
+    for endpoint in endpoints:
+        if endpoint.transport != transport:
+            continue
+        if endpoint.type is kind:
+            return endpoint.address
+        if endpoint.type is EndpointType.ALL_PURPOSE and fallback is None:
+            fallback = endpoint.address
+    return fallback
+
+
+@dataclass(frozen=True, slots=True)
+class PartyTerms:
+    """One of the two sides: who it is, where its handler listens, how it is recognised."""
+
+    party: Party
+    name: str = ""
+    # SenderURI and ReceiverURI of the drafts' RoutingHeader.
+    handler_uri: str | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+    # SHA-256 fingerprints (lower-case hex) of the TLS client certificates it may show.
+    client_certificates: tuple[str, ...] = ()
+    # Other parties that are reached through this one.
+    behind: tuple[PartyId, ...] = ()
+
+    def is_named_by(self, party: Party) -> bool:
+        """Whether the ids of a header mean this party.
+
+        One common id is enough, for several ids name the same party. An id of a type that
+        we know with another value is a contradiction, and then it is not this party.
+        """
+        if not self.party.shares_id_with(party):
+            return False
+        known = {party_id.type for party_id in self.party.ids if party_id.type is not None}
+        return all(party_id in self.party.ids for party_id in party.ids if party_id.type in known)
+
+    def handles(self, party: Party) -> bool:
+        """Whether the ids of a signal name this side's handler by its URI (ACK-12)."""
+        uris = {endpoint.address for endpoint in self.endpoints}
+        if self.handler_uri is not None:
+            uris.add(self.handler_uri)
+        return any(party_id.value in uris for party_id in party.ids)
+
+    def reaches(self, party: Party) -> bool:
+        """Whether that party is this one or lies behind it."""
+        return self.is_named_by(party) or any(one in self.behind for one in party.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """The handler to send to when it is not the partner's own: a hub, and what it does next.
+
+    Its onward timing is what we were told; it lets `check` compare the two hops (gap 11).
+    """
+
+    party: Party | None = None
+    handler_uri: str | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+    timeout: Duration | None = None
+    retries: int | None = None
+    retry_interval: Duration | None = None
+    sync_timeout: Duration | None = None
+
+    @property
+    def longest_retry(self) -> Duration | None:
+        """From its first send to giving up, if we were told enough."""
+        if self.retries is None or self.retry_interval is None:
+            return None
+        first = self.retry_interval if self.timeout is None else self.timeout
+        return first + self.retries * self.retry_interval
+
+    @property
+    def label(self) -> str:
+        """How the hub is called in a channel's name."""
+        if self.party is not None:
+            return self.party.ids[0].value
+        return self.handler_uri or (self.endpoints[0].address if self.endpoints else "via")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the header of a message may, must or must not say under the agreement."""
+
+    ack: Requested = Requested.PER_MESSAGE
+    ack_signature: Requested = Requested.PER_MESSAGE
+    # Whose acknowledgement the two rules above speak of.
+    actor: Actor = Actor.TO_PARTY_MSH
+    # Acknowledgements of the next handler, when `actor` is the To Party's.
+    hop_ack: Requested = Requested.PER_MESSAGE
+    duplicate_elimination: Requested = Requested.PER_MESSAGE
+    sync: Requested = Requested.ALWAYS
+    # reliableMessagingMethodsSupported: URIs (CPA-7).
+    methods_supported: tuple[str, ...] = (EBXML_METHOD,)
+
+    def supports(self, method: ReliableMessagingMethod) -> bool:
+        """Whether a message may use that reliableMessagingMethod."""
+        if method is ReliableMessagingMethod.EBXML:
+            return EBXML_METHOD in self.methods_supported
+        return any(uri != EBXML_METHOD for uri in self.methods_supported)
+
+
+@dataclass(frozen=True, slots=True)
+class Business:
+    """CPPA's BusinessTransactionCharacteristics: what the business asks of the handlers."""
+
+    non_repudiation: bool = False
+    non_repudiation_of_receipt: bool = False
+    confidential: Protection = Protection.NONE
+    authenticated: Protection = Protection.NONE
+    tamper_proof: Protection = Protection.NONE
+    time_to_perform: Duration | None = None
+    retry_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionBinding:
+    """What holds for messages of one direction: for one service and action, or for all."""
+
+    direction: Direction
+    terms: Terms = field(default_factory=Terms)
+    rules: Rules = field(default_factory=Rules)
+    security: Security = field(default_factory=Security)
+    business: Business = field(default_factory=Business)
+    # None: any service, any action.
+    service: Service | None = None
+    action: str | None = None
+    from_role: str | None = None
+    to_role: str | None = None
+    # Where the receiving party of this direction takes such messages.
+    endpoints: tuple[Endpoint, ...] = ()
+    values: tuple[Value, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """The binding in a few words, for people."""
+        what = "any message" if self.service is None else str(self.service)
+        if self.action is not None:
+            what += f" / {self.action}"
+        return f"{self.direction.value}: {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One agreement between us and one partner."""
+
+    cpa_id: str
+    own: PartyTerms
+    partner: PartyTerms
+    # What holds where no entry of `actions` says otherwise; signals travel under these.
+    sending: ActionBinding
+    receiving: ActionBinding
+    actions: tuple[ActionBinding, ...] = ()
+    # Only services and actions that are listed may be used.
+    listed_only: bool = False
+    form: Form = field(default_factory=Form)
+    profile: str = "ebms2"
+    # CPPA's Status: proposed, agreed or signed.
+    status: str = "agreed"
+    start: Instant | None = None
+    end: Instant | None = None
+    via: Via | None = None
+    # We pass messages of others on between this partner and other partners.
+    forwards: bool = False
+    # Other CPAIds that mean this agreement; `any_cpa_id` takes whatever the partner writes.
+    also_known_as: tuple[str, ...] = ()
+    any_cpa_id: bool = False
+    # What the agreement asks for and we do not have: (key, sentence).
+    not_offered: tuple[tuple[str, str], ...] = ()
+    values: tuple[Value, ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_id(self.cpa_id, "cpa_id")
+        for name in self.also_known_as:
+            check_id(name, "also_known_as")
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise InvalidValue(
+                f"agreement {self.cpa_id} ends before it starts", remedy="correct start or end"
+            )
+
+    def in_force(self, now: Instant) -> bool:
+        """Whether the moment lies between start and end."""
+        if self.start is not None and now < self.start:
+            return False
+        return self.end is None or now < self.end
+
+    def bindings(self) -> Iterator[ActionBinding]:
+        """Every binding: both directions' defaults, then the single actions."""
+        yield self.sending
+        yield self.receiving
+        yield from self.actions
+
+    def default(self, direction: Direction) -> ActionBinding:
+        """What holds in that direction where no action says otherwise."""
+        return self.sending if direction is Direction.SEND else self.receiving
+
+    def signal_binding(self, direction: Direction, kind: MessageKind) -> ActionBinding:
+        """The binding of a signal: its own override, else the default (CPPA 2.0)."""
+        for binding in self.actions:
+            if (
+                binding.direction is direction
+                and binding.service is not None
+                and binding.service.value == SIGNAL_SERVICE
+                and binding.action == kind.value
+            ):
+                return binding
+        return self.default(direction)

@@ -1,0 +1,183 @@
+"""Agreements: all agreements of one handler, and which of them a message belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from oncewire.agreement.agreement import Agreement, PartyTerms
+from oncewire.errors import (
+    AgreementProblem,
+    EbxmlError,
+    Inconsistent,
+    SoapFault,
+    ValueNotRecognized,
+)
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.form import Form, UnknownCpa
+from oncewire.message.ids import Party
+
+CPA_ID = "//Header/MessageHeader/CPAId"
+FROM = "//Header/MessageHeader/From/PartyId"
+TO = "//Header/MessageHeader/To/PartyId"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The agreement of a message, and whether we are only a hop on its way."""
+
+    agreement: Agreement
+    at_hop: bool = False
+
+
+class Agreements:
+    """An unchanging collection; `form` says how messages under no agreement are answered."""
+
+    def __init__(self, agreements: Iterable[Agreement] = (), *, form: Form | None = None) -> None:
+        self._all = tuple(agreements)
+        self.form = form or Form()
+        self._by_id: dict[str, list[Agreement]] = {}
+        for one in self._all:
+            for name in dict.fromkeys((one.cpa_id, *one.also_known_as)):
+                self._refuse_twin(name, one)
+                self._by_id.setdefault(name, []).append(one)
+
+    def _refuse_twin(self, name: str, new: Agreement) -> None:
+        for old in self._by_id.get(name, ()):
+            if old.own.party.shares_id_with(new.own.party) and old.partner.party.shares_id_with(
+                new.partner.party
+            ):
+                raise AgreementProblem(
+                    f"two agreements are called {name} and have the same parties",
+                    key="cpa_id",
+                    remedy="remove one of them, or give it another cpa_id",
+                )
+
+    def __iter__(self) -> Iterator[Agreement]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def by_cpa_id(self, cpa_id: str) -> tuple[Agreement, ...]:
+        """Those of that name; two partners may use one name, as PHINMS' `self`."""
+        return tuple(self._by_id.get(cpa_id, ()))
+
+    def between(self, own: Party, partner: Party) -> tuple[Agreement, ...]:
+        """Those between two parties, whatever they are called."""
+        return tuple(
+            one
+            for one in self._all
+            if one.own.is_named_by(own) and one.partner.is_named_by(partner)
+        )
+
+    def toward(self, party: Party) -> Agreement | None:
+        """The agreement under which a hop passes messages on to that party."""
+        for one in self._all:
+            if one.forwards and one.partner.reaches(party):
+                return one
+        return None
+
+    def find(self, message: Message, *, receiving: bool) -> Found:
+        """The agreement a message is sent or received under, or the error it earns."""
+        candidates = self.by_cpa_id(message.header.cpa_id)
+        for one in candidates:
+            if _fits(one, message, receiving=receiving):
+                return Found(one)
+        loose = self._by_parties(message, receiving=receiving)
+        if loose is not None:
+            return loose
+        if candidates:
+            raise _wrong_party(candidates, message, receiving=receiving)
+        raise self._unknown(message, receiving=receiving)
+
+    def _by_parties(self, message: Message, *, receiving: bool) -> Found | None:
+        """Where the CPAId is a directory's key (NHS, PHINMS), or we are a hop (HOP-5)."""
+        for one in self._all:
+            if one.any_cpa_id and _fits(one, message, receiving=receiving):
+                return Found(one)
+        sender, receiver = message.header.from_party, message.header.to_party
+        before = next(
+            (one for one in self._all if one.forwards and _comes_from(one, sender, message)), None
+        )
+        if before is not None and receiving and _is_ours(before.own, receiver, message):
+            # A neighbour's signal about its own hop: no one is behind it.
+            return Found(before, at_hop=True)
+        onward = self.toward(receiver)
+        if before is None or onward is None or before is onward:
+            return None
+        return Found(before if receiving else onward, at_hop=True)
+
+    def _unknown(self, message: Message, *, receiving: bool) -> EbxmlError | SoapFault:
+        header = message.header
+        form = self.form
+        for one in self._all:
+            # A partner we know is answered in the way agreed with it.
+            if one.partner.is_named_by(header.from_party):
+                form = one.form
+                break
+        problem = f"there is no agreement {header.cpa_id}"
+        remedy = "use the CPAId of the agreement, or install it"
+        if receiving and form.unknown_cpa is UnknownCpa.FAULT:
+            return SoapFault("Client", problem, remedy=remedy)
+        return ValueNotRecognized(problem, location=CPA_ID, remedy=remedy)
+
+
+def _is_ours(side: PartyTerms, party: Party, message: Message) -> bool:
+    """Whether the ids mean that side: its party, or in a signal its handler's URI."""
+    if side.is_named_by(party):
+        return True
+    return message.kind is not MessageKind.NORMAL and side.handles(party)
+
+
+def _comes_from(agreement: Agreement, party: Party, message: Message) -> bool:
+    return agreement.partner.reaches(party) or _is_ours(agreement.partner, party, message)
+
+
+def _fits(agreement: Agreement, message: Message, *, receiving: bool) -> bool:
+    sender, receiver = _ends(agreement, receiving=receiving)
+    return _matches(agreement, sender, message.header.from_party, message) and _matches(
+        agreement, receiver, message.header.to_party, message
+    )
+
+
+def _ends(agreement: Agreement, *, receiving: bool) -> tuple[PartyTerms, PartyTerms]:
+    if receiving:
+        return agreement.partner, agreement.own
+    return agreement.own, agreement.partner
+
+
+def _matches(agreement: Agreement, side: PartyTerms, party: Party, message: Message) -> bool:
+    if _is_ours(side, party, message):
+        return True
+    if side is agreement.own or agreement.via is None or message.kind is MessageKind.NORMAL:
+        return False
+    # A hub acknowledges in its own name (ACK-12, HOP-11).
+    via = agreement.via
+    if via.party is not None and via.party.shares_id_with(party):
+        return True
+    return any(
+        party_id.value in (via.handler_uri, *(end.address for end in via.endpoints))
+        for party_id in party.ids
+    )
+
+
+def _wrong_party(
+    candidates: tuple[Agreement, ...], message: Message, *, receiving: bool
+) -> Inconsistent:
+    """The agreement exists, but is between others: name the side that does not fit."""
+    header = message.header
+    known = [
+        one
+        for one in candidates
+        if _matches(one, _ends(one, receiving=receiving)[0], header.from_party, message)
+    ]
+    if known:
+        party, location = header.to_party, TO
+    else:
+        party, location = header.from_party, FROM
+    return Inconsistent(
+        f"{party} is not a party of agreement {header.cpa_id} on that side",
+        location=location,
+        remedy="use the PartyId and its type as the agreement has them",
+    )

@@ -1,0 +1,270 @@
+"""Every key of an agreement: its name in TOML, its kind, what it sets, and what it means.
+
+Profiles, TOML files and imported CPAs all speak in these keys, `agreement show` prints
+them, and an unknown key is answered with the nearest known one. A key's target names the
+value it fills: `terms.retries` is the field `retries` of `Terms`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from oncewire.agreement import kinds
+from oncewire.agreement.agreement import Business, Protection, Rules
+from oncewire.agreement.kinds import Kind, choice, optional
+from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Dialect
+from oncewire.message.form import (
+    Form,
+    Security,
+    SoapActionCheck,
+    UnknownCpa,
+    UnknownRef,
+    Validation,
+)
+from oncewire.message.header import AckRequest, ReliableMessagingMethod
+from oncewire.protocol.terms import (
+    AckBundling,
+    DuplicateAnswer,
+    FlowMode,
+    HeaderConflict,
+    HopMode,
+    NoResponse,
+    OnExhausted,
+    OnGap,
+    ReceiptProvided,
+    ResetRule,
+    RetryCount,
+    Scope,
+    SyncBundle,
+    SyncRetries,
+    Terms,
+)
+
+PARTS: dict[str, type[Any]] = {
+    "terms": Terms,
+    "rules": Rules,
+    "form": Form,
+    "security": Security,
+    "business": Business,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: `name` is section.key, `target` is part.field, `says` one sentence."""
+
+    name: str
+    kind: Kind
+    target: str
+    says: str
+
+    @property
+    def part(self) -> str:
+        """Which of the five parts it fills."""
+        return self.target.partition(".")[0]
+
+    @property
+    def field(self) -> str:
+        """The field it fills there."""
+        return self.target.partition(".")[2]
+
+    def read(self, raw: object) -> Any:
+        """The checked value, or an error that names the key."""
+        try:
+            return self.kind.read(raw)
+        except InvalidValue as error:
+            raise AgreementProblem(
+                f"{self.name}: {error.problem}", key=self.name, remedy=error.remedy
+            ) from None
+
+
+_ACTOR = choice(
+    Actor,
+    {"toPartyMSH": Actor.TO_PARTY_MSH, "nextMSH": Actor.NEXT_MSH},
+)
+
+_ALL = (
+    # --- delivery
+    Key("delivery.reliable", kinds.BOOL, "terms.reliable",
+        "Acknowledged, retried and kept; false sends once and hopes."),
+    Key("delivery.method", choice(ReliableMessagingMethod), "terms.method",
+        "Who makes it reliable: this protocol, or the transport."),
+    Key("delivery.methods_supported", kinds.NAMES, "rules.methods_supported",
+        "URIs of the reliable messaging methods both sides have."),
+    Key("delivery.timeout", kinds.DURATION, "terms.timeout",
+        "Wait for an acknowledgement before the first resend."),
+    Key("delivery.retries", kinds.COUNT, "terms.retries", "How often a message is resent."),
+    Key("delivery.retry_interval", kinds.DURATION, "terms.retry_interval",
+        "Wait between two resends."),
+    Key("delivery.retries_counted", choice(RetryCount), "terms.retries_counted",
+        "Whether retries count for each transport or in all."),
+    Key("delivery.persist_duration", kinds.DURATION, "terms.persist_duration",
+        "How long messages and ids are kept; nothing is resent after it."),
+    Key("delivery.time_to_live", optional(kinds.DURATION), "terms.time_to_live",
+        "Lifetime of a message that is submitted without one."),
+    Key("delivery.time_accuracy", kinds.ACCURACY, "terms.time_accuracy",
+        "How exact the receiver's clock is when it judges a lifetime (mm:ss)."),
+    Key("delivery.transports", kinds.NAMES, "terms.transports",
+        "Ways to send, in the order they are tried."),
+    Key("delivery.on_exhausted", choice(OnExhausted), "terms.on_exhausted",
+        "After the last retry: fail the message, or suspend the channel."),
+    Key("delivery.header_conflict", choice(HeaderConflict), "terms.header_conflict",
+        "Header against agreement: a header, b header and warn, c agreement and warn, d refuse."),
+    Key("delivery.receipt_provided", choice(ReceiptProvided), "terms.receipt_provided",
+        "Which delivery receipts the receiver can give."),
+    Key("delivery.keep", kinds.DURATION, "terms.keep",
+        "Kept longer than persist_duration, for the law or the business."),
+    # --- acknowledgements
+    Key("ack.request", kinds.REQUESTED, "rules.ack",
+        "Whether messages ask for an acknowledgement."),
+    Key("ack.signature", kinds.REQUESTED, "rules.ack_signature",
+        "Whether the acknowledgement asked for is a signed one."),
+    Key("ack.actor", _ACTOR, "rules.actor", "Who acknowledges: toPartyMSH or nextMSH."),
+    Key("ack.hop", kinds.REQUESTED, "rules.hop_ack",
+        "Whether messages may ask the next handler for an acknowledgement too."),
+    Key("ack.hop_request", choice(AckRequest), "terms.hop_ack_requested",
+        "What our messages ask of the next handler."),
+    Key("ack.typed", kinds.BOOL, "form.ack_typed", "Acknowledgements carry their type."),
+    Key("ack.bundling", choice(AckBundling), "terms.ack_bundling",
+        "Whether an acknowledgement may ride on a response."),
+    # --- duplicates
+    Key("duplicate.elimination", kinds.REQUESTED, "rules.duplicate_elimination",
+        "Whether messages ask that copies are dropped."),
+    Key("duplicate.answer", choice(DuplicateAnswer), "terms.duplicate_answer",
+        "Which stored answer a copy gets."),
+    Key("duplicate.no_response", choice(NoResponse), "terms.duplicate_no_response",
+        "What a copy gets when no answer is stored."),
+    Key("best_effort.filter", kinds.BOOL, "terms.best_effort_filter",
+        "Drop copies of unreliable messages while they are remembered."),
+    # --- numbers
+    Key("sequence.numbered", kinds.BOOL, "terms.numbered", "Messages carry sequence numbers."),
+    Key("sequence.ordered", kinds.BOOL, "terms.ordered", "Messages are delivered in order."),
+    Key("sequence.range", kinds.RANGE, "terms.numbers", "Which numbers there are."),
+    Key("sequence.scope", choice(Scope), "terms.scope", "What one numbered stream is."),
+    Key("sequence.on_gap", choice(OnGap), "terms.on_gap",
+        "A number that comes too early is refused or kept."),
+    Key("sequence.reset", choice(ResetRule), "terms.reset",
+        "How a restart of the numbers is announced."),
+    Key("flow.mode", choice(FlowMode), "terms.flow",
+        "How many messages may be unacknowledged at once."),
+    Key("flow.window", kinds.WINDOW, "terms.window", "W: must be equal on both sides."),
+    # --- synchronous replies
+    Key("sync.mode", kinds.SYNC_MODE, "terms.sync_mode",
+        "What comes back on the same connection."),
+    Key("sync.request", kinds.REQUESTED, "rules.sync",
+        "Whether messages must ask for that themselves."),
+    Key("sync.retries", choice(SyncRetries), "terms.sync_retries",
+        "Whether a synchronous request is resent."),
+    Key("sync.timeout", kinds.DURATION, "terms.sync_timeout",
+        "How long this hop keeps the connection open."),
+    Key("sync.bundle", choice(SyncBundle), "terms.sync_bundle",
+        "How two replies share one connection."),
+    Key("hop.mode", choice(HopMode), "terms.hop_mode",
+        "What an intermediary's acknowledgement means."),
+    # --- payloads
+    Key("payload.max_size", optional(kinds.SIZE), "terms.max_size",
+        "Largest payload in bytes; larger documents are split."),
+    Key("payload.compress", optional(kinds.TEXT), "terms.compress_encoding",
+        "How payload documents are compressed, for example gzip."),
+    # --- the wire
+    Key("wire.dialect", choice(Dialect), "form.dialect", "Which of the three wire formats."),
+    Key("wire.soap_action", kinds.TEXT, "form.soap_action",
+        "SOAPAction we send; {service} and {action} are filled in."),
+    Key("wire.soap_action_check", choice(SoapActionCheck), "form.soap_action_check",
+        "Whether another SOAPAction is refused."),
+    Key("wire.validation", choice(Validation), "form.validation",
+        "What a header that breaks the official schema leads to."),
+    Key("wire.unknown_cpa", choice(UnknownCpa), "form.unknown_cpa",
+        "How a message under an unknown agreement is answered."),
+    Key("wire.unknown_ref", choice(UnknownRef), "form.unknown_ref",
+        "What an unknown RefToMessageId leads to."),
+    Key("wire.extensions", kinds.EXTENSIONS, "form.extensions",
+        "Features of the drafts that ebMS 2.0 lacks and both sides have."),
+    # --- security
+    Key("security.sign", kinds.BOOL, "security.sign", "We sign what we send."),
+    Key("security.require_signature", kinds.BOOL, "security.require_signature",
+        "An unsigned message of the partner is refused."),
+    Key("security.encrypt", kinds.BOOL, "security.encrypt", "Payloads are encrypted."),
+    Key("security.signature_algorithm", kinds.TEXT, "security.signature_algorithm",
+        "How signatures are made."),
+    Key("security.digest_algorithm", kinds.TEXT, "security.digest_algorithm",
+        "How digests are made."),
+    Key("security.canonicalization", kinds.TEXT, "security.canonicalization",
+        "How XML is made canonical before it is signed."),
+    Key("security.encryption_algorithm", kinds.TEXT, "security.encryption_algorithm",
+        "How payloads are encrypted."),
+    Key("security.key_transport", kinds.TEXT, "security.key_transport",
+        "How the payload key is encrypted."),
+    Key("security.allow_sha1", kinds.BOOL, "security.allow_sha1",
+        "Accept and make SHA-1 signatures, which can be forged today."),
+    Key("security.partner_certificates", kinds.CERTIFICATES, "security.partner_certificates",
+        "The partner signs with one of these."),
+    Key("security.partner_encryption_certificates", kinds.CERTIFICATES,
+        "security.partner_encryption_certificates", "We encrypt for the partner with these."),
+    Key("security.trust_anchors", kinds.CERTIFICATES, "security.trust_anchors",
+        "Authorities whose certificates are believed."),
+    Key("security.revocation_lists", kinds.REVOCATION_LISTS, "security.revocation_lists",
+        "Certificates that are not believed any more."),
+    # --- the business
+    Key("business.non_repudiation", kinds.BOOL, "business.non_repudiation",
+        "The sender must not be able to deny a message."),
+    Key("business.non_repudiation_of_receipt", kinds.BOOL,
+        "business.non_repudiation_of_receipt",
+        "The receiver must not be able to deny the receipt."),
+    Key("business.confidential", choice(Protection), "business.confidential",
+        "Secret on the way, in the document, or both."),
+    Key("business.authenticated", choice(Protection), "business.authenticated",
+        "Sender known on the way, in the document, or both."),
+    Key("business.tamper_proof", choice(Protection), "business.tamper_proof",
+        "Unchanged on the way, in the document, or both."),
+    Key("business.time_to_perform", optional(kinds.DURATION), "business.time_to_perform",
+        "How long the business process may take."),
+    Key("business.retry_count", optional(kinds.COUNT), "business.retry_count",
+        "How often the business process may start again."),
+)  # fmt: skip
+
+KEYS: dict[str, Key] = {key.name: key for key in _ALL}
+
+BY_TARGET: dict[str, Key] = {key.target: key for key in _ALL}
+
+
+def default_of(key: Key) -> Any:
+    """What the field holds when nobody says anything."""
+    return _DEFAULTS[key.target]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that the reader most likely meant, or nothing."""
+    choices = list(known)
+    section, _, tail = name[:128].rpartition(".")
+    found = difflib.get_close_matches(name[:128], choices, n=1, cutoff=0.6)
+    if not found or not section:
+        # `retrys` alone means `delivery.retries`: compare the last words, first key first.
+        tails: dict[str, str] = {}
+        for choice_name in choices:
+            tails.setdefault(choice_name.rpartition(".")[2], choice_name)
+        close = difflib.get_close_matches(tail, tails, n=1, cutoff=0.6)
+        found = [tails[one] for one in close] or found
+    return found[0] if found else ""
+
+
+def unknown_key(name: str, known: Iterable[str]) -> AgreementProblem:
+    """The error for a key nobody knows: it names the nearest one."""
+    close = nearest(name, known)
+    return AgreementProblem(
+        f"there is no key {name[:128]!r}",
+        key=name[:128],
+        remedy=f"did you mean {close}?" if close else "see `oncewire agreement show`",
+    )
+
+
+_DEFAULTS = {
+    f"{part}.{field.name}": getattr(kind(), field.name)
+    for part, kind in PARTS.items()
+    for field in fields(kind)
+}

@@ -1,0 +1,198 @@
+"""Profiles: named sets of agreement values, as data.
+
+An agreement names one and overrides a handful. The values follow the "Settle as" column
+of the catalogue's conflicts (C1-C42) and the communities' own rules; where a profile
+extends another, it says only what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oncewire.agreement.agreement import Origin, Value
+from oncewire.agreement.compose import layer, merge
+from oncewire.agreement.keys import nearest
+from oncewire.errors import AgreementProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One named set; `says` is its sentence for people."""
+
+    name: str
+    says: str
+    extends: str | None = None
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+_EBMS2 = {
+    "wire.dialect": "ebms2",
+    # CPPA's rule (C17, C38): perMessage leaves it to the header, anything else is binding.
+    "delivery.header_conflict": "d",
+    "ack.request": "perMessage",
+    "ack.signature": "perMessage",
+    "duplicate.elimination": "perMessage",
+    "sync.request": "always",
+    "sync.retries": "same_message",
+    "sequence.scope": "conversation",
+    "sequence.reset": "first-message",
+    # A repeat of an unreliable message is passed on (C40).
+    "best_effort.filter": False,
+}
+
+_DRAFT = {
+    "wire.dialect": "ms-0.9x",
+    "delivery.header_conflict": "a",
+    "ack.request": "whenStated",
+    "ack.signature": "whenStated",
+    "ack.hop": "whenStated",
+    "duplicate.elimination": "whenStated",
+    "sync.request": "whenStated",
+    "sync.retries": "none",
+    "sequence.scope": "pair",
+    "sequence.reset": "first-window",
+    "hop.mode": "by_request",
+    "best_effort.filter": True,
+}
+
+_RM_078 = {
+    "wire.dialect": "rm-0.78",
+    "sequence.numbered": True,
+    "sequence.ordered": True,
+    "sequence.range": "rm-0.78",
+    "sequence.scope": "triple",
+    "sequence.on_gap": "reject",
+    "sequence.reset": "silent",
+    "flow.mode": "stop-and-wait",
+    "duplicate.answer": "fresh_ack",
+    "ack.bundling": "standalone",
+    "delivery.retries_counted": "total",
+    "delivery.on_exhausted": "suspend_channel",
+    "hop.mode": "store_and_forward",
+}
+
+_OSB_BE = {
+    "ack.request": "never",
+    "ack.signature": "never",
+    "ack.hop": "never",
+    "ack.bundling": "standalone",
+    "duplicate.elimination": "never",
+    "hop.mode": "transparent",
+    "wire.soap_action_check": "strict",
+}
+
+_OSB_RM = {
+    "ack.request": "always",
+    "duplicate.elimination": "always",
+    "delivery.retries": 8,
+    "delivery.retry_interval": "PT3H",
+    # The community's own default; `agreement check` says why it is too short (DRV-4).
+    "delivery.persist_duration": "P1D",
+}
+
+_SIGNED = {
+    "security.sign": True,
+    "security.require_signature": True,
+    "business.non_repudiation": True,
+}
+
+_ENCRYPTED = {
+    "security.encrypt": True,
+    "security.encryption_algorithm": "http://www.w3.org/2001/04/xmlenc#aes256-cbc",
+    "business.confidential": "transient-and-persistent",
+}
+
+_NHS_EXPRESS = {
+    "ack.request": "never",
+    "ack.signature": "never",
+    "duplicate.elimination": "never",
+    "wire.soap_action": "{service}/{action}",
+    "payload.max_size": 5_000_000,
+}
+
+_NHS_RELIABLE = {
+    "ack.request": "always",
+    "duplicate.elimination": "always",
+    "delivery.retries": 2,
+    "delivery.retry_interval": "PT1M",
+    "delivery.persist_duration": "PT5M",
+}
+
+_NORWAY_SMTP = {
+    **_SIGNED,
+    "delivery.transports": ["smtp"],
+    "ack.request": "always",
+    "ack.signature": "always",
+    "duplicate.elimination": "always",
+    "delivery.retries": 4,
+    "delivery.retry_interval": "PT240M",
+    "delivery.persist_duration": "P2D",
+    "business.non_repudiation_of_receipt": True,
+}
+
+_NORWAY_HTTP = {
+    **_SIGNED,
+    "delivery.transports": ["http"],
+    "ack.request": "never",
+    "ack.signature": "never",
+    "duplicate.elimination": "never",
+    "sync.mode": "signalsAndResponse",
+}
+
+_PHINMS = {
+    "ack.request": "always",
+    "ack.signature": "never",
+    "sync.mode": "signalsAndResponse",
+    # PHINMS answers in the HTTP response without ever being asked by a SyncReply.
+    "sync.request": "whenStated",
+}
+
+_ALL = (
+    Profile("ebms2", "OASIS ebMS 2.0, as real partners speak it.", None, _EBMS2),
+    Profile("ms-0.9x", "The 0.9x header document with the DB chapter's rules.", None, _DRAFT),
+    Profile("ms-0.9x-typed", "The same with typed acknowledgements (CBF chapter).", "ms-0.9x",
+            {"ack.typed": True}),
+    Profile("window", "0.9x with a sliding window of 8 and delivery in order (slides).", "ms-0.9x",
+            {"sequence.ordered": True, "flow.mode": "window", "flow.window": 8}),
+    Profile("rm-0.78", "v0-078: one message at a time, numbered per transport.", "ms-0.9x",
+            _RM_078),
+    Profile("digikoppeling-osb-be", "Dutch government, best effort.", "ebms2", _OSB_BE),
+    Profile("digikoppeling-osb-be-s", "Dutch government, best effort, signed.",
+            "digikoppeling-osb-be", _SIGNED),
+    Profile("digikoppeling-osb-be-e", "Dutch government, best effort, signed and encrypted.",
+            "digikoppeling-osb-be-s", _ENCRYPTED),
+    Profile("digikoppeling-osb-rm", "Dutch government, reliable.", "digikoppeling-osb-be",
+            _OSB_RM),
+    Profile("digikoppeling-osb-rm-s", "Dutch government, reliable, signed.",
+            "digikoppeling-osb-rm", _SIGNED),
+    Profile("digikoppeling-osb-rm-e", "Dutch government, reliable, signed and encrypted.",
+            "digikoppeling-osb-rm-s", _ENCRYPTED),
+    Profile("nhs-express", "NHS Spine, asynchronous express: no acknowledgement.", "ebms2",
+            _NHS_EXPRESS),
+    Profile("nhs-async-reliable", "NHS Spine, asynchronous reliable: acknowledged in the reply.",
+            "nhs-express", {**_NHS_RELIABLE, "sync.mode": "mshSignalsOnly"}),
+    Profile("nhs-forward-reliable", "NHS Spine as intermediary: the next handler acknowledges.",
+            "nhs-express", {**_NHS_RELIABLE, "ack.actor": "nextMSH"}),
+    Profile("norway-smtp", "Norwegian health over mail, signed acknowledgements.", "ebms2",
+            _NORWAY_SMTP),
+    Profile("norway-http-sync", "Norwegian health over HTTP, answered at once.", "ebms2",
+            _NORWAY_HTTP),
+    Profile("phinms", "CDC PHINMS: acknowledged in the HTTP response.", "ebms2", _PHINMS),
+)  # fmt: skip
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}
+
+
+def profile_values(name: str) -> dict[str, Value]:
+    """Every value of a profile, each with the name of the profile that set it."""
+    profile = PROFILES.get(name)
+    if profile is None:
+        close = nearest(name, PROFILES)
+        raise AgreementProblem(
+            f"there is no profile {name[:128]!r}",
+            key="profile",
+            remedy=f"did you mean {close}?" if close else "choose one of " + ", ".join(PROFILES),
+        )
+    own = layer(profile.values, Origin.PROFILE, profile.name)
+    return merge(profile_values(profile.extends), own) if profile.extends else own

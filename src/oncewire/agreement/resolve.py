@@ -1,0 +1,282 @@
+"""Resolves a message to the terms it runs under, or to the error it is answered with.
+
+`resolve` takes a message as it is, on its way in or out; `outbound` answers before there
+is a message how one has to be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from oncewire.agreement.agreement import (
+    ActionBinding,
+    Agreement,
+    Direction,
+    EndpointType,
+    address_of,
+)
+from oncewire.agreement.agreements import CPA_ID, Agreements
+from oncewire.agreement.rules import settle, signal_terms
+from oncewire.errors import AgreementProblem, Inconsistent, ValueNotRecognized
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error
+from oncewire.message.form import Form, Security
+from oncewire.message.ids import Party, Service
+from oncewire.message.instant import Instant
+from oncewire.protocol.terms import Scope, Terms
+
+SERVICE = "//Header/MessageHeader/Service"
+ACTION = "//Header/MessageHeader/Action"
+FROM_ROLE = "//Header/MessageHeader/From/Role"
+TO_ROLE = "//Header/MessageHeader/To/Role"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Everything about one message that was agreed."""
+
+    agreement: Agreement
+    terms: Terms
+    # The numbered stream it belongs to; None when it carries no number.
+    channel: str | None
+    form: Form
+    security: Security
+    # Differences between header and agreement that its sender is told of.
+    warnings: tuple[Error, ...] = ()
+    binding: ActionBinding | None = None
+    # We are neither From nor To: the message is to be passed on.
+    at_hop: bool = False
+    # TimeToLive of the header, else by the agreement's lifetime (CPA-8).
+    expires_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """How a message of this kind has to be sent."""
+
+    agreement: Agreement
+    binding: ActionBinding
+    terms: Terms
+    form: Form
+    security: Security
+    # (transport, address) in the order they are tried; empty where the partner has none.
+    addresses: tuple[tuple[str, str], ...]
+    channel: str | None = None
+
+    def address(self, transport: str) -> str | None:
+        """Where to send on that transport."""
+        return dict(self.addresses).get(transport)
+
+
+def resolve(
+    agreements: Agreements | Iterable[Agreement],
+    message: Message,
+    *,
+    receiving: bool,
+    now: Instant,
+    transport: str | None = None,
+) -> Resolution:
+    """The terms of one message, or the error (EbxmlError, SoapFault) it is answered with."""
+    known = agreements if isinstance(agreements, Agreements) else Agreements(agreements)
+    found = known.find(message, receiving=receiving)
+    agreement = found.agreement
+    if not agreement.in_force(now):
+        raise Inconsistent(
+            f"agreement {agreement.cpa_id} is not in force at this time",
+            location=CPA_ID,
+            remedy="agree on a new period",
+        )
+    direction = Direction.RECEIVE if receiving else Direction.SEND
+    if found.at_hop:
+        binding = agreement.default(direction)
+    else:
+        binding = find_binding(agreement, direction, message)
+    terms, warnings = settle(binding, message, at_hop=found.at_hop)
+    header = message.header
+    expires_at = header.time_to_live
+    if expires_at is None and terms.time_to_live is not None:
+        expires_at = header.timestamp + terms.time_to_live
+    return Resolution(
+        agreement=agreement,
+        terms=terms,
+        channel=channel_of(agreement, terms, direction, header.conversation_id, transport),
+        form=agreement.form,
+        security=binding.security,
+        warnings=warnings,
+        binding=binding,
+        at_hop=found.at_hop,
+        expires_at=expires_at,
+    )
+
+
+def outbound(
+    agreement: Agreement,
+    service: Service | None = None,
+    action: str | None = None,
+    *,
+    kind: MessageKind = MessageKind.NORMAL,
+    reply: bool = False,
+    conversation_id: str | None = None,
+) -> Outbound:
+    """How to send a message of that service and action, or a signal of that kind."""
+    channel = None
+    if kind is MessageKind.NORMAL:
+        binding = _listed(agreement, Direction.SEND, service, action, None, None)
+        terms = binding.terms
+        if conversation_id is not None or terms.scope is not Scope.CONVERSATION:
+            channel = channel_of(agreement, terms, Direction.SEND, conversation_id, None)
+    else:
+        binding = agreement.signal_binding(Direction.SEND, kind)
+        terms = signal_terms(binding.terms)
+    return Outbound(
+        agreement=agreement,
+        binding=binding,
+        terms=terms,
+        form=agreement.form,
+        security=binding.security,
+        addresses=addresses(agreement, binding, endpoint_type(kind, reply=reply)),
+        channel=channel,
+    )
+
+
+def endpoint_type(kind: MessageKind, *, reply: bool) -> EndpointType:
+    """Which of a partner's addresses a message goes to (CPPA 2.0 Endpoint/@type)."""
+    if kind is MessageKind.ERROR:
+        return EndpointType.ERROR
+    return EndpointType.RESPONSE if reply else EndpointType.REQUEST
+
+
+def addresses(
+    agreement: Agreement, binding: ActionBinding, kind: EndpointType
+) -> tuple[tuple[str, str], ...]:
+    """Where messages under the binding go: to the hub if there is one, else to the partner."""
+    endpoints = binding.endpoints
+    if agreement.via is not None and agreement.via.endpoints:
+        endpoints = agreement.via.endpoints
+    found = [
+        (transport, address_of(endpoints, transport, kind))
+        for transport in binding.terms.transports
+    ]
+    return tuple((transport, address) for transport, address in found if address is not None)
+
+
+# --- which binding -----------------------------------------------------------------------------
+
+
+def find_binding(agreement: Agreement, direction: Direction, message: Message) -> ActionBinding:
+    """The binding of a message's service and action, or the error for an unknown one."""
+    header = message.header
+    if message.kind is not MessageKind.NORMAL:
+        return agreement.signal_binding(direction, message.kind)
+    return _listed(
+        agreement, direction, header.service, header.action, header.from_party, header.to_party
+    )
+
+
+def _listed(
+    agreement: Agreement,
+    direction: Direction,
+    service: Service | None,
+    action: str | None,
+    sender: Party | None,
+    receiver: Party | None,
+) -> ActionBinding:
+    found = [one for one in agreement.actions if one.direction is direction]
+    of_service = _of_service(found, service)
+    of_action = [one for one in of_service if one.action == action] or [
+        one for one in of_service if one.action is None
+    ]
+    if not of_action:
+        if agreement.listed_only:
+            known = _of_service(list(agreement.actions), service)
+            what, location = (f"Action {action}", ACTION) if known else (
+                f"Service {service}", SERVICE
+            )  # fmt: skip
+            raise ValueNotRecognized(
+                f"{what} is not agreed in {agreement.cpa_id}",
+                location=location,
+                remedy="use a service and action that the agreement lists",
+            )
+        return agreement.default(direction)
+    return _of_roles(of_action, sender, receiver)
+
+
+def _of_service(bindings: list[ActionBinding], service: Service | None) -> list[ActionBinding]:
+    """Exactly that service; where one side leaves out the type, the only one of that value."""
+    if service is None:
+        return []
+    exact = [one for one in bindings if one.service == service]
+    if exact:
+        return exact
+    alike = [
+        one
+        for one in bindings
+        if one.service is not None
+        and one.service.value == service.value
+        and (one.service.type is None or service.type is None)
+    ]
+    return alike if len({one.service for one in alike}) == 1 else []
+
+
+def _of_roles(
+    bindings: list[ActionBinding], sender: Party | None, receiver: Party | None
+) -> ActionBinding:
+    """The binding whose roles the parties state. A role nobody states counts as any."""
+    for side, location in ((sender, FROM_ROLE), (receiver, TO_ROLE)):
+        if side is None or side.role is None:
+            continue
+        fitting = [
+            one
+            for one in bindings
+            if (one.from_role if location == FROM_ROLE else one.to_role) in (None, side.role)
+        ]
+        if not fitting:
+            raise ValueNotRecognized(
+                f"{side} does not act as {side.role} under this service",
+                location=location,
+                remedy="state the role that the agreement gives the party",
+            )
+        bindings = fitting
+    return bindings[0]
+
+
+# --- channels ----------------------------------------------------------------------------------
+
+
+def channel_of(
+    agreement: Agreement,
+    terms: Terms,
+    direction: Direction,
+    conversation_id: str | None,
+    transport: str | None,
+) -> str | None:
+    """The name of the numbered stream; both handlers of a hop derive the same one (C6)."""
+    if not terms.numbered:
+        return None
+    own = agreement.own.party.ids[0].value
+    other = agreement.partner.party.ids[0].value
+    if terms.scope is Scope.CONVERSATION:
+        if conversation_id is None:
+            raise AgreementProblem(
+                "numbers count per conversation, and no conversation is named",
+                key="sequence.scope",
+                remedy="name the ConversationId",
+            )
+        return f"{_arrow(own, other, direction)}#{conversation_id}"
+    # On a hop the stream is between its two handlers, so a hub stands for the partner.
+    neighbour = agreement.via.label if agreement.via is not None else other
+    name = _arrow(own, neighbour, direction)
+    if terms.scope is Scope.TRIPLE:
+        return f"{name}/{transport or terms.transports[0]}"
+    return name
+
+
+def _arrow(own: str, other: str, direction: Direction) -> str:
+    sender, receiver = (own, other) if direction is Direction.SEND else (other, own)
+    return f"{_quoted(sender)}>{_quoted(receiver)}"
+
+
+def _quoted(value: str) -> str:
+    """The marks that part a channel's name must not come from a party's own id."""
+    return value.replace("%", "%25").replace(">", "%3E").replace("#", "%23")

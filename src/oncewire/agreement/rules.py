@@ -1,0 +1,347 @@
+"""Header against agreement: what is in force when both speak (CPA-8..14, C17, C38).
+
+All comparisons of a message's header with its agreement are made here, and every
+difference is judged by one function, `Scales.weigh`, under the agreed policy a-d.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from oncewire.agreement.agreement import ActionBinding, Requested
+from oncewire.agreement.compose import ORDERED_WINDOW
+from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error
+from oncewire.message.header import (
+    AckRequest,
+    DeliverySemantics,
+    ReliableMessagingMethod,
+    SyncReplyMode,
+)
+from oncewire.protocol.terms import AckBundling, FlowMode, HeaderConflict, ReceiptProvided, Terms
+
+T = TypeVar("T")
+
+ACK = "//Header/AckRequested"
+ACK_SIGNED = "//Header/AckRequested/@signed"
+ACK_ACTOR = "//Header/AckRequested/@actor"
+DUPLICATES = "//Header/MessageHeader/DuplicateElimination"
+SYNC = "//Header/SyncReply"
+ORDER = "//Header/MessageOrder"
+SEMANTICS = "//Header/QualityOfServiceInfo/@deliverySemantics"
+RECEIPT = "//Header/QualityOfServiceInfo/@deliveryReceiptRequested"
+METHOD = "//RoutingHeader/@reliableMessagingMethod"
+
+
+class Scales:
+    """Weighs what a header states against what was agreed, and collects the warnings."""
+
+    def __init__(self, policy: HeaderConflict) -> None:
+        self.policy = policy
+        self.warnings: list[Error] = []
+
+    def weigh(
+        self,
+        agreed: T,
+        stated: T | None,
+        what: str,
+        location: str,
+        error: type[EbxmlError] = Inconsistent,
+    ) -> T:
+        """The value in force. `None` means the header is silent: the agreement governs."""
+        if stated is None or stated == agreed:
+            return agreed
+        problem = f"{what}: the header says {_word(stated)}, the agreement {_word(agreed)}"
+        if self.policy is HeaderConflict.REJECT:
+            raise error(problem, location=location, remedy="send what was agreed")
+        if self.policy is HeaderConflict.HEADER:
+            return stated
+        self.warnings.append(Error.of(error(problem, location=location, severity="Warning")))
+        return stated if self.policy is HeaderConflict.HEADER_WARN else agreed
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(getattr(value, "value", value))
+
+
+def settle(
+    binding: ActionBinding, message: Message, *, at_hop: bool = False
+) -> tuple[Terms, tuple[Error, ...]]:
+    """The terms in force for one message, and the warnings its sender is owed.
+
+    At a hop the agreement of the two end parties is not ours to enforce: there the header
+    is taken at its word, and only the hop's own number is looked at.
+    """
+    terms = binding.terms
+    if message.kind is not MessageKind.NORMAL:
+        return _signal(terms, message), ()
+    policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
+    scales = Scales(policy)
+    method = _method(binding, message)
+    ack, hop_ack = _acknowledgements(binding, message, scales)
+    reliable = _reliable(binding, message, scales, ack, hop_ack)
+    duplicates = _duplicates(binding, message, scales)
+    _check_receipt(terms, message)
+    sync = _sync(binding, message, scales, at_hop=at_hop)
+    _check_response_only(binding, message, sync, asked=(ack, hop_ack))
+    numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
+    if not reliable or method is not ReliableMessagingMethod.EBXML:
+        numbered = ordered = False
+    settled = _in_force(
+        terms,
+        (
+            ("reliable", reliable),
+            ("method", method),
+            ("duplicate_elimination", duplicates),
+            ("ack_requested", ack if reliable else AckRequest.NONE),
+            ("hop_ack_requested", hop_ack if reliable else AckRequest.NONE),
+            ("numbered", numbered),
+            ("ordered", ordered),
+            ("sync_mode", sync),
+        ),
+    )
+    return settled, tuple(scales.warnings)
+
+
+@lru_cache(maxsize=4096)
+def _in_force(terms: Terms, changes: tuple[tuple[str, Any], ...]) -> Terms:
+    """The agreed terms with the header's values in them; equal headers share one value."""
+    new = {name: value for name, value in changes if getattr(terms, name) != value}
+    if not new:
+        return terms
+    if new.get("ordered") and terms.flow is FlowMode.UNRESTRICTED:
+        # An order that only the header asks for still needs a bounded buffer.
+        new |= {"flow": FlowMode.WINDOW, "window": max(terms.window, ORDERED_WINDOW)}
+    try:
+        return replace(terms, **new)
+    except AgreementProblem as error:
+        raise NotSupported(error.problem, location=ORDER, remedy=error.remedy) from None
+
+
+def signal_terms(terms: Terms) -> Terms:
+    """The terms of an acknowledgement, status or ping: sent once, never numbered (ACK-8)."""
+    return _in_force(
+        terms,
+        (
+            ("reliable", False),
+            ("ack_requested", AckRequest.NONE),
+            ("hop_ack_requested", AckRequest.NONE),
+            ("numbered", False),
+            ("ordered", False),
+            ("sync_mode", SyncReplyMode.NONE),
+        ),
+    )
+
+
+def _signal(terms: Terms, message: Message) -> Terms:
+    """Signals are unreliable (ACK-8), but a failure notice keeps its semantics (ERR-8)."""
+    if not message.reliable:
+        return signal_terms(terms)
+    numbered = terms.numbered and message.sequence is not None
+    return _in_force(
+        terms,
+        (
+            ("sync_mode", SyncReplyMode.NONE),
+            ("numbered", numbered),
+            ("ordered", terms.ordered and numbered),
+        ),
+    )
+
+
+# --- acknowledgements and reliability ----------------------------------------------------------
+
+
+def _method(binding: ActionBinding, message: Message) -> ReliableMessagingMethod:
+    """reliableMessagingMethod is set in the header only (CPA-2); the list of those supported
+    in the agreement only (CPA-3)."""
+    hop = message.last_hop
+    if hop is None:
+        return binding.terms.method
+    if not binding.rules.supports(hop.method):
+        raise NotSupported(
+            f"reliableMessagingMethod {hop.method.value} is not among those agreed",
+            location=METHOD,
+            remedy="use a method of reliableMessagingMethodsSupported",
+        )
+    return hop.method
+
+
+def _acknowledgements(
+    binding: ActionBinding, message: Message, scales: Scales
+) -> tuple[AckRequest, AckRequest]:
+    """What is asked of the To Party's handler, and of the next one."""
+    rules, terms = binding.rules, binding.terms
+    asked = _stated(message, rules.actor)
+    at_end = rules.actor is Actor.TO_PARTY_MSH
+    agreed = terms.ack_requested if at_end else terms.hop_ack_requested
+    wanted = _asked(rules.ack, rules.ack_signature, agreed, asked, scales)
+    if not at_end:
+        return message.asks_ack_of(Actor.TO_PARTY_MSH), wanted
+    hop = message.asks_ack_of(Actor.NEXT_MSH)
+    if rules.hop_ack is Requested.NEVER and hop is not AckRequest.NONE:
+        hop = scales.weigh(
+            AckRequest.NONE, hop, "acknowledgement of the next handler", ACK_ACTOR, NotSupported
+        )
+    return wanted, hop
+
+
+def _stated(message: Message, actor: Actor) -> AckRequest | None:
+    """What the header asks of that handler; None where it says nothing about it.
+
+    An absent ackRequested of a RoutingHeader means None (ACK-13), an absent
+    deliveryReceiptRequested means nothing.
+    """
+    asked = message.asks_ack_of(actor)
+    if asked is not AckRequest.NONE:
+        return asked
+    if actor is Actor.NEXT_MSH:
+        return AckRequest.NONE if message.routing else None
+    return message.header.delivery_receipt_requested
+
+
+def _asked(
+    ack: Requested,
+    signature: Requested,
+    agreed: AckRequest,
+    stated: AckRequest | None,
+    scales: Scales,
+) -> AckRequest:
+    if ack is Requested.WHEN_STATED:
+        return agreed if stated is None else stated
+    asked = stated or AckRequest.NONE
+    present = asked is not AckRequest.NONE
+    if ack in (Requested.ALWAYS, Requested.NEVER):
+        present = scales.weigh(ack is Requested.ALWAYS, present, "AckRequested", ACK)
+    if not present:
+        return AckRequest.NONE
+    # An ack the header did not ask for, but the agreement insists on, is of the agreed kind.
+    kind = agreed if asked is AckRequest.NONE else asked
+    signed = kind is AckRequest.SIGNED
+    if signature in (Requested.ALWAYS, Requested.NEVER):
+        wanted = signature is Requested.ALWAYS
+        signed = scales.weigh(wanted, signed, "signed acknowledgement", ACK_SIGNED)
+    return AckRequest.SIGNED if signed else AckRequest.UNSIGNED
+
+
+def _reliable(
+    binding: ActionBinding, message: Message, scales: Scales, ack: AckRequest, hop_ack: AckRequest
+) -> bool:
+    """deliverySemantics where the dialect has it, else whether anyone must acknowledge."""
+    semantics = message.header.semantics
+    if semantics is not None:
+        stated = semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
+        return scales.weigh(binding.terms.reliable, stated, "reliable delivery", SEMANTICS)
+    if binding.rules.ack is Requested.WHEN_STATED:
+        return binding.terms.reliable
+    return ack is not AckRequest.NONE or hop_ack is not AckRequest.NONE
+
+
+def _duplicates(binding: ActionBinding, message: Message, scales: Scales) -> bool:
+    rule = binding.rules.duplicate_elimination
+    stated = message.header.duplicate_elimination
+    if rule is Requested.WHEN_STATED:
+        return stated or binding.terms.duplicate_elimination
+    if rule is Requested.PER_MESSAGE:
+        return stated
+    return scales.weigh(rule is Requested.ALWAYS, stated, "DuplicateElimination", DUPLICATES)
+
+
+def _check_receipt(terms: Terms, message: Message) -> None:
+    """A receipt nobody can give is refused at once (CPA-14)."""
+    wanted = message.header.delivery_receipt_requested
+    if wanted is None or wanted is AckRequest.NONE:
+        return
+    given = terms.receipt_provided
+    if given is not ReceiptProvided.BOTH and given.value != wanted.value:
+        raise NotSupported(
+            f"deliveryReceiptRequested is {wanted.value}, DeliveryReceiptProvided {given.value}",
+            location=RECEIPT,
+            remedy=f"ask for {given.value}",
+        )
+
+
+# --- synchronous replies and order -----------------------------------------------------------
+
+
+def _sync(
+    binding: ActionBinding, message: Message, scales: Scales, *, at_hop: bool
+) -> SyncReplyMode:
+    """What comes back on this connection. A reply never asks for that itself (SYNC-14)."""
+    header, agreed = message.header, binding.terms.sync_mode
+    stated = header.sync_reply
+    if stated is None and header.sync_reply_as_agreed:
+        # At a hop the end parties' mode is not known; every reply is then passed back.
+        stated = SyncReplyMode.SIGNALS_AND_RESPONSE if at_hop else agreed
+    asks = header.sync_reply_as_agreed or stated not in (None, SyncReplyMode.NONE)
+    if asks and agreed is SyncReplyMode.NONE and not at_hop:
+        # SYNC-13: no policy helps here, because nobody agreed to hold the connection.
+        raise Inconsistent(
+            "a synchronous reply is asked for, but was not agreed",
+            location=SYNC,
+            remedy="send without SyncReply, or agree on a syncReplyMode",
+        )
+    if at_hop:
+        # SYNC-11: an intermediary honours the wish whatever the parties' agreement says.
+        return stated or SyncReplyMode.NONE
+    if stated is not None:
+        return scales.weigh(agreed, stated, "syncReplyMode", SYNC)
+    if header.ref_to_message_id is not None or agreed is SyncReplyMode.NONE:
+        return SyncReplyMode.NONE
+    if binding.rules.sync is Requested.WHEN_STATED:
+        return agreed
+    if binding.rules.sync is Requested.ALWAYS:
+        return scales.weigh(agreed, SyncReplyMode.NONE, "SyncReply", SYNC)
+    return SyncReplyMode.NONE
+
+
+def _check_response_only(
+    binding: ActionBinding, message: Message, sync: SyncReplyMode, *, asked: tuple[AckRequest, ...]
+) -> None:
+    """ResponseOnly leaves no room for acknowledgements (SYNC-4).
+
+    CPPA's responseOnly lets them ride inside the response, so there it is refused only
+    where acknowledgements were agreed to stand alone.
+    """
+    if sync is not SyncReplyMode.RESPONSE_ONLY:
+        return
+    named = message.header.sync_reply is SyncReplyMode.RESPONSE_ONLY
+    alone = binding.terms.ack_bundling is AckBundling.STANDALONE
+    called = any(one is not AckRequest.NONE for one in asked)
+    if called and (named or alone):
+        raise Inconsistent(
+            "ResponseOnly is asked for, but an acknowledgement is due too",
+            location=SYNC,
+            remedy="ask for AcksAndResponse, or for no acknowledgement",
+        )
+
+
+def _number(terms: Terms, message: Message, scales: Scales, *, at_hop: bool) -> tuple[bool, bool]:
+    """Whether the message has a place in a numbered stream, and whether order is kept.
+
+    A number that was not agreed on is used where the header may decide: MessageOrder asks
+    for order by itself. NotGuaranteed in a CPA promises nothing, it does not forbid.
+    """
+    hop = message.last_hop
+    carried = hop.sequence if at_hop and hop is not None else message.sequence
+    if at_hop and hop is None:
+        carried = None
+    if terms.numbered and carried is None:
+        if scales.policy is HeaderConflict.AGREEMENT_WARN:
+            raise Inconsistent(
+                "the message carries no sequence number, and the agreement wants one",
+                location=ORDER,
+                remedy="number the messages of this agreement",
+            )
+        scales.weigh(agreed=True, stated=False, what="sequence number", location=ORDER)
+        return False, False
+    if not terms.numbered and carried is not None:
+        if scales.policy is HeaderConflict.AGREEMENT_WARN:
+            return scales.weigh(False, True, "sequence number", ORDER), False
+        return True, message.order is not None and not at_hop
+    return terms.numbered, terms.ordered

@@ -1,0 +1,284 @@
+"""Writes agreements as TOML: a commented first one for people, or any one as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oncewire.agreement.agreement import (
+    TRANSPORTS,
+    ActionBinding,
+    Agreement,
+    Direction,
+    Endpoint,
+    EndpointType,
+    Origin,
+    PartyTerms,
+    Value,
+    Via,
+)
+from oncewire.agreement.compose import compose, merge
+from oncewire.agreement.keys import KEYS
+from oncewire.agreement.profiles import profile_values
+from oncewire.errors import AgreementProblem
+from oncewire.message.ids import PartyId, check_id
+from oncewire.message.instant import format_duration, format_instant
+
+# Keys a newcomer may want to change, in the order of the file.
+_OFFERED = (
+    "delivery.timeout", "delivery.retries", "delivery.retry_interval",
+    "delivery.persist_duration", "delivery.time_to_live", "ack.request", "ack.signature",
+    "duplicate.elimination", "sequence.ordered", "sequence.range", "sequence.scope", "flow.mode",
+    "flow.window", "sync.mode", "sync.timeout", "payload.max_size", "payload.compress",
+    "security.sign", "security.require_signature",
+)  # fmt: skip
+
+
+def new(
+    *,
+    cpa_id: str,
+    own: str,
+    partner: str,
+    address: str,
+    profile: str = "ebms2",
+    own_address: str | None = None,
+    party_type: str | None = None,
+) -> str:
+    """A commented agreement to start from. Every value it shows is the profile's own."""
+    for name, what in ((cpa_id, "cpa_id"), (own, "own"), (partner, "partner")):
+        check_id(name, what)
+    transport = _transport(address)
+    values = {value.key: value for value in compose(profile_values(profile), (transport,)).values}
+    lines = [
+        "# One agreement with one partner. Only these first lines are needed;",
+        "# everything below follows from the profile until you change it.",
+        f"cpa_id = {text(cpa_id)}",
+        f"profile = {text(profile)}",
+        "",
+        "[own]",
+        f"party_id = {text(own)}",
+    ]
+    kind = f"type = {text(party_type)}" if party_type else '# type = "urn:example:org"'
+    note = "" if party_type else "  # says what kind of id this is; without it use a URI"
+    lines.append(kind + note)
+    if own_address is not None:
+        lines.append(f"{_transport(own_address)} = {text(own_address)}  # where we are reached")
+    lines += ["", "[partner]", f"party_id = {text(partner)}", kind]
+    lines.append(f"{transport} = {text(address)}")
+    section = ""
+    for name in _OFFERED:
+        key, value = KEYS[name], values[name]
+        if name.partition(".")[0] != section:
+            section = name.partition(".")[0]
+            lines += ["", f"[{section}]"]
+        plain = plain_text(key.kind.write(value.value))
+        lines.append(f"# {name.partition('.')[2]} = {plain}  # {key.says}")
+    return "\n".join(lines) + "\n"
+
+
+def _transport(address: str) -> str:
+    scheme = check_id(address, "address").partition(":")[0].lower()
+    name = {"https": "http", "mailto": "smtp", "ftps": "ftp", "amqp": "broker", "amqps": "broker"}
+    transport = name.get(scheme, scheme)
+    if transport not in TRANSPORTS:
+        raise AgreementProblem(
+            f"the address {address[:128]!r} is on no transport we have",
+            key="partner",
+            remedy="begin it with https:, mailto:, ftp:, sftp: or amqp:",
+        )
+    return transport
+
+
+def write_toml(agreement: Agreement) -> str:
+    """The whole agreement as TOML; reading it back gives an equal one."""
+    base = _spoken(agreement.sending)
+    lines = [f"cpa_id = {text(agreement.cpa_id)}", f"profile = {text(agreement.profile)}"]
+    lines += _facts(agreement)
+    lines += ["", "[own]", *_side(agreement.own), "", "[partner]", *_side(agreement.partner)]
+    if agreement.via is not None:
+        lines += ["", "[via]", *_via(agreement.via)]
+    lines += _sections(base)
+    defaults = {}
+    for direction in Direction:
+        binding = agreement.default(direction)
+        receiver = agreement.partner if direction is Direction.SEND else agreement.own
+        said = _difference(agreement, base, binding)
+        defaults[direction] = merge(base, said)
+        entry = _entry(binding, receiver.endpoints, said)
+        if len(entry) > 1:
+            lines += ["", "[[actions]]", *entry, *_sections(said, "actions.")]
+    for binding in agreement.actions:
+        receiver = agreement.partner if binding.direction is Direction.SEND else agreement.own
+        said = _difference(agreement, defaults[binding.direction], binding)
+        lines += ["", "[[actions]]", *_entry(binding, receiver.endpoints, said)]
+        lines += _sections(said, "actions.")
+    return "\n".join(lines) + "\n"
+
+
+def _spoken(binding: ActionBinding) -> dict[str, Value]:
+    """What a file or a CPA said itself, not what a profile or a default gave."""
+    return {
+        value.key: value for value in binding.values if value.origin in (Origin.FILE, Origin.CPA)
+    }
+
+
+def _difference(
+    agreement: Agreement, base: Mapping[str, Value], binding: ActionBinding
+) -> dict[str, Value]:
+    """What must be said beyond the base so that exactly this binding comes out."""
+    wanted = {value.key: value for value in binding.values}
+    ways = binding.endpoints
+    if binding.direction is Direction.SEND and agreement.via is not None:
+        ways = agreement.via.endpoints or ways
+    transports = tuple(dict.fromkeys(one.transport for one in ways))
+    spoken = merge(profile_values(agreement.profile), base)
+    said = {
+        name: value
+        for name, value in wanted.items()
+        if name in spoken and spoken[name].value != value.value
+    }
+    # What follows from other values may now follow differently; then it must be said too.
+    made = {value.key: value.value for value in compose(merge(spoken, said), transports).values}
+    return said | {name: value for name, value in wanted.items() if made[name] != value.value}
+
+
+# --- pieces ------------------------------------------------------------------------------------
+
+
+def _facts(agreement: Agreement) -> list[str]:
+    lines = []
+    if agreement.status != "agreed":
+        lines.append(f"status = {text(agreement.status)}")
+    for name, moment in (("start", agreement.start), ("end", agreement.end)):
+        if moment is not None:
+            lines.append(f"{name} = {text(format_instant(moment))}")
+    if agreement.also_known_as:
+        lines.append(f"also_known_as = {plain_text(list(agreement.also_known_as))}")
+    for name, flag in (
+        ("listed_only", agreement.listed_only),
+        ("forwards", agreement.forwards),
+        ("any_cpa_id", agreement.any_cpa_id),
+    ):
+        if flag:
+            lines.append(f"{name} = true")
+    return lines
+
+
+def _side(side: PartyTerms) -> list[str]:
+    lines = [f"party_id = {_ids(side.party.ids)}"]
+    if side.party.role is not None:
+        lines.append(f"role = {text(side.party.role)}")
+    if side.name:
+        lines.append(f"name = {text(side.name)}")
+    if side.handler_uri is not None:
+        lines.append(f"uri = {text(side.handler_uri)}")
+    if side.client_certificates:
+        lines.append(f"client_certificates = {plain_text(list(side.client_certificates))}")
+    if side.behind:
+        lines.append(f"behind = {_ids(side.behind)}")
+    return lines + _addresses(side.endpoints)
+
+
+def _ids(ids: Iterable[PartyId]) -> str:
+    listed = [
+        f"{{value = {text(one.value)}"
+        + (f", type = {text(one.type)}}}" if one.type is not None else "}")
+        for one in ids
+    ]
+    return "[" + ", ".join(listed) + "]"
+
+
+def _addresses(endpoints: Iterable[Endpoint]) -> list[str]:
+    found: dict[str, dict[EndpointType, list[str]]] = {}
+    for one in endpoints:
+        found.setdefault(one.transport, {}).setdefault(one.type, []).append(one.address)
+    return [
+        f"{transport} = {{"
+        + ", ".join(f"{kind.value} = {plain_text(values)}" for kind, values in kinds.items())
+        + "}"
+        for transport, kinds in found.items()
+    ]
+
+
+def _via(via: Via) -> list[str]:
+    lines = []
+    if via.party is not None:
+        lines.append(f"party_id = {_ids(via.party.ids)}")
+    if via.handler_uri is not None:
+        lines.append(f"uri = {text(via.handler_uri)}")
+    for name, duration in (
+        ("timeout", via.timeout),
+        ("retry_interval", via.retry_interval),
+        ("sync_timeout", via.sync_timeout),
+    ):
+        if duration is not None:
+            lines.append(f"{name} = {text(format_duration(duration))}")
+    if via.retries is not None:
+        lines.append(f"retries = {via.retries}")
+    return lines + _addresses(via.endpoints)
+
+
+def _entry(
+    binding: ActionBinding, usual: tuple[Endpoint, ...], said: Mapping[str, Value]
+) -> list[str]:
+    """The head of one [[actions]] table: a single line when it says nothing of its own."""
+    lines = [f"direction = {text(binding.direction.value)}"]
+    if binding.service is not None:
+        lines.append(f"service = {text(binding.service.value)}")
+        if binding.service.type is not None:
+            lines.append(f"service_type = {text(binding.service.type)}")
+    if binding.action is not None:
+        lines.append(f"action = {text(binding.action)}")
+    sends = binding.direction is Direction.SEND
+    ours, theirs = binding.from_role, binding.to_role
+    if not sends:
+        ours, theirs = theirs, ours
+    if ours is not None:
+        lines.append(f"role = {text(ours)}")
+    if theirs is not None:
+        lines.append(f"partner_role = {text(theirs)}")
+    if binding.endpoints != usual:
+        lines += _addresses(binding.endpoints)
+    if said and len(lines) == 1:
+        lines.append("# every message of this direction")
+    return lines
+
+
+def _sections(said: Mapping[str, Value], prefix: str = "") -> list[str]:
+    lines: list[str] = []
+    section = ""
+    for name, key in KEYS.items():
+        if name not in said:
+            continue
+        if name.partition(".")[0] != section:
+            section = name.partition(".")[0]
+            lines += ["", f"[{prefix}{section}]"]
+        plain = key.kind.write(said[name].value)
+        lines.append(f"{name.partition('.')[2]} = {plain_text(plain)}")
+    return lines
+
+
+# --- TOML literals -----------------------------------------------------------------------------
+
+
+def plain_text(plain: Any) -> str:
+    """A TOML literal of a plain value."""
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, int):
+        return str(plain)
+    if isinstance(plain, list):
+        return "[" + ", ".join(plain_text(one) for one in plain) + "]"
+    return text(str(plain))
+
+
+def text(value: str) -> str:
+    """A TOML string: every character that needs it is escaped."""
+    escaped = "".join(
+        f"\\{char}" if char in '"\\'
+        else char if " " <= char <= "~" or char > "\x9f"
+        else "\\n" if char == "\n"
+        else f"\\u{ord(char):04X}"
+        for char in value
+    )  # fmt: skip
+    return f'"{escaped}"'
