@@ -1,0 +1,71 @@
+"""What leaves the engine once its state is committed, and nothing before.
+
+A transition collects actions; `Engine.commit` gives them out after the store said that
+everything is durable. When the commit fails they are thrown away with it. Each of them
+can be found again from the stored state after a crash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from oncewire.message.fault import Severity
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.records import StoredParcel
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Carry one attempt of an outgoing message to its receiver."""
+
+    message_id: str
+    attempt: int
+    transport: str
+    address: str
+    parcel: StoredParcel
+    # How long the transport may take, in microseconds.
+    timeout: int
+
+
+@dataclass(frozen=True, slots=True)
+class PostAnswer:
+    """Carry an acknowledgement or another signal over a connection of its own.
+
+    `sender` and `message_id` name the message it answers, where the store keeps the
+    answer as owed; both are empty for a signal that is not kept.
+    """
+
+    transport: str
+    address: str
+    parcel: StoredParcel
+    sender: str = ""
+    message_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A message reached its outcome; whoever waits for it may go on."""
+
+    message_id: str
+    state: OutgoingState
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The application must be told that its message failed."""
+
+    message_id: str
+    severity: Severity
+    state: OutgoingState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The application has something to take."""
+
+    count: int
+
+
+Action: TypeAlias = Post | PostAnswer | Settled | Notice | Ready

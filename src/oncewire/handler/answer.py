@@ -1,0 +1,185 @@
+"""Answer: acknowledgements, errors and faults, on this connection or on one of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import Agreement, Direction, EndpointType
+from oncewire.errors import EbxmlError, SoapFault
+from oncewire.handler.actions import PostAnswer
+from oncewire.handler.node import Node
+from oncewire.handler.route import Route, route_under
+from oncewire.handler.seal import seal, stored_parcel
+from oncewire.handler.secure import receipt_references
+from oncewire.handler.source import Source
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error, ErrorList
+from oncewire.message.form import Form
+from oncewire.message.header import AckRequest
+from oncewire.protocol.acknowledging import AckOwed
+from oncewire.protocol.synchronous import SyncPlan
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.wire import answers, codec, soap
+from oncewire.wire.answers import Envelope
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back on the connection once the commit is done; no parcel: an empty body."""
+
+    status: int = 204
+    parcel: StoredParcel | None = None
+    retry_after: int | None = None
+
+
+NOTHING = Answer()
+"""Received, and nothing to say on this connection."""
+
+
+def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
+    """The way back to the partner for a signal of that kind."""
+    return route_under(agreement, agreement.signal_binding(Direction.SEND, kind))
+
+
+def envelope_for(node: Node, route: Route) -> Envelope:
+    """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
+    now = node.now()
+    hop = replace(route.hop(now), ack_requested=AckRequest.NONE)
+    return Envelope(node.new_message_id(), now, route.form, own=route.agreement.own.party, hop=hop)
+
+
+def acknowledge(
+    node: Node,
+    message: Message,
+    agreement: Agreement,
+    owed: AckOwed,
+    plan: SyncPlan,
+    received: Received,
+    *,
+    final: bool,
+) -> StoredAnswer:
+    """Build the acknowledgement that is owed for a message."""
+    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
+    envelope = envelope_for(node, route)
+    references = receipt_references(received) if owed.signed else ()
+    for_end = final and (owed.receipt is not AckRequest.NONE or owed.hop is AckRequest.NONE)
+    actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
+    ack = answers.acknowledgment_for(message, envelope, actor=actor, references=references)
+    if for_end and owed.hop is not AckRequest.NONE and message.ack_requested:
+        # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
+        second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
+        ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))
+    if plan.warning is not None:
+        ack = replace(ack, error_list=ErrorList((plan.warning,)))
+    parcel = seal(node, ack, route, sign=owed.signed)
+    return StoredAnswer(envelope.message_id, ack.kind, parcel, owed=not plan.signals)
+
+
+def answer_error(
+    node: Node,
+    message: Message,
+    agreement: Agreement,
+    errors: tuple[Error, ...],
+    plan: SyncPlan,
+) -> StoredAnswer | None:
+    """Build the error message that answers a refused one; None where none may be sent."""
+    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+        return None
+    route = signal_route(agreement, MessageKind.ERROR)
+    envelope = envelope_for(node, route)
+    report = answers.error_message_for(message, errors, envelope)
+    return StoredAnswer(
+        envelope.message_id, report.kind, seal(node, report, route), owed=not plan.signals
+    )
+
+
+def post_or_reply(
+    node: Node,
+    agreement: Agreement,
+    stored: StoredIncoming,
+    answer: StoredAnswer,
+    plan: SyncPlan,
+    source: Source,
+) -> Answer:
+    """Give the answer back on this connection, or send it on one of its own (C27)."""
+    if plan.signals and source.can_answer:
+        return Answer(200, answer.parcel)
+    incoming = stored.incoming
+    sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
+    post_signal(node, agreement, answer, sender=sender, message_id=message_id)
+    return NOTHING
+
+
+def post_signal(
+    node: Node,
+    agreement: Agreement,
+    answer: StoredAnswer,
+    *,
+    sender: str = "",
+    message_id: str = "",
+) -> None:
+    """Send a signal to the partner's handler over the first transport that reaches it."""
+    route = signal_route(agreement, answer.kind)
+    kind = EndpointType.ERROR if answer.kind is MessageKind.ERROR else EndpointType.RESPONSE
+    for transport in route.terms.transports:
+        address = route.address(transport, kind)
+        if address is not None:
+            node.actions.append(PostAnswer(transport, address, answer.parcel, sender, message_id))
+            return
+
+
+def answer_fault(error: EbxmlError | SoapFault) -> Answer:
+    """A SOAP Fault: the peer sent something that is no message (WIRE.md B.8)."""
+    return Answer(500, stored_parcel(soap.write_fault(error)))
+
+
+def answer_unread(node: Node, fault: ReadFault, source: Source) -> Answer:
+    """Answer a message that was refused before an agreement could be applied to it.
+
+    It goes back on the connection where the sender waits for it there, or where nobody
+    knows another way; otherwise to the partner whose agreement the header names.
+    """
+    if not fault.answerable:
+        return answer_fault(fault.error)
+    known = fault.known
+    agreement = _agreement_of(node, known)
+    if agreement is not None and not (known.sync_reply and source.can_answer):
+        route = signal_route(agreement, MessageKind.ERROR)
+        envelope = envelope_for(node, route)
+        report = answers.error_message_for(known, fault.ebxml_errors, envelope)
+        answer = StoredAnswer(envelope.message_id, report.kind, seal(node, report, route))
+        post_signal(node, agreement, answer)
+        return NOTHING
+    if not source.can_answer or known.dialect is None:
+        return NOTHING
+    form = agreement.form if agreement is not None else Form(dialect=known.dialect)
+    plain = Envelope(node.new_message_id(), node.now(), form)
+    report = answers.error_message_for(known, fault.ebxml_errors, plain)
+    return Answer(200, stored_parcel(codec.write(report, form)))
+
+
+def _agreement_of(node: Node, known: PartialHeader) -> Agreement | None:
+    """The agreement a refused header names, if its sender is that agreement's partner."""
+    for agreement in node.agreements.by_cpa_id(known.cpa_id or ""):
+        party = known.from_party
+        if party is not None and agreement.partner.is_named_by(party):
+            return agreement
+    return None
+
+
+def response_again(
+    node: Node, tx: Transaction, response: StoredOutgoing, agreement: Agreement, *, here: bool
+) -> Answer:
+    """Send the stored bytes of a response once more (DUP-6); `here`: on this connection."""
+    parcel = tx.outgoing_parcel(response.outgoing.message_id)
+    if parcel is None:
+        return NOTHING
+    if here:
+        return Answer(200, parcel)
+    answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)
+    post_signal(node, agreement, answer)
+    return NOTHING

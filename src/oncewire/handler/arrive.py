@@ -1,0 +1,383 @@
+"""Arrive: one readable message under an agreement, judged and stored with its answer.
+
+For the To Party and for a hub the steps are the same: judge the id, the time to live and
+the number; store the message, its answer and everything that follows in one transition.
+They differ in what an accepted message becomes: ready for the application, or a copy
+bound for the next hop, stored in that same transition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.resolve import Resolution
+from oncewire.errors import EbxmlError
+from oncewire.handler import signals
+from oncewire.handler.actions import Ready
+from oncewire.handler.answer import (
+    NOTHING,
+    Answer,
+    acknowledge,
+    answer_error,
+    post_or_reply,
+    response_again,
+)
+from oncewire.handler.node import Node
+from oncewire.handler.onward import forward_released, send_onward
+from oncewire.handler.perform import open_incident
+from oncewire.handler.route import peer_label
+from oncewire.handler.seal import stored_parcel
+from oncewire.handler.source import Source
+from oncewire.handler.submit import facts_of
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error, Severity
+from oncewire.protocol.acknowledging import (
+    AckOwed,
+    DuplicateReply,
+    ack_owed,
+    answer_duplicate,
+    check_receipt,
+)
+from oncewire.protocol.effects import Effect, Note, Raise
+from oncewire.protocol.hops import HopDuty, answer_previous, hop_duty
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.states import IncomingEvent, IncomingState
+from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
+from oncewire.store.contract import Transaction
+from oncewire.store.records import MessageFacts, StoredAnswer, StoredIncoming
+from oncewire.wire.received import Received
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """One message on its way from the reader into the store."""
+
+    node: Node
+    tx: Transaction
+    received: Received
+    # The values that may be trusted: read from the signed part where there is a signature.
+    message: Message
+    resolution: Resolution
+    source: Source
+    # The way on, when this handler is a hub on the message's way; None: it is for us.
+    ahead: Agreement | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether this handler acts for the To Party."""
+        return self.ahead is None
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement with the handler the message came from."""
+        return self.resolution.agreement
+
+    def take(self) -> Answer:
+        """Judge it, store it with its answer, and let go what waited for it."""
+        message, terms = self.message, self.resolution.terms
+        facts = facts_of(message)
+        sender = facts.from_party
+        owed = ack_owed(message, terms, final=self.final)
+        known = self.tx.incoming(sender, message.header.message_id)
+        if known is not None and self._repeats_pass(known):
+            # Neither side asked for repeats to be stopped: each copy is a message (C40).
+            sender, known = f"{sender} {self.node.world.new_id()}", None
+        channel = self._channel()
+        arrival = Arrival(
+            message.header.message_id,
+            facts.digest,
+            message.header.timestamp,
+            message.sequence if channel is not None else None,
+            message.header.time_to_live,
+        )
+        try:
+            plan = plan_reply(
+                message,
+                terms,
+                can_answer=self.source.can_answer,
+                final=self.final,
+                ack_owed=owed.owed,
+            )
+            if self.final:
+                check_receipt(message, terms)
+        except EbxmlError as error:
+            plan = SyncPlan(terms.sync_mode) if self.source.can_answer else ASYNCHRONOUS
+            return self._refused(sender, facts, refuse(arrival, error, channel, terms), plan)
+        remembered = None
+        if known is not None:
+            remembered = Remembered(known.incoming.message_id, known.incoming.digest)
+        judgement = judge(arrival, remembered, channel, terms, self.node.now())
+        if judgement.verdict is Verdict.FIRST:
+            return self._first(sender, facts, judgement, owed, plan)
+        if judgement.verdict is Verdict.DUPLICATE and known is not None:
+            return self._duplicate(known, owed, plan)
+        return self._refused(sender, facts, judgement, plan)
+
+    def _repeats_pass(self, known: StoredIncoming) -> bool:
+        terms = self.resolution.terms
+        if not self.final or known.incoming.state is IncomingState.REFUSED:
+            return False
+        if terms.duplicate_elimination or self.message.header.duplicate_elimination:
+            return False
+        return terms.reliable or not terms.best_effort_filter
+
+    def _channel(self) -> ReceivingChannel | None:
+        key, terms = self.resolution.channel, self.resolution.terms
+        if key is None or self.message.sequence is None or not terms.numbered:
+            return None
+        return self.tx.receiving_channel(key) or ReceivingChannel.open(key, terms)
+
+    # --- a message never seen before ---
+
+    def _first(
+        self,
+        sender: str,
+        facts: MessageFacts,
+        judgement: Judgement,
+        owed: AckOwed,
+        plan: SyncPlan,
+    ) -> Answer:
+        node, tx = self.node, self.tx
+        to = IncomingState.READY if self.final else IncomingState.FORWARDED
+        incoming = self._incoming(sender, facts, judgement).moved(
+            IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
+        )
+        answer = self._acknowledge(owed, plan) if owed.owed and self._acks_at_once() else None
+        stored = self._stored(incoming, facts, answer)
+        tx.add_incoming(stored)
+        self._journal_received(stored)
+        self._follow(judgement)
+        if self.final:
+            self._consume(stored, held=judgement.held)
+        elif not judgement.held and self.ahead is not None:
+            send_onward(node, tx, stored, self.ahead)
+        self._release(judgement)
+        if answer is not None:
+            self._journal_ack(stored, answer)
+            return post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+        return NOTHING if self.final else self._until_forwarded(stored, plan)
+
+    def _acks_at_once(self) -> bool:
+        duty = hop_duty(self.message, self.resolution.terms)
+        return self.final or duty is HopDuty.RESPONSIBLE
+
+    def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
+        return acknowledge(
+            self.node, self.message, self.agreement, owed, plan, self.received, final=self.final
+        )
+
+    def _consume(self, stored: StoredIncoming, *, held: bool) -> None:
+        """What an accepted message means here, besides waiting for the application."""
+        if self.message.kind is MessageKind.ERROR:
+            signals.receive_report(self.node, self.tx, self.message, stored, self.resolution)
+            return
+        # Any accepted message that refers to one of ours completes it (RM-16).
+        signals.settle_references(self.node, self.tx, self.message, self.resolution)
+        if not held:
+            self.node.actions.append(Ready(1))
+
+    def _incoming(self, sender: str, facts: MessageFacts, judgement: Judgement) -> Incoming:
+        channel = judgement.channel
+        sequence = self.message.sequence if channel is not None else None
+        return Incoming(
+            sender,
+            self.message.header.message_id,
+            facts.digest,
+            self.node.keep_terms(self.tx, self.resolution.terms),
+            self.node.now(),
+            channel=channel.key if channel else None,
+            epoch=channel.epoch if channel else None,
+            number=sequence.number if sequence else None,
+        )
+
+    def _stored(
+        self, incoming: Incoming, facts: MessageFacts, answer: StoredAnswer | None
+    ) -> StoredIncoming:
+        refused = incoming.state is IncomingState.REFUSED
+        return StoredIncoming(
+            incoming,
+            facts,
+            peer_label(self.agreement),
+            self.source.transport,
+            None if refused else stored_parcel(self.received.parcel),
+            answer,
+            hop=len(self.message.routing),
+        )
+
+    def _journal_received(self, stored: StoredIncoming) -> None:
+        incoming, facts = stored.incoming, stored.facts
+        detail: dict[str, object] = {
+            "from_party": facts.from_party,
+            "to_party": facts.to_party,
+            "cpa_id": facts.cpa_id,
+            "conversation_id": facts.conversation_id,
+            "service": facts.service,
+            "action": facts.action,
+        }
+        if not self.message.reliable:
+            detail["best_effort"] = True
+        if self.final and self.resolution.security.require_signature:
+            detail["signature_required"] = True
+        if self.received.signed and self.final:
+            detail["signature"] = "verified"
+        if facts.split_id is not None:
+            detail |= {
+                "split_id": facts.split_id,
+                "split_number": facts.split_number,
+                "split_total": facts.split_total,
+            }
+        note = Note(
+            "received",
+            incoming.message_id,
+            facts.ref_to,
+            incoming.channel,
+            incoming.epoch,
+            incoming.number,
+            transport=stored.transport,
+            detail=detail,
+        )
+        self._write(note, stored, digest=incoming.digest, size=facts.size)
+
+    def _journal_ack(self, stored: StoredIncoming, answer: StoredAnswer) -> None:
+        self._write(Note("ack_sent", stored.incoming.message_id, answer.answer_id), stored)
+
+    def _write(
+        self,
+        note: Note,
+        stored: StoredIncoming,
+        *,
+        digest: str | None = None,
+        size: int | None = None,
+    ) -> None:
+        self.node.write(
+            self.tx,
+            [note],
+            terms_id=stored.incoming.terms_id,
+            hop=stored.hop or None,
+            peer=stored.peer,
+            digest=digest,
+            size=size,
+        )
+
+    def _follow(self, judgement: Judgement) -> None:
+        """Save the stream's new state and record what the judgement noted."""
+        if judgement.channel is not None:
+            self.tx.save_receiving_channel(judgement.channel)
+        notes = [effect for effect in judgement.effects if isinstance(effect, Note)]
+        if notes:
+            self.node.write(self.tx, notes)
+        self._raise(judgement.effects)
+
+    def _raise(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, Raise):
+                open_incident(self.node, self.tx, effect)
+
+    def _release(self, judgement: Judgement) -> None:
+        """Messages that waited for this one: to the application, or on to the next hop."""
+        own_id = self.message.header.message_id
+        for message_id in judgement.deliver:
+            if message_id == own_id:
+                continue
+            for held in self.tx.incoming_by_id(message_id):
+                if held.incoming.state is not IncomingState.HELD:
+                    continue
+                if judgement.channel is None or held.incoming.channel != judgement.channel.key:
+                    continue
+                self._release_one(held)
+
+    def _release_one(self, held: StoredIncoming) -> None:
+        if self.node.acts_for(held.facts.to_party):
+            ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
+            self.tx.save_incoming(ready)
+            self.node.actions.append(Ready(1))
+        else:
+            forward_released(self.node, self.tx, held)
+
+    # --- a copy ---
+
+    def _duplicate(self, known: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
+        node, tx, incoming = self.node, self.tx, known.incoming
+        responses = tx.responses_to(incoming.message_id, known.peer) if self.final else []
+        reply = answer_duplicate(
+            self.resolution.terms,
+            answered=known.answer is not None,
+            responded=bool(responses),
+            owed=owed.owed and self._acks_at_once(),
+        )
+        note = Note(
+            "duplicate",
+            incoming.message_id,
+            channel=incoming.channel,
+            transport=self.source.transport,
+            detail={"answer": reply.name.lower()},
+        )
+        self._write(note, known, digest=incoming.digest)
+        if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
+            return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
+        if reply is DuplicateReply.NEW_ACK:
+            answer = self._acknowledge(owed, plan)
+            tx.save_answer(incoming.sender, incoming.message_id, answer)
+            self._journal_ack(known, answer)
+            kept = replace(known, answer=answer)
+            return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
+        if reply is DuplicateReply.LATEST_RESPONSE:
+            here = plan.signals and self.source.can_answer
+            return response_again(node, tx, responses[-1], self.agreement, here=here)
+        return NOTHING if self.final else self._until_forwarded(known, plan)
+
+    def _until_forwarded(self, stored: StoredIncoming, plan: SyncPlan) -> Answer:
+        """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""
+        node, tx = self.node, self.tx
+        copy = tx.outgoing(stored.incoming.message_id)
+        verdict = answer_previous(
+            HopDuty.UNTIL_FORWARDED, copy.outgoing if copy else None, self.resolution.terms
+        )
+        if verdict.acknowledge:
+            owed = ack_owed(self.message, self.resolution.terms, final=False)
+            answer = self._acknowledge(owed, plan)
+            tx.save_answer(stored.incoming.sender, stored.incoming.message_id, answer)
+            self._journal_ack(stored, answer)
+            kept = replace(stored, answer=answer)
+            return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
+        error = verdict.error or Error("TransientError", Severity.WARNING)
+        report = answer_error(node, self.message, self.agreement, (error,), plan)
+        if report is None:
+            return NOTHING
+        unkept = replace(stored, answer=None)
+        return post_or_reply(node, self.agreement, unkept, report, plan, self.source)
+
+    # --- a refusal ---
+
+    def _refused(
+        self, sender: str, facts: MessageFacts, judgement: Judgement, plan: SyncPlan
+    ) -> Answer:
+        node, tx = self.node, self.tx
+        error = judgement.error or Error("Unknown")
+        answer = answer_error(node, self.message, self.agreement, (error,), plan)
+        incoming = self._incoming(sender, facts, judgement).moved(
+            IncomingEvent.ARRIVED, IncomingState.REFUSED
+        )
+        stored = self._stored(incoming, facts, answer)
+        detail: dict[str, object] = {"code": error.code, "severity": error.severity.value}
+        if error.location:
+            detail["location"] = error.location[:300]
+        if error.description:
+            detail["problem"] = error.description[:300]
+        note = Note(
+            "refused", incoming.message_id, facts.ref_to, self.resolution.channel, detail=detail
+        )
+        self._write(note, stored, digest=facts.digest, size=facts.size)
+        self._follow(judgement)
+        self._release(judgement)
+        if judgement.remember and tx.incoming(sender, incoming.message_id) is None:
+            tx.add_incoming(stored)
+        else:
+            # Nothing is kept: the answer is sent once, and the next copy gets its own.
+            stored = replace(stored, answer=None)
+        if answer is None:
+            return NOTHING
+        return post_or_reply(node, self.agreement, stored, answer, plan, self.source)

@@ -1,0 +1,82 @@
+"""Deliver: hand messages to the application, each once, in order, and hear that it has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.errors import UnknownMessage
+from oncewire.handler.node import Node
+from oncewire.message.instant import Duration
+from oncewire.protocol.effects import Note
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.states import IncomingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming
+
+
+def take(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[StoredIncoming]:
+    """Hand over what is ready, in order of delivery.
+
+    The taker must confirm within the lease; otherwise, as after a crash of either side,
+    the message is handed over again and marked `redelivered`.
+    """
+    now = node.now()
+    taken = []
+    for stored in tx.ready(now, limit):
+        incoming = stored.incoming
+        late = incoming.state is IncomingState.HANDED_OVER
+        if late:
+            incoming = incoming.lost()
+        incoming = incoming.handed_over(now + lease)
+        tx.save_incoming(incoming)
+        _journal(node, tx, stored, "handed_over", incoming, late)
+        taken.append(replace(stored, incoming=incoming))
+    return taken
+
+
+def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
+    """The application has the message. Idempotent: False when that was known already."""
+    stored = tx.incoming(sender, message_id)
+    if stored is None:
+        raise UnknownMessage(
+            f"no message {message_id} from {sender} was received here",
+            remedy="confirm with the sender and MessageId that the hand-over named",
+        )
+    confirmed = stored.incoming.confirmed(node.now())
+    if confirmed is stored.incoming:
+        return False
+    tx.save_incoming(confirmed)
+    _journal(node, tx, stored, "confirmed", confirmed, late=False)
+    return True
+
+
+def give_back(tx: Transaction, stored: StoredIncoming) -> None:
+    """A hand-over that did not succeed: the message is ready again."""
+    tx.save_incoming(stored.incoming.lost())
+
+
+def _journal(
+    node: Node, tx: Transaction, stored: StoredIncoming, kind: str, incoming: Incoming, late: bool
+) -> None:
+    detail: dict[str, object] = {}
+    if kind == "handed_over" and incoming.hand_overs > 1:
+        detail["redelivered"] = True
+        if late:
+            detail["lease_expired"] = True
+    note = Note(
+        kind,
+        incoming.message_id,
+        stored.facts.ref_to,
+        incoming.channel,
+        incoming.epoch,
+        incoming.number,
+        detail=detail,
+    )
+    node.write(
+        tx,
+        [note],
+        terms_id=incoming.terms_id,
+        peer=stored.facts.from_party,
+        digest=incoming.digest,
+        size=stored.facts.size,
+    )

@@ -1,0 +1,161 @@
+"""Engine: the synchronous handler. Verbs change state; `commit` makes it so and lets go.
+
+A verb runs one transition. Nothing it decides leaves the process before `commit` returns:
+replies, posts and notices are collected and given out by the commit, or thrown away with
+it. Whoever drives the engine (the asyncio shell, the simulator) calls verbs, then commit,
+then performs the actions.
+"""
+
+from __future__ import annotations
+
+from oncewire import __version__
+from oncewire.errors import OncewireError
+from oncewire.handler import deliver, operate, transmit
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer
+from oncewire.handler.answer import Answer
+from oncewire.handler.node import Node
+from oncewire.handler.onward import report_failure
+from oncewire.handler.perform import notice_of
+from oncewire.handler.receive import receive, receive_reply, repost_answers
+from oncewire.handler.signals import ask_status
+from oncewire.handler.source import Source
+from oncewire.handler.submit import Accepted, Submission, submit
+from oncewire.handler.transmit import Transmission
+from oncewire.journal.row import JOURNAL_VERSION
+from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.effects import Note
+from oncewire.store.records import StoredIncoming
+from oncewire.wire.parcel import Parcel
+
+
+class Engine:
+    """One handler without its sockets."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Record the boot and take up what an earlier one left: answers still owed."""
+        node = self.node
+        with node.store.transition() as tx:
+            parties = sorted(
+                {str(party_id) for one in node.agreements for party_id in one.own.party.ids}
+                | {party_id.value for one in node.agreements for party_id in one.own.party.ids}
+            )
+            detail: dict[str, object] = {
+                "version": __version__,
+                "journal_version": JOURNAL_VERSION,
+                "parties": parties,
+            }
+            node.write(tx, [Note("started", detail=detail)])
+            repost_answers(node, tx)
+
+    def stop(self) -> None:
+        """Record a graceful end."""
+        with self.node.store.transition() as tx:
+            self.node.write(tx, [Note("stopped")])
+
+    def commit(self) -> list[Action]:
+        """Make every transition since the last commit durable and give its actions out.
+
+        When the store cannot, nothing happened: the error is raised, and every caller
+        whose verb was in it must be told so.
+        """
+        node = self.node
+        actions, node.actions = node.actions, []
+        try:
+            if node.store.pending():
+                node.store.commit()
+        except OncewireError:
+            for action in actions:
+                if isinstance(action, Post):
+                    node.in_flight.discard(action.message_id)
+            raise
+        return actions
+
+    def next_wake(self) -> Instant | None:
+        """When `tick` has something to do next."""
+        return self.node.store.next_wake()
+
+    # --- verbs ---
+
+    def submit(self, submission: Submission) -> Accepted:
+        """Take a document from an application."""
+        with self.node.store.transition() as tx:
+            return submit(self.node, tx, submission)
+
+    def receive(self, parcel: Parcel, source: Source) -> Answer:
+        """Take what a transport brought; the answer may leave after the commit."""
+        with self.node.store.transition() as tx:
+            return receive(self.node, tx, parcel, source)
+
+    def transmission_over(self, ended: Transmission, reply: Parcel | None = None) -> None:
+        """Take the transport's word on an attempt, and what came back with it."""
+        with self.node.store.transition() as tx:
+            if reply is not None:
+                receive_reply(self.node, tx, reply, ended)
+            else:
+                transmit.transmission_over(self.node, tx, ended)
+
+    def answer_left(self, answer: PostAnswer, *, sent: bool) -> None:
+        """An answer on a connection of its own went out, or did not: then it stays owed
+        until the duplicate that will surely come, or the next start."""
+        if not sent or not answer.message_id:
+            return
+        with self.node.store.transition() as tx:
+            stored = tx.incoming(answer.sender, answer.message_id)
+            if stored is not None and stored.answer is not None and stored.answer.owed:
+                tx.save_answer(answer.sender, answer.message_id, stored.answer.delivered())
+
+    def tick(self) -> None:
+        """Do what time has made due: expiries, attempts, notices, questions."""
+        node = self.node
+        with node.store.transition() as tx:
+            transmit.expire_due(node, tx)
+            transmit.transmit_due(node, tx)
+            for stored in operate.tell_failures(node, tx):
+                if stored.relayed_from is None:
+                    node.actions.append(notice_of(stored.outgoing))
+                else:
+                    report_failure(node, tx, stored)
+            questions, node.status_questions = node.status_questions, []
+            for message_id in questions:
+                ask_status(node, tx, message_id)
+
+    def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
+        """Hand messages to the application; to be believed only after the commit."""
+        with self.node.store.transition() as tx:
+            return deliver.take(self.node, tx, limit, lease)
+
+    def confirm(self, sender: str, message_id: str) -> bool:
+        """The application has the message."""
+        with self.node.store.transition() as tx:
+            return deliver.confirm(self.node, tx, sender, message_id)
+
+    def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+        """The operator resolved the trouble of a message or a channel."""
+        with self.node.store.transition() as tx:
+            if channel is not None:
+                operate.resume_channel(self.node, tx, channel)
+            elif message_id is not None:
+                operate.resume_message(self.node, tx, message_id)
+
+    def pause(self, channel: str, reason: str) -> None:
+        """Stop sending on a channel."""
+        with self.node.store.transition() as tx:
+            operate.pause_channel(self.node, tx, channel, reason)
+
+    def abandon(self, message_id: str) -> None:
+        """Give a message up."""
+        with self.node.store.transition() as tx:
+            operate.abandon_message(self.node, tx, message_id)
+
+    def restart(self, channel: str) -> None:
+        """Restart the numbering of a channel."""
+        with self.node.store.transition() as tx:
+            operate.restart_channel(self.node, tx, channel)
+
+
+__all__ = ["Accepted", "Answer", "Engine", "Notice", "Source", "Submission", "Transmission"]

@@ -1,0 +1,124 @@
+"""Node: what every verb of the handler works with, and how it writes the journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.errors import StoreProblem
+from oncewire.handler.actions import Action
+from oncewire.handler.keys import Keys
+from oncewire.handler.world import World
+from oncewire.journal.detail import write_terms
+from oncewire.journal.row import Kind, Row
+from oncewire.message.instant import Instant
+from oncewire.protocol.effects import Note
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Store, Transaction
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class Node:
+    """One handler's tools: its store, its agreements, its world, and its released actions."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        agreements: Agreements,
+        world: World,
+        *,
+        keys: Keys | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.agreements = agreements
+        self.world = world
+        self.boot = world.new_id()
+        self.keys = keys
+        self.limits = limits
+        # Collected by transitions, given out by the commit.
+        self.actions: list[Action] = []
+        # Messages whose fate is to be asked of their receiver (C37).
+        self.status_questions: list[str] = []
+        # Pings that were answered, by their MessageId.
+        self.pongs: list[str] = []
+        # Messages whose transmission is under way in this process.
+        self.in_flight: set[str] = set()
+
+    def now(self) -> Instant:
+        """UTC now."""
+        return self.world.now()
+
+    def new_message_id(self) -> str:
+        """A MessageId nobody has used before."""
+        return f"{self.world.new_id()}@{self.name}"
+
+    def acts_for(self, party: str) -> bool:
+        """Whether a party, by the name listings use, is ours under any agreement."""
+        return any(
+            party == str(party_id)
+            for agreement in self.agreements
+            for party_id in agreement.own.party.ids
+        )
+
+    def write(
+        self,
+        tx: Transaction,
+        notes: Iterable[Note],
+        *,
+        terms_id: str | None = None,
+        hop: int | None = None,
+        peer: str | None = None,
+        digest: str | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Journal notes of the protocol; the keywords fill columns it does not know."""
+        at, mono = self.world.now(), self.world.mono()
+        tx.journal(
+            Row(
+                0,
+                at,
+                mono,
+                self.boot,
+                self.name,
+                note.kind,
+                note.message_id,
+                note.ref_to,
+                terms_id,
+                note.channel,
+                note.epoch,
+                note.number,
+                note.attempt,
+                hop,
+                peer,
+                note.transport,
+                digest,
+                size,
+                _encode(note.detail) if note.detail else None,
+            )
+            for note in notes
+        )
+
+    def keep_terms(self, tx: Transaction, terms: Terms) -> str:
+        """Keep terms and journal them once, so that rows can refer to them by id."""
+        terms_id = terms.terms_id
+        if tx.remember_terms(terms):
+            at, mono = self.world.now(), self.world.mono()
+            row = Row(0, at, mono, self.boot, self.name, Kind.TERMS.value, terms_id=terms_id)
+            tx.journal([row._replace(detail=write_terms(terms))])
+        return terms_id
+
+    def terms_of(self, tx: Transaction, terms_id: str) -> Terms:
+        """Terms that a stored message runs under, whatever the agreement says today."""
+        terms = tx.terms(terms_id)
+        if terms is None:
+            raise StoreProblem(
+                f"the terms {terms_id} of a stored message are missing",
+                remedy="restore the store from a backup; its terms table is incomplete",
+            )
+        return terms

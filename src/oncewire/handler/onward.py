@@ -1,0 +1,161 @@
+"""Onward: the next hop of a message that is not for us.
+
+A hub leaves the message as it is: it splices its own RoutingHeader, and the number of the
+next stream, into the received bytes and changes no other byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.rules import signal_terms
+from oncewire.handler.actions import PostAnswer
+from oncewire.handler.answer import envelope_for
+from oncewire.handler.node import Node
+from oncewire.handler.perform import perform
+from oncewire.handler.route import Route, route_under
+from oncewire.handler.seal import (
+    onward_parcel,
+    pack_draft,
+    sequence_of,
+    unpack_draft,
+    whole_parcel,
+)
+from oncewire.handler.submit import store_outgoing
+from oncewire.message.envelope import Message
+from oncewire.protocol.effects import Note
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import Sent, attempt_due, enter_window
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming, StoredOutgoing
+from oncewire.wire import answers, codec
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+
+
+def pass_on(node: Node, tx: Transaction, received: Received, ahead: Agreement) -> None:
+    """Proxy: pass it on and forget it; the end parties' own retries protect it (HOP-7)."""
+    message = received.message
+    route = route_under(ahead, ahead.default(Direction.SEND))
+    parcel = onward_parcel(received.parcel, received.envelope, route, None, node.now())
+    note = Note("passed_on", message.header.message_id, message.header.ref_to_message_id)
+    node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
+    for transport in route.terms.transports:
+        address = route.address(transport)
+        if address is not None:
+            node.actions.append(PostAnswer(transport, address, parcel))
+            return
+
+
+def forward_released(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+    """A held message's turn has come to go on."""
+    incoming = stored.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.FORWARDED)
+    tx.save_incoming(incoming)
+    if stored.parcel is None:
+        return
+    message = codec.read(whole_parcel(node, stored.parcel)).message
+    ahead = node.agreements.toward(message.header.to_party)
+    if ahead is not None:
+        send_onward(node, tx, replace(stored, incoming=incoming), ahead)
+
+
+def send_onward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
+    """Store the onward copy, numbered for the next hop where its stream has a place."""
+    if stored.parcel is None:
+        return
+    parcel = whole_parcel(node, stored.parcel)
+    received = codec.read(parcel)
+    message = received.message
+    route = route_under(ahead, ahead.default(Direction.SEND))
+    key = route.channel(message)
+    outgoing = Outgoing(
+        message.header.message_id,
+        node.keep_terms(tx, route.terms),
+        node.now(),
+        key,
+        expires_at=message.header.time_to_live,
+    )
+    copy = StoredOutgoing(
+        outgoing,
+        stored.facts,
+        route.peer,
+        relayed_from=stored.facts.from_party,
+        hop=len(message.routing) + 1,
+    )
+    _journal_forwarded(node, tx, copy, message)
+    channel = None
+    if key is not None:
+        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+        if channel.places(route.terms) < 1 or tx.waiting(key, 1):
+            tx.add_outgoing(copy, parcel=None, draft=pack_draft(parcel))
+            return
+    _begin(node, tx, copy, received, route, channel)
+
+
+def _begin(
+    node: Node,
+    tx: Transaction,
+    copy: StoredOutgoing,
+    received: Received,
+    route: Route,
+    channel: SendingChannel | None,
+) -> None:
+    now, terms = node.now(), route.terms
+    entered = enter_window(copy.outgoing, channel, terms, now)
+    step = attempt_due(entered.outgoing, entered.channel, terms, now)
+    sequence = sequence_of(entered.outgoing, terms)
+    parcel = onward_parcel(received.parcel, received.envelope, route, sequence, now)
+    fresh = replace(copy, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
+    perform(node, tx, fresh, channel, both, terms, parcel=parcel)
+
+
+def _journal_forwarded(node: Node, tx: Transaction, copy: StoredOutgoing, message: Message) -> None:
+    facts, outgoing = copy.facts, copy.outgoing
+    detail: dict[str, object] = {"from_party": facts.from_party, "to_party": facts.to_party}
+    if message.header.time_to_live is not None:
+        detail["time_to_live"] = message.header.time_to_live
+    note = Note("forwarded", outgoing.message_id, channel=outgoing.channel, detail=detail)
+    node.write(
+        tx,
+        [note],
+        terms_id=outgoing.terms_id,
+        hop=copy.hop,
+        peer=copy.peer,
+        digest=facts.digest,
+        size=facts.size,
+    )
+
+
+def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+    """A hub that could not deliver tells the From Party (HOP-9, ERR-5..9)."""
+    whole = _bytes_of(node, tx, stored)
+    if whole is None:
+        return
+    failed = codec.read(whole).message
+    back = node.agreements.toward(failed.header.from_party)
+    if back is None:
+        return
+    route = route_under(back, back.sending)
+    envelope = replace(envelope_for(node, route), hop=route.hop(node.now()))
+    notice = answers.delivery_failure_for(
+        failed,
+        envelope,
+        transmitted=stored.outgoing.state is OutgoingState.UNKNOWN,
+        description=stored.outgoing.reason[:300],
+    )
+    if not notice.reliable:
+        route = replace(route, terms=signal_terms(route.terms))
+    store_outgoing(node, tx, notice, route)
+
+
+def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:
+    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
+    if parcel is not None:
+        return whole_parcel(node, parcel)
+    draft = tx.draft(stored.outgoing.message_id)
+    return None if draft is None else unpack_draft(draft)

@@ -1,0 +1,114 @@
+"""Operate: what an administrator may do to a channel or a message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.errors import UnknownMessage
+from oncewire.handler.node import Node
+from oncewire.handler.perform import (
+    admit,
+    load_channel,
+    open_incident,
+    perform,
+    resolve_incidents,
+)
+from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.sender import abandon, resume
+from oncewire.protocol.sending import SendingChannel
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredOutgoing
+
+
+def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
+    """The message, or an error that says where to look."""
+    stored = tx.outgoing(message_id)
+    if stored is None:
+        raise UnknownMessage(
+            f"no message {message_id} was sent from here",
+            remedy="`oncewire outbox` lists what was",
+        )
+    return stored
+
+
+def find_channel(tx: Transaction, key: str) -> SendingChannel:
+    """The channel, or an error that says where to look."""
+    channel = tx.sending_channel(key)
+    if channel is None:
+        raise UnknownMessage(
+            f"no channel {key} sends from here", remedy="`oncewire incidents` names channels"
+        )
+    return channel
+
+
+def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
+    """The trouble with this message is over: send it again with a fresh counter (RTY-13)."""
+    stored = find_outgoing(tx, message_id)
+    channel = load_channel(tx, stored.outgoing)
+    if channel is not None and channel.suspended:
+        resume_channel(node, tx, channel.key)
+        return
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    step = resume(stored.outgoing, channel, terms, node.now())
+    perform(node, tx, stored, channel, step, terms)
+
+
+def resume_channel(node: Node, tx: Transaction, key: str) -> None:
+    """Lift a suspension: every unsettled message starts again with a fresh counter."""
+    channel = find_channel(tx, key).resume()
+    tx.save_sending_channel(channel)
+    resolve_incidents(node, tx, Resolve(channel=key))
+    node.write(tx, [Note("resumed", channel=key)])
+    for stored in tx.live(key):
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        present = load_channel(tx, stored.outgoing)
+        step = resume(stored.outgoing, present, terms, node.now())
+        perform(node, tx, stored, present, step, terms)
+    admit(node, tx, key)
+
+
+def pause_channel(node: Node, tx: Transaction, key: str, reason: str) -> None:
+    """Stop sending on a channel until it is resumed; arrivals are not affected."""
+    channel = find_channel(tx, key)
+    tx.save_sending_channel(channel.suspend(reason))
+    node.write(tx, [Note("suspended", channel=key, detail={"reason": reason})])
+    open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))
+
+
+def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
+    """Give a message up; on a numbered channel the numbering restarts after it."""
+    stored = find_outgoing(tx, message_id)
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    channel = load_channel(tx, stored.outgoing)
+    step = abandon(stored.outgoing, channel, terms)
+    perform(node, tx, stored, channel, step, terms)
+
+
+def restart_channel(node: Node, tx: Transaction, key: str) -> None:
+    """Restart the numbering of an idle channel on purpose (SEQ-4)."""
+    channel = find_channel(tx, key)
+    live = tx.live(key)
+    terms_id = live[0].outgoing.terms_id if live else None
+    if terms_id is None:
+        # Idle: any message of the channel has the same stream terms.
+        tx.save_sending_channel(replace(channel, ending=channel.epoch > 0))
+    else:
+        tx.save_sending_channel(channel.restart(node.terms_of(tx, terms_id)))
+    node.write(tx, [Note("epoch_ended", channel=key, epoch=channel.epoch)])
+
+
+def tell_failures(node: Node, tx: Transaction, limit: int = 256) -> list[StoredOutgoing]:
+    """Mark failures as told; the caller hands the notices on after the commit."""
+    told = []
+    for stored in tx.notices_owed(limit):
+        outgoing = replace(stored.outgoing, notice_owed=False)
+        tx.save_outgoing(outgoing)
+        severity = "Error" if outgoing.state.value == "not_delivered" else "Warning"
+        node.write(
+            tx,
+            [Note("notified", outgoing.message_id, detail={"severity": severity})],
+            terms_id=outgoing.terms_id,
+            peer=stored.facts.from_party,
+        )
+        told.append(replace(stored, outgoing=outgoing))
+    return told

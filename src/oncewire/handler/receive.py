@@ -1,0 +1,158 @@
+"""Receive: what a transport brought is read, placed under an agreement and taken in.
+
+Whatever is wrong with it is journaled as refused, answered with the error that names its
+cause, and harms nothing else.
+"""
+
+from __future__ import annotations
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.resolve import Resolution, resolve
+from oncewire.errors import EbxmlError, SoapFault, ValueNotRecognized
+from oncewire.handler import signals
+from oncewire.handler.answer import (
+    NOTHING,
+    Answer,
+    answer_fault,
+    answer_unread,
+    post_signal,
+)
+from oncewire.handler.arrive import Arriving
+from oncewire.handler.node import Node
+from oncewire.handler.onward import pass_on
+from oncewire.handler.route import agreement_for
+from oncewire.handler.secure import verified_message
+from oncewire.handler.source import Source
+from oncewire.handler.transmit import Transmission, transmission_over
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.protocol.effects import Note
+from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.store.contract import Transaction
+from oncewire.wire import codec, soap
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+
+
+def receive(node: Node, tx: Transaction, parcel: Parcel, source: Source) -> Answer:
+    """Take one parcel from a transport."""
+    try:
+        received = codec.read(parcel, node.limits)
+    except ReadFault as fault:
+        _journal_refused(node, tx, fault.known, fault.error, source)
+        return answer_unread(node, fault, source)
+    return receive_message(node, tx, received, source)
+
+
+def receive_message(node: Node, tx: Transaction, received: Received, source: Source) -> Answer:
+    """Take one message that could be read."""
+    message = received.message
+    try:
+        resolution = resolve(node.agreements, message, receiving=True, now=node.now())
+        if resolution.at_hop and not _is_ours(resolution.agreement, message):
+            return _take_for_others(node, tx, received, resolution, source)
+        message = verified_message(node, received, resolution, source)
+    except (EbxmlError, SoapFault) as error:
+        return _refuse(node, tx, message, error, source)
+    if message.kind is not MessageKind.NORMAL and not message.reliable:
+        return signals.receive_signal(node, tx, message, resolution, source)
+    return Arriving(node, tx, received, message, resolution, source).take()
+
+
+def _is_ours(agreement: Agreement, message: Message) -> bool:
+    """Whether a hub is itself addressed: a neighbour's signal about its own hop."""
+    to_party = message.header.to_party
+    return agreement.own.is_named_by(to_party) or agreement.own.handles(to_party)
+
+
+def _take_for_others(
+    node: Node, tx: Transaction, received: Received, resolution: Resolution, source: Source
+) -> Answer:
+    """A hub's part: pass it on, or store it and take over the duty to deliver."""
+    message = received.message
+    ahead = node.agreements.toward(message.header.to_party)
+    if ahead is None:
+        raise ValueNotRecognized(
+            "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
+        )
+    if hop_duty(message, resolution.terms) is HopDuty.PROXY:
+        pass_on(node, tx, received, ahead)
+        return NOTHING
+    return Arriving(node, tx, received, message, resolution, source, ahead).take()
+
+
+def _refuse(
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    error: EbxmlError | SoapFault,
+    source: Source,
+) -> Answer:
+    """A readable message that no agreement covers, or that its agreement refuses."""
+    _journal_refused(node, tx, PartialHeader.of(message), error, source)
+    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+        # Nothing answers an acknowledgement, and no error answers an error (ACK-9).
+        return NOTHING
+    if isinstance(error, SoapFault):
+        return answer_fault(error)
+    return answer_unread(node, ReadFault((error,), PartialHeader.of(message)), source)
+
+
+def _journal_refused(
+    node: Node,
+    tx: Transaction,
+    known: PartialHeader,
+    error: EbxmlError | SoapFault,
+    source: Source,
+) -> None:
+    detail: dict[str, object] = {"problem": error.problem[:300]}
+    if isinstance(error, EbxmlError):
+        detail |= {"code": error.code, "severity": error.severity}
+        if error.location:
+            detail["location"] = error.location[:300]
+    else:
+        detail["code"] = f"SOAP {error.faultcode}"
+    note = Note(
+        "refused",
+        known.message_id,
+        known.ref_to_message_id,
+        transport=source.transport,
+        detail=detail,
+    )
+    peer = str(known.from_party) if known.from_party is not None else source.address or None
+    node.write(tx, [note], peer=peer)
+
+
+def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmission) -> None:
+    """Take what came back on the connection of one of our own transmissions.
+
+    A reply settles one message and may arrive as another; both happen in one transition.
+    A SOAP Fault, or a body that is no message, says that the attempt failed.
+    """
+    try:
+        received = codec.read(parcel, node.limits)
+    except ReadFault as fault:
+        failure = soap.read_fault(parcel.body)
+        reason = f"the reply is no message: {fault.problem}"
+        if failure is not None:
+            reason = f"SOAP Fault {failure.code}: {failure.string}"
+        failed = Transmission(ended.message_id, ended.attempt, sent=False, reason=reason[:300])
+        transmission_over(node, tx, failed)
+        return
+    transmission_over(node, tx, ended)
+    receive_message(node, tx, received, Source("reply"))
+
+
+def repost_answers(node: Node, tx: Transaction) -> None:
+    """After a restart: answers that were stored but may never have left are sent again."""
+    for stored in tx.answers_owed(10_000):
+        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        if agreement is not None and stored.answer is not None:
+            incoming = stored.incoming
+            post_signal(
+                node,
+                agreement,
+                stored.answer,
+                sender=incoming.sender,
+                message_id=incoming.message_id,
+            )

@@ -1,0 +1,159 @@
+"""Route: which handler a message goes to next, under which values, at which addresses.
+
+The next handler is the partner's own, or the hub the agreement names. Its label is what
+the journal calls `peer`, and what finds the agreement of the hop again when a stored
+message is sent later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import (
+    ActionBinding,
+    Agreement,
+    Direction,
+    Endpoint,
+    EndpointType,
+    address_of,
+)
+from oncewire.agreement.resolve import channel_of
+from oncewire.handler.node import Node
+from oncewire.message.acknowledgment import AckRequested, Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.form import Form, Security
+from oncewire.message.header import AckRequest
+from oncewire.message.ids import PartyId
+from oncewire.message.instant import Instant
+from oncewire.message.routing import RoutingHeader
+from oncewire.message.sequence import SequenceNumber
+from oncewire.protocol.terms import FlowMode, Scope, Terms
+from oncewire.store.records import StoredOutgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One hop, seen from the sending side."""
+
+    agreement: Agreement
+    terms: Terms
+    form: Form
+    security: Security
+    # The next handler: label, and how the drafts' RoutingHeader calls both ends.
+    peer: str
+    sender_id: PartyId
+    receiver_id: PartyId
+    sender_uri: str | None
+    receiver_uri: str | None
+    endpoints: tuple[Endpoint, ...]
+
+    def address(self, transport: str, kind: EndpointType = EndpointType.ALL_PURPOSE) -> str | None:
+        """Where the next handler listens on that transport."""
+        return address_of(self.endpoints, transport, kind)
+
+    def hop(self, stamp: Instant) -> RoutingHeader:
+        """The RoutingHeader of this hop, without a number."""
+        return RoutingHeader(
+            sender_uri=self.sender_uri,
+            receiver_uri=self.receiver_uri,
+            sender_id=self.sender_id,
+            receiver_id=self.receiver_id,
+            timestamp=stamp,
+            ack_requested=self.terms.hop_ack_requested,
+            method=self.terms.method,
+        )
+
+    def channel(self, message: Message) -> str | None:
+        """The stream the message belongs to, by the agreed scope (C6); None: no stream.
+
+        A stream that is limited but not numbered on the wire still has a channel here.
+        """
+        terms = self.terms
+        if not terms.runs_protocol:
+            return None
+        if terms.numbered:
+            conversation = message.header.conversation_id
+            return channel_of(self.agreement, terms, Direction.SEND, conversation, None)
+        if terms.flow is FlowMode.UNRESTRICTED:
+            return None
+        return f"{self.sender_id.value}>{self.receiver_id.value} (unnumbered)"
+
+
+def peer_label(agreement: Agreement) -> str:
+    """What the next handler under this agreement is called."""
+    via = agreement.via
+    return via.label if via is not None else agreement.partner.party.ids[0].value
+
+
+def route_under(agreement: Agreement, binding: ActionBinding, terms: Terms | None = None) -> Route:
+    """The hop to the partner, or to the hub in between, under one binding."""
+    via = agreement.via
+    partner = agreement.partner
+    receiver_id = partner.party.ids[0]
+    endpoints = binding.endpoints or partner.endpoints
+    receiver_uri = partner.handler_uri
+    if via is not None:
+        receiver_id = via.party.ids[0] if via.party is not None else PartyId(via.label)
+        endpoints, receiver_uri = via.endpoints, via.handler_uri
+    return Route(
+        agreement,
+        terms or binding.terms,
+        agreement.form,
+        binding.security,
+        peer_label(agreement),
+        agreement.own.party.ids[0],
+        receiver_id,
+        agreement.own.handler_uri,
+        receiver_uri,
+        endpoints,
+    )
+
+
+def agreement_for(node: Node, cpa_id: str, peer: str) -> Agreement | None:
+    """The agreement of a hop: the message's own if it leads to that peer, else any that does."""
+    fallback = None
+    for agreement in node.agreements:
+        if peer_label(agreement) != peer:
+            continue
+        if agreement.cpa_id == cpa_id or cpa_id in agreement.also_known_as:
+            return agreement
+        fallback = fallback or agreement
+    return fallback
+
+
+def address_for(node: Node, stored: StoredOutgoing, transport: str) -> str | None:
+    """Where a stored message goes now; agreements may have changed since it was stored."""
+    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is None:
+        return None
+    return route_under(agreement, agreement.sending).address(transport)
+
+
+def with_hop(message: Message, route: Route, stamp: Instant) -> Message:
+    """The message with the RoutingHeader and the requests of this hop."""
+    terms = route.terms
+    hop = route.hop(stamp)
+    if not message.reliable:
+        hop = replace(hop, ack_requested=AckRequest.NONE)
+    requests: tuple[AckRequested, ...] = ()
+    if terms.runs_protocol and message.kind is MessageKind.NORMAL:
+        requests = tuple(
+            AckRequested(actor, wish is AckRequest.SIGNED)
+            for actor, wish in (
+                (Actor.TO_PARTY_MSH, terms.ack_requested),
+                (Actor.NEXT_MSH, terms.hop_ack_requested),
+            )
+            if wish is not AckRequest.NONE
+        )
+    return replace(message, routing=(*message.routing, hop), ack_requested=requests)
+
+
+def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Message:
+    """The message with its number: of the conversation, or of the hop (C6)."""
+    if not terms.numbered:
+        return message
+    if terms.scope is Scope.CONVERSATION:
+        return replace(message, order=sequence)
+    return replace(
+        message, routing=(*message.routing[:-1], replace(message.routing[-1], sequence=sequence))
+    )

@@ -1,0 +1,134 @@
+"""Seal: a message's values become the bytes that are stored, sent and sent again.
+
+Bytes are made exactly once, when everything they say is known: at submission, or, on a
+numbered stream, when the message enters the window. Until then a waiting message is kept
+as a draft, which is the same message without its number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.resolve import find_binding
+from oncewire.errors import AgreementProblem, StoreProblem
+from oncewire.handler.node import Node
+from oncewire.handler.route import (
+    Route,
+    agreement_for,
+    route_under,
+    with_number,
+)
+from oncewire.handler.secure import signer_for
+from oncewire.message.envelope import Message
+from oncewire.message.form import Form
+from oncewire.message.instant import Instant
+from oncewire.message.sequence import SequenceNumber
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredOutgoing, StoredParcel
+from oncewire.wire import codec, splice, splice_body
+from oncewire.wire.parcel import Parcel
+
+
+def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
+    """The bytes of a message whose values are final, signed where that is agreed."""
+    signer = signer_for(node, route.security) if sign or route.security.sign else None
+    return stored_parcel(codec.write(message, route.form, signer=signer))
+
+
+def stored_parcel(parcel: Parcel) -> StoredParcel:
+    """A parcel as the store keeps it."""
+    return StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
+
+
+def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
+    """A stored parcel with its body in one piece; for messages that fit in memory."""
+    pieces = []
+    for part in stored.body:
+        if isinstance(part, bytes):
+            pieces.append(part)
+        else:
+            with node.store.spool.open(part.name) as spooled:
+                spooled.seek(part.offset)
+                pieces.append(spooled.read(part.length))
+    return Parcel(stored.content_type, b"".join(pieces), stored.headers)
+
+
+def draft_of(message: Message, form: Form) -> bytes:
+    """A waiting message, kept in its own dialect without number or signature."""
+    return pack_draft(codec.write(message, form))
+
+
+def pack_draft(parcel: Parcel) -> bytes:
+    """A parcel as one run of bytes: its Content-Type, its headers, an empty line, its body."""
+    lines = [parcel.content_type, *(f"{name}: {value}" for name, value in parcel.headers)]
+    return "\n".join(lines).encode() + b"\n\n" + parcel.body
+
+
+def unpack_draft(draft: bytes) -> Parcel:
+    """The parcel that `pack_draft` was given."""
+    head, _, body = draft.partition(b"\n\n")
+    first, *rest = head.decode().split("\n")
+    headers = tuple((name, value) for name, _, value in (line.partition(": ") for line in rest))
+    return Parcel(first, body, headers)
+
+
+def build_numbered(
+    node: Node, tx: Transaction, stored: StoredOutgoing, outgoing: Outgoing, terms: Terms
+) -> StoredParcel:
+    """The bytes of a waiting message that has just got its number.
+
+    A hub's onward copy is the received bytes with this hop's routing spliced in; our own
+    message is written anew from its draft, which nobody has seen yet.
+    """
+    draft = tx.draft(outgoing.message_id)
+    if draft is None:
+        raise StoreProblem(
+            f"message {outgoing.message_id} waits for its number but has no draft",
+            remedy="restore the store from a backup",
+        )
+    parcel = unpack_draft(draft)
+    route = route_of(node, stored, terms, parcel)
+    sequence = sequence_of(outgoing, terms)
+    received = codec.read(parcel)
+    if stored.relayed_from is not None:
+        return onward_parcel(parcel, received.envelope, route, sequence, node.now())
+    message = received.message
+    if sequence is not None:
+        message = with_number(message, sequence, terms)
+    return seal(node, message, route)
+
+
+def route_of(node: Node, stored: StoredOutgoing, terms: Terms, parcel: Parcel) -> Route:
+    """The hop of a stored message, under the terms it was stored with."""
+    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is None:
+        raise AgreementProblem(
+            f"no agreement leads to {stored.peer} any more",
+            key="cpa_id",
+            remedy=f"put back the agreement that message {stored.outgoing.message_id} runs under",
+        )
+    message = codec.read(parcel).message
+    return route_under(agreement, find_binding(agreement, Direction.SEND, message), terms)
+
+
+def sequence_of(outgoing: Outgoing, terms: Terms) -> SequenceNumber | None:
+    """The number that goes on the wire; a stream may be numbered for its sender only."""
+    if outgoing.number is None or not terms.numbered:
+        return None
+    return SequenceNumber(outgoing.number, outgoing.status)
+
+
+def onward_parcel(
+    parcel: Parcel,
+    envelope: bytes,
+    route: Route,
+    sequence: SequenceNumber | None,
+    now: Instant,
+) -> StoredParcel:
+    """Received bytes with this hop's routing spliced in, every other byte as it was."""
+    hop = replace(route.hop(now), sequence=sequence)
+    spliced = splice.next_hop(envelope, hop, route.form)
+    return stored_parcel(splice_body.with_envelope(parcel, spliced))

@@ -1,0 +1,241 @@
+"""Signals: acknowledgements, errors, status and ping between handlers."""
+
+from __future__ import annotations
+
+from oncewire.agreement.resolve import Resolution
+from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
+from oncewire.handler.node import Node
+from oncewire.handler.perform import load_channel, perform
+from oncewire.handler.route import agreement_for, peer_label
+from oncewire.handler.seal import seal, whole_parcel
+from oncewire.handler.source import Source
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.header import AckRequest
+from oncewire.message.status import MessageStatus
+from oncewire.protocol.effects import Note
+from oncewire.protocol.sender import ack_arrived, error_arrived
+from oncewire.protocol.states import IncomingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
+from oncewire.wire import answers, codec
+
+
+def receive_signal(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution, source: Source
+) -> Answer:
+    """Take a signal that is not itself reliable. Nothing answers an acknowledgement (ACK-9)."""
+    kind = message.kind
+    if kind is MessageKind.PING:
+        return _pong(node, message, resolution, source)
+    if kind is MessageKind.STATUS_REQUEST:
+        return _status(node, tx, message, resolution, source)
+    if kind is MessageKind.STATUS_RESPONSE:
+        _learn_status(node, tx, message, resolution)
+        return NOTHING
+    if kind is MessageKind.PONG:
+        node.pongs.append(message.header.ref_to_message_id or "")
+        return NOTHING
+    settle_references(node, tx, message, resolution)
+    receive_errors(node, tx, message, resolution)
+    return NOTHING
+
+
+def settle_references(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution
+) -> None:
+    """Complete the messages this one acknowledges (RM-14, RM-16)."""
+    if message.failed:
+        return
+    references = [ack.ref_to_message_id for ack in message.acknowledgments]
+    if message.header.ref_to_message_id is not None:
+        references.append(message.header.ref_to_message_id)
+    for reference in dict.fromkeys(references):
+        stored = tx.outgoing(reference)
+        if stored is None or not _is_from_receiver(stored, resolution):
+            _journal_stray(node, tx, message, reference, known=stored is not None)
+            continue
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        if not _settles(message, reference, terms):
+            continue
+        channel = load_channel(tx, stored.outgoing)
+        by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
+        step = ack_arrived(stored.outgoing, channel, terms, ack_id=message.header.message_id, by=by)
+        if step.effects:
+            perform(node, tx, stored, channel, step, terms)
+
+
+def _is_from_receiver(stored: StoredOutgoing, resolution: Resolution) -> bool:
+    """Whether the answer comes from the handler or the party the message went to (S10)."""
+    agreement = resolution.agreement
+    partner = {str(party_id) for party_id in agreement.partner.party.ids}
+    return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
+
+
+def _settles(message: Message, reference: str, terms: Terms) -> bool:
+    """Whether this acknowledgement is the one the message waits for.
+
+    Where the To Party's acknowledgement was asked for, one from the next handler on the
+    way is not the end of the matter (ebMS 2.0 §6.3).
+    """
+    acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
+    if not acks or terms.ack_requested is AckRequest.NONE:
+        return True
+    if terms.ack_requested is AckRequest.SIGNED and not any(ack.signed for ack in acks):
+        return False
+    return any(ack.actor is Actor.TO_PARTY_MSH for ack in acks)
+
+
+def _journal_stray(
+    node: Node, tx: Transaction, message: Message, reference: str, *, known: bool
+) -> None:
+    if message.kind is MessageKind.NORMAL:
+        return
+    problem = "it was not sent to this partner" if known else "no such message was sent"
+    detail: dict[str, object] = {"code": "ValueNotRecognized", "problem": problem}
+    note = Note("refused", message.header.message_id, reference, detail=detail)
+    node.write(tx, [note], peer=str(message.header.from_party))
+
+
+def receive_errors(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+    """Feed every error of a report to the message it names (ERR-1)."""
+    reference = message.header.ref_to_message_id
+    if message.error_list is None or reference is None:
+        return
+    stored = tx.outgoing(reference)
+    if stored is None or not _may_report(stored, message, resolution):
+        _journal_stray(node, tx, message, reference, known=stored is not None)
+        return
+    for error in message.error_list.errors:
+        stored = tx.outgoing(reference)
+        if stored is None:
+            return
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        channel = load_channel(tx, stored.outgoing)
+        step = error_arrived(
+            stored.outgoing,
+            channel,
+            terms,
+            node.now(),
+            error=error,
+            error_id=message.header.message_id,
+        )
+        perform(node, tx, stored, channel, step, terms)
+
+
+def _may_report(stored: StoredOutgoing, message: Message, resolution: Resolution) -> bool:
+    """The receiver may refuse; any handler on the way may report a failed delivery (ERR-5)."""
+    if _is_from_receiver(stored, resolution):
+        return True
+    return message.error_list is not None and all(
+        error.code == "DeliveryFailure" for error in message.error_list.errors
+    )
+
+
+def receive_report(
+    node: Node, tx: Transaction, message: Message, stored: StoredIncoming, resolution: Resolution
+) -> None:
+    """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
+    receive_errors(node, tx, message, resolution)
+    now = node.now()
+    done = stored.incoming.handed_over(now).confirmed(now)
+    tx.save_incoming(done)
+    facts = {
+        "terms_id": done.terms_id,
+        "peer": stored.facts.from_party,
+        "digest": done.digest,
+        "size": stored.facts.size,
+    }
+    for kind in ("handed_over", "confirmed"):
+        note = Note(
+            kind, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
+        )
+        node.write(tx, [note], **facts)  # type: ignore[arg-type]
+
+
+def _pong(node: Node, message: Message, resolution: Resolution, source: Source) -> Answer:
+    envelope = envelope_for(node, signal_route(resolution.agreement, MessageKind.PONG))
+    return _send_signal(node, answers.pong_for(message, envelope), message, resolution, source)
+
+
+def _status(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution, source: Source
+) -> Answer:
+    """What became of a message that this partner sent us (OPS-2)."""
+    request = message.status_request
+    if request is None:
+        return NOTHING
+    agreement = resolution.agreement
+    partner = {str(party_id) for party_id in agreement.partner.party.ids}
+    found = [
+        one
+        for one in tx.incoming_by_id(request.ref_to_message_id)
+        if one.facts.from_party in partner or one.peer == peer_label(agreement)
+    ]
+    status, received_at = MessageStatus.NOT_RECOGNIZED, None
+    if found:
+        status = _status_of(found[0].incoming.state)
+        received_at = found[0].incoming.received_at
+    envelope = envelope_for(node, signal_route(agreement, MessageKind.STATUS_RESPONSE))
+    response = answers.status_response_for(message, status, envelope, received_at=received_at)
+    return _send_signal(node, response, message, resolution, source)
+
+
+def _status_of(state: IncomingState) -> MessageStatus:
+    if state is IncomingState.CONFIRMED:
+        return MessageStatus.PROCESSED
+    if state is IncomingState.FORWARDED:
+        return MessageStatus.FORWARDED
+    return MessageStatus.RECEIVED
+
+
+def _send_signal(
+    node: Node, signal: Message, request: Message, resolution: Resolution, source: Source
+) -> Answer:
+    route = signal_route(resolution.agreement, signal.kind)
+    parcel = seal(node, signal, route)
+    asked = request.header.sync_reply is not None or request.header.sync_reply_as_agreed
+    if asked and source.can_answer:
+        return Answer(200, parcel)
+    answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)
+    post_signal(node, resolution.agreement, answer)
+    return NOTHING
+
+
+def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+    """A receiver that says it has the message settles what was unknown (S5)."""
+    response = message.status_response
+    if response is None:
+        return
+    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)
+    stored = tx.outgoing(response.ref_to_message_id)
+    if stored is None or response.status not in has_it:
+        return
+    if not _is_from_receiver(stored, resolution):
+        return
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    channel = load_channel(tx, stored.outgoing)
+    step = ack_arrived(
+        stored.outgoing, channel, terms, ack_id=message.header.message_id, by="status"
+    )
+    if step.effects:
+        perform(node, tx, stored, channel, step, terms)
+
+
+def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
+    """Ask the receiver what became of a message of ours (C37)."""
+    stored = tx.outgoing(message_id)
+    if stored is None:
+        return
+    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is None:
+        return
+    parcel = tx.outgoing_parcel(message_id)
+    if parcel is None:
+        return
+    asked = codec.read(whole_parcel(node, parcel)).message
+    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
+    question = answers.ask_status(asked, envelope_for(node, route))
+    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)

@@ -1,0 +1,254 @@
+"""Submit: an application's document becomes a stored message with a first attempt due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.resolve import find_binding
+from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.handler.node import Node
+from oncewire.handler.perform import perform
+from oncewire.handler.route import Route, route_under, with_hop, with_number
+from oncewire.handler.seal import draft_of, seal
+from oncewire.journal.identity import identity_digest
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
+from oncewire.message.ids import Service
+from oncewire.message.instant import Duration, Instant
+from oncewire.message.payload import Payload, Reference
+from oncewire.message.sequence import SequenceNumber
+from oncewire.protocol.effects import Note
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import Sent, attempt_due, enter_window
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import MessageFacts, StoredOutgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What an application hands over."""
+
+    cpa_id: str
+    service: Service
+    action: str
+    payloads: tuple[Payload, ...] = ()
+    conversation_id: str | None = None
+    # An application that repeats a submission after a crash gives the id itself.
+    message_id: str | None = None
+    ref_to_message_id: str | None = None
+    # Lifetime from now; None: as agreed.
+    time_to_live: Duration | None = None
+    best_effort: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The store has it; from the commit on it is sent, or somebody is told."""
+
+    message_id: str
+    conversation_id: str
+    # The same id was submitted before with the same content; nothing new happened.
+    repeated: bool = False
+
+
+def submit(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+    """Build, number if there is a place, store, and begin the first attempt."""
+    found = node.agreements.by_cpa_id(submission.cpa_id)
+    if not found:
+        raise UnknownMessage(
+            f"there is no agreement {submission.cpa_id!r}",
+            remedy="name one that `oncewire agreement show` lists",
+        )
+    message, route = _compose(node, tx, submission, found[0])
+    known = tx.outgoing(message.header.message_id)
+    if known is not None:
+        return _repeated(known, message)
+    store_outgoing(node, tx, message, route)
+    return Accepted(message.header.message_id, message.header.conversation_id)
+
+
+def _repeated(known: StoredOutgoing, message: Message) -> Accepted:
+    """A submission that was accepted before: its answer was lost, its message was not."""
+    facts, header = known.facts, message.header
+    same = (
+        facts.action == header.action
+        and facts.cpa_id == header.cpa_id
+        and facts.size == sum(payload.size for payload in message.payloads)
+    )
+    if not same:
+        raise InvalidValue(
+            f"MessageId {header.message_id} was used for another message",
+            remedy="give every message an id of its own",
+        )
+    return Accepted(header.message_id, facts.conversation_id, repeated=True)
+
+
+def _compose(
+    node: Node, tx: Transaction, submission: Submission, agreement: Agreement
+) -> tuple[Message, Route]:
+    """The message's values and its way, before a number is known."""
+    conversation = submission.conversation_id or node.world.new_id()
+    header = Header(
+        from_party=agreement.own.party,
+        to_party=agreement.partner.party,
+        cpa_id=agreement.cpa_id,
+        conversation_id=conversation,
+        service=submission.service,
+        action=submission.action,
+        message_id=submission.message_id or f"{node.world.new_id()}@{node.name}",
+        timestamp=0,
+        ref_to_message_id=submission.ref_to_message_id,
+    )
+    message = Message(agreement.form.dialect, MessageKind.NORMAL, header)
+    binding = find_binding(agreement, Direction.SEND, message)
+    terms = binding.terms
+    if submission.best_effort and terms.reliable:
+        terms = replace(terms, reliable=False, numbered=False, ordered=False)
+    route = route_under(agreement, binding, terms)
+    stamp = _stamp(node, tx, route, message)
+    header = _quality(replace(header, timestamp=stamp), submission, terms, stamp)
+    references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
+    message = replace(message, header=header, manifest=references, payloads=submission.payloads)
+    return with_hop(message, route, stamp), route
+
+
+def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:
+    """Now; on a numbered stream strictly later than the message before it."""
+    key = route.channel(message)
+    now = node.now()
+    if key is None:
+        return now
+    channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+    channel, stamp = channel.stamp(now)
+    tx.save_sending_channel(channel)
+    return stamp
+
+
+def _quality(header: Header, submission: Submission, terms: Terms, stamp: Instant) -> Header:
+    """Semantics, lifetime and wishes, as the terms say."""
+    lifetime = submission.time_to_live or terms.time_to_live
+    once = terms.reliable and terms.duplicate_elimination
+    opening = submission.ref_to_message_id is None
+    asks_sync = terms.sync_mode is not SyncReplyMode.NONE and opening
+    wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
+    return replace(
+        header,
+        time_to_live=None if lifetime is None else stamp + lifetime,
+        semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
+        duplicate_elimination=terms.duplicate_elimination and terms.reliable,
+        delivery_receipt_requested=terms.ack_requested if wants_receipt else None,
+        sync_reply=terms.sync_mode if asks_sync else None,
+    )
+
+
+def facts_of(message: Message) -> MessageFacts:
+    """What listings and queries show of a message."""
+    header = message.header
+    split = header.split
+    return MessageFacts(
+        cpa_id=header.cpa_id,
+        conversation_id=header.conversation_id,
+        from_party=str(header.from_party),
+        to_party=str(header.to_party),
+        service="" if header.service is None else str(header.service),
+        action=header.action or "",
+        timestamp=header.timestamp,
+        ref_to=header.ref_to_message_id,
+        kind=message.kind,
+        digest=identity_digest(message),
+        size=sum(payload.size for payload in message.payloads),
+        split_id=split.split_id if split else None,
+        split_number=split.number if split else None,
+        split_total=split.total if split else None,
+    )
+
+
+def store_outgoing(
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    route: Route,
+    *,
+    relayed_from: str | None = None,
+    notes: tuple[Note, ...] = (),
+) -> None:
+    """Store a composed message and, if its stream has a place, begin its first attempt."""
+    now = node.now()
+    terms = route.terms
+    facts = facts_of(message)
+    channel_key = route.channel(message)
+    outgoing = Outgoing(
+        message.header.message_id,
+        node.keep_terms(tx, terms),
+        now,
+        channel_key,
+        expires_at=message.header.time_to_live,
+    )
+    stored = StoredOutgoing(
+        outgoing, facts, route.peer, relayed_from=relayed_from, hop=len(message.routing)
+    )
+    first = notes or (_submitted(message, channel_key, terms),)
+    node.write(
+        tx,
+        first,
+        terms_id=outgoing.terms_id,
+        peer=facts.to_party if relayed_from is None else route.peer,
+        hop=stored.hop or None,
+        digest=facts.digest,
+        size=facts.size,
+    )
+    channel = None
+    if channel_key is not None:
+        channel = tx.sending_channel(channel_key) or SendingChannel.open(channel_key, terms)
+        if channel.places(terms) < 1 or tx.waiting(channel_key, 1):
+            tx.add_outgoing(stored, parcel=None, draft=draft_of(message, route.form))
+            return
+    _send_now(node, tx, stored, message, route, channel)
+
+
+def _send_now(
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    message: Message,
+    route: Route,
+    channel: SendingChannel | None,
+) -> None:
+    """There is a place: number, bytes and first attempt go into one insert."""
+    now, terms = node.now(), route.terms
+    entered = enter_window(stored.outgoing, channel, terms, now)
+    if entered.outgoing.number is not None:
+        number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
+        message = with_number(message, number, terms)
+    step = attempt_due(entered.outgoing, entered.channel, terms, now)
+    parcel = seal(node, message, route)
+    fresh = replace(stored, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
+    perform(node, tx, fresh, channel, both, terms, parcel=parcel)
+
+
+def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
+    header = message.header
+    detail: dict[str, object] = {
+        "from_party": str(header.from_party),
+        "to_party": str(header.to_party),
+        "cpa_id": header.cpa_id,
+        "conversation_id": header.conversation_id,
+        "service": str(header.service),
+        "action": header.action,
+    }
+    if header.time_to_live is not None:
+        detail["time_to_live"] = header.time_to_live
+    if not terms.reliable:
+        detail["best_effort"] = True
+    if header.split is not None:
+        detail |= {
+            "split_id": header.split.split_id,
+            "split_number": header.split.number,
+            "split_total": header.split.total,
+        }
+    return Note("submitted", header.message_id, header.ref_to_message_id, channel, detail=detail)
