@@ -199,6 +199,8 @@ class Received(Detail):
     service: str | None = None
     action: str | None = None
     best_effort: bool = False
+    notice: bool = False
+    """A delivery failure notice, which this handler consumes itself."""
     signature_required: bool = False
     """The agreement asks for a signature on this message."""
     signature: str = "none"

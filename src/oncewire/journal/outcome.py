@@ -100,6 +100,7 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     reliable = source is None or _is_reliable(source, terms)
     outcome, reason = _verdict(sender, receiver, reliable)
     submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
+    confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))
     return MessageOutcome(
         message_id=message_id,
@@ -110,7 +111,7 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         resends=max(0, attempts - 1),
         duplicates_stopped=len(receiver.kinds.get(trace.DUPLICATE, ())),
         handed_over=len(receiver.kinds.get(trace.HANDED_OVER, ())),
-        confirmed=len(receiver.kinds.get(trace.CONFIRMED, ())),
+        confirmed=len(confirmed),
         late_ack=_is_late(sender),
         notified=trace.NOTIFIED in sender.kinds,
         submitted_at=_at(submitted),
@@ -119,7 +120,7 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         failed_at=_at(sender.last(trace.FAILED)),
         received_at=_at(receiver.first(trace.RECEIVED) or receiver.first(trace.JOINED)),
         handed_over_at=_at(receiver.first(trace.HANDED_OVER)),
-        confirmed_at=_at(receiver.first(trace.CONFIRMED)),
+        confirmed_at=confirmed[0].at if confirmed else None,
         latency=elapsed(submitted, acknowledged) if submitted and acknowledged else None,
         sender=sender.node or None,
         receiver=receiver.node or None,

@@ -51,7 +51,9 @@ class Kind(StrEnum):
     SKIPPED = "skipped"  # channel, epoch, sequence_number: will not be handed over; detail: reason
     EPOCH_BEGAN = "epoch_began"  # channel, epoch: the sender restarted its numbering
     ACK_SENT = "ack_sent"  # released after the commit; ref_to=the ack's id, peer
-    HANDED_OVER = "handed_over"  # to the application: channel facts, digest; detail: redelivered?
+    HANDED_OVER = (
+        "handed_over"  # to the application: terms_id, channel facts, digest; detail: redelivered?
+    )
     CONFIRMED = "confirmed"  # by the application
     JOINED = "joined"  # message_id=SplitId, digest and size of the whole document
 

@@ -83,6 +83,18 @@ class Trace:
         )
 
     @property
+    def confirmations(self) -> list[Row]:
+        """Confirmations by the application; a part is confirmed by joining its document."""
+        rows = self.kinds.get(CONFIRMED)
+        if rows is not None:
+            return rows
+        return [
+            row
+            for row in self.kinds.get(HANDED_OVER, ())
+            if row.detail is not None and "split_id" in row.detail and JOINED not in self.kinds
+        ]
+
+    @property
     def standing(self) -> Row | None:
         """The row that says where the sender stands: the last of ACKNOWLEDGED, FAILED, RESUMED.
 

@@ -9,7 +9,6 @@ from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ACK_SENT,
     ACKNOWLEDGED,
-    CONFIRMED,
     FAILED,
     FORWARDED,
     HANDED_OVER,
@@ -65,7 +64,8 @@ def _judge_promised(subject: Subject, trace: Trace) -> None:
     if received is None or HANDED_OVER in trace.kinds:
         return
     terms = subject.context.terms_of(received)
-    if terms.reliable and not terms.ordered:
+    notice = "notice" in (received.detail or "") and detail.Received.read(received.detail).notice
+    if terms.reliable and not terms.ordered and not notice:
         subject.found(
             "S4",
             ViolationKind.LOST,
@@ -111,11 +111,7 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
 
 def _arrived(subject: Subject) -> bool:
     """Whether an application has it, or the document that it is a part of."""
-    return any(
-        CONFIRMED in trace.kinds
-        or any("split_id" in (row.detail or "") for row in trace.kinds.get(HANDED_OVER, ()))
-        for trace in subject.traces
-    )
+    return any(trace.confirmations for trace in subject.traces)
 
 
 def _is_notice(submitted: Row) -> bool:

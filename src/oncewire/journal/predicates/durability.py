@@ -70,7 +70,12 @@ def _judge_memory(subject: Subject, trace: Trace) -> None:
 
 
 def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
-    """Whoever acknowledged must have it; a status answer or a product's report is no such word."""
+    """Whoever acknowledged must have it; a status answer or a product's report is no such word.
+
+    An acknowledgement that should not have been accepted at all is S10's finding already.
+    """
+    if subject.has(ViolationKind.UNMATCHED_ACK):
+        return
     if row.detail is not None and detail.Acknowledged.read(row.detail).by not in (
         "ack",
         "response",

@@ -6,20 +6,23 @@ from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, Trace
+from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED, Trace
 
 
 def judge(subject: Subject) -> None:
-    """Each node that handed the message over, against every submission of it."""
+    """Each node that handed the message over, against the submissions of its From Party."""
     for trace in subject.traces:
         rows = trace.kinds.get(HANDED_OVER)
         if rows is None or JOINED in trace.kinds:
             continue
-        received = trace.first(RECEIVED)
+        received = trace.kinds.get(RECEIVED)
         if received is None:
             _judge_unreceived(subject, trace, rows[0])
-        else:
-            _judge_content(subject, trace, received, rows)
+            continue
+        for row in rows:
+            # The digest covers the From Party, so an equal one is of the right submission.
+            if row.digest not in subject.submitted_digests:
+                _judge_origin(subject, trace, row, received)
 
 
 def _judge_unreceived(subject: Subject, trace: Trace, row: Row) -> None:
@@ -38,26 +41,27 @@ def _judge_unreceived(subject: Subject, trace: Trace, row: Row) -> None:
         )
 
 
-def _judge_content(subject: Subject, trace: Trace, received: Row, rows: list[Row]) -> None:
-    context, digests = subject.context, subject.submitted_digests
-    if not digests:
-        if subject.healed and context.has_journal_of(received.peer):
-            subject.found(
-                "S1",
-                ViolationKind.INVENTED,
-                trace.node,
-                f"It was handed over, but {received.peer} never submitted it.",
-            )
+def _judge_origin(subject: Subject, trace: Trace, row: Row, received: list[Row]) -> None:
+    """No submission has this content: was there another, or none at all?"""
+    context = subject.context
+    arrival = next((each for each in received if each.digest == row.digest), received[0])
+    digest = row.digest or arrival.digest
+    if context.declared:
+        # Another partner may use the same MessageId; only the From Party's own word counts.
+        homes = context.homes.get(arrival.peer or "", set())
+        digests = {
+            submitted.digest
+            for each in subject.traces
+            if each.node in homes
+            for submitted in each.kinds.get(SUBMITTED, ())
+        }
+    else:
+        digests = {*subject.submitted_digests}
+    if digests and digest not in digests:
+        kind, problem = ViolationKind.ALTERED, "with other content than was submitted"
+    elif not digests and subject.healed and context.has_journal_of(arrival.peer):
+        kind, problem = ViolationKind.INVENTED, f"but {arrival.peer} never submitted it"
+    else:
         return
-    for row in rows:
-        digest = row.digest or received.digest
-        # Another partner may use the same MessageId; its own journal is then not among these.
-        here = context.has_journal_of(received.peer) or not context.declared
-        if digest is not None and digest not in digests and here:
-            subject.found(
-                "S1",
-                ViolationKind.ALTERED,
-                trace.node,
-                "It was handed over with other content than was submitted.",
-            )
-            return
+    if not subject.has(kind):
+        subject.found("S1", kind, trace.node, f"It was handed over, {problem}.")

@@ -26,11 +26,11 @@ from oncewire.journal.trace import Trace, gather
 PREDICATES = (
     invention.judge,
     once.judge,
+    acknowledgment.judge,
     durability.judge,
     delivery.judge,
     honesty.judge,
     content.judge,
-    acknowledgment.judge,
     retry.judge,
     hop.judge,
     authenticity.judge,

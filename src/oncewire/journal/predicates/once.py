@@ -24,13 +24,9 @@ def judge(subject: Subject) -> None:
         return
     for trace in subject.traces:
         rows = trace.kinds.get(HANDED_OVER)
-        if rows is not None and _repeated(trace, rows):
-            subject.found(
-                "S2",
-                ViolationKind.TWICE,
-                trace.node,
-                f"It was handed over {len(rows)} times without a crash that excuses it.",
-            )
+        problem = _problem(trace, rows) if rows is not None else None
+        if problem is not None:
+            subject.found("S2", ViolationKind.TWICE, trace.node, problem)
             return
 
 
@@ -46,16 +42,18 @@ def _senders(subject: Subject) -> int:
     return len({digest for _, digest in contents})
 
 
-def _repeated(trace: Trace, rows: list[Row]) -> bool:
-    """Whether one content was handed over again without excuse, or after its confirmation."""
+def _problem(trace: Trace, rows: list[Row]) -> str | None:
+    """One content handed over again without excuse, or after its confirmation."""
     confirmed = trace.first(CONFIRMED)
     latest: dict[str | None, Row] = {}
     for row in rows:
         before = latest.get(row.digest)
         if before is not None and not _excused(before, row):
-            return True
+            return "It was handed over again without a crash that excuses it."
         latest[row.digest] = row
-    return confirmed is not None and len(latest) == 1 and rows[-1].seq > confirmed.seq
+    if confirmed is not None and len(latest) == 1 and rows[-1].seq > confirmed.seq:
+        return "It was handed over after the application had confirmed it."
+    return None
 
 
 def _excused(before: Row, row: Row) -> bool:

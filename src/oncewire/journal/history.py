@@ -1,0 +1,207 @@
+"""The ladder of one message: what happened, rung by rung, and one plain sentence of cause.
+
+Rungs of several nodes are put in an order that the message itself proves: nothing is received
+before it was sent, no acknowledgement is accepted before it left. Where the message proves
+nothing, the nodes' clocks decide the picture and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oncewire.journal import detail, trace
+from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
+from oncewire.journal.row import Row
+from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
+from oncewire.protocol.terms import Terms
+
+
+class Direction(StrEnum):
+    """Where the arrow of a rung points, seen from its node."""
+
+    OUT = "out"
+    IN = "in"
+    HERE = "here"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rung."""
+
+    at: Instant
+    node: str
+    kind: str
+    direction: Direction
+    peer: str | None
+    text: str
+    """What happened, in words."""
+    seq: int
+
+
+_OUT = {trace.SENT, trace.ACK_SENT, trace.FORWARDED}
+_IN = {
+    trace.RECEIVED,
+    trace.DUPLICATE,
+    trace.REFUSED,
+    trace.ACKNOWLEDGED,
+    trace.REJECTED,
+    trace.TRANSIENT,
+}
+_ARRIVALS = {trace.RECEIVED, trace.DUPLICATE, trace.REFUSED}
+
+
+def ladder(rows: Iterable[Row]) -> list[Step]:
+    """The rungs of one message, in an order in which they can have happened."""
+    return [_step(row) for row in _in_causal_order(rows)]
+
+
+def _in_causal_order(rows: Iterable[Row]) -> list[Row]:
+    nodes: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.seq, reverse=True):
+        nodes.setdefault(row.node, []).append(row)
+    acks_sent = {
+        row.ref_to for each in nodes.values() for row in each if row.kind == trace.ACK_SENT
+    }
+    ordered: list[Row] = []
+    senders: set[str] = set()
+    acks: set[str | None] = set()
+    while nodes:
+        fronts = [each[-1] for each in nodes.values()]
+        # Rows may be missing; then the earliest front goes on rather than nothing at all.
+        free = [
+            row for row in fronts if not _waits(row, senders, acks_sent - acks, len(nodes))
+        ] or fronts
+        row = min(free, key=lambda front: (front.at, front.node))
+        ordered.append(row)
+        if row.kind == trace.SENT:
+            senders.add(row.node)
+        elif row.kind == trace.ACK_SENT:
+            acks.add(row.ref_to)
+        nodes[row.node].pop()
+        if not nodes[row.node]:
+            del nodes[row.node]
+    return ordered
+
+
+def _waits(row: Row, senders: set[str], acks_to_come: set[str | None], open_nodes: int) -> bool:
+    """Whether a row of another node must come first."""
+    if row.kind in _ARRIVALS:
+        return not senders - {row.node} and open_nodes > 1
+    return row.kind == trace.ACKNOWLEDGED and row.ref_to in acks_to_come
+
+
+def _step(row: Row) -> Step:
+    direction = Direction.HERE
+    if row.kind in _OUT:
+        direction = Direction.OUT
+    elif row.kind in _IN:
+        direction = Direction.IN
+    return Step(row.at, row.node, row.kind, direction, row.peer, _words(row), row.seq)
+
+
+_TEXTS = {
+    trace.SUBMITTED: "submitted{to}",
+    trace.NUMBERED: "entered the window as number {row.sequence_number} of epoch {row.epoch}",
+    trace.SENT: "attempt {row.attempt} over {row.transport}",
+    trace.SEND_FAILED: "attempt {row.attempt} failed: {said.reason}",
+    trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
+    trace.REJECTED: "answered with the error {said.code}",
+    trace.TRANSIENT: "the receiver asked for a pause",
+    trace.EXHAUSTED: "the retries over {row.transport} are used up",
+    trace.EXPIRED: "{said.by} has passed",
+    trace.FAILED: "given up as {said.outcome}: {said.reason}",
+    trace.NOTIFIED: "the From Party was told with severity {said.severity}",
+    trace.SUSPENDED: "suspended until an operator decides",
+    trace.RESUMED: "resumed; the retries start anew",
+    trace.ABANDONED: "abandoned",
+    trace.EPOCH_ENDED: "its number was given up, the next one starts a new epoch",
+    trace.RECEIVED: "received and stored",
+    trace.DUPLICATE: "a copy arrived and was stopped",
+    trace.REFUSED: "refused with {said.code}",
+    trace.SKIPPED: "number {row.sequence_number} will not be handed over",
+    trace.ACK_SENT: "acknowledgement sent",
+    trace.HANDED_OVER: "handed over to the application",
+    trace.CONFIRMED: "confirmed by the application",
+    trace.JOINED: "joined from {said.total} parts",
+    trace.FORWARDED: "taken for the next hop{to}",
+    trace.INCIDENT: "incident: {said.problem}",
+    "resolved": "incident resolved",
+}
+
+
+def _words(row: Row) -> str:
+    text = _TEXTS.get(row.kind, row.kind.replace("_", " "))
+    cls = next((cls for kind, cls in detail.DETAILS.items() if kind == row.kind), None)
+    said = cls.read(row.detail) if cls is not None else None
+    to, of = (f" to {row.peer}", f" of {row.peer}") if row.peer else ("", "")
+    text = text.format(row=row, said=said, to=to, of=of)
+    if isinstance(said, detail.Acknowledged) and said.late:
+        text += ", after it had been given up"
+    if isinstance(said, detail.HandedOver) and said.redelivered:
+        text += " again"
+    return text
+
+
+# --- one sentence -------------------------------------------------------------------------
+
+
+def explain(rows: Iterable[Row], terms: Mapping[str, Terms] | None = None) -> str:
+    """Why the message is where it is, in one sentence for people."""
+    outcome = fold_outcome(rows, terms)
+    return "Nothing is known of this message." if outcome is None else sentence(outcome)
+
+
+def sentence(outcome: MessageOutcome) -> str:
+    """The same from an outcome that is at hand."""
+    if outcome.outcome is Outcome.DELIVERED:
+        return _delivered(outcome)
+    tries = f"{outcome.attempts} time{'' if outcome.attempts == 1 else 's'}"
+    told = "; its From Party was told" if outcome.notified else ""
+    if outcome.outcome is Outcome.NOT_DELIVERED:
+        return f"Not delivered: {outcome.reason}{told}."
+    if outcome.outcome is Outcome.UNKNOWN:
+        return (
+            f"Unknown: sent {tries}, never acknowledged ({outcome.reason}){told}; "
+            "ask for its status or reconcile to settle it."
+        )
+    if outcome.outcome is Outcome.SENT:
+        return "Sent once with best effort: more cannot be known."
+    if outcome.reason == "suspended":
+        return f"Suspended after {tries} without an answer: an operator must resume or abandon it."
+    if outcome.reason == "waiting":
+        return f"Under way: sent {tries}, its acknowledgement is awaited."
+    return "Queued: it was not sent yet."
+
+
+def _delivered(outcome: MessageOutcome) -> str:
+    parts = ["Delivered"]
+    if outcome.late_ack:
+        parts.append(" after all: the acknowledgement came after the message was given up")
+    elif outcome.acknowledged_at is not None:
+        parts.append(f" on attempt {outcome.attempts}")
+        if outcome.latency is not None:
+            parts.append(f", acknowledged {in_words(outcome.latency)} after submission")
+    elif outcome.sender is not None:
+        parts.append(": the receiver has it, though no acknowledgement came back")
+    if outcome.receiver is not None:
+        if outcome.confirmed:
+            parts.append("; the application confirmed it")
+        elif outcome.handed_over:
+            parts.append("; the application has it and has not confirmed yet")
+        else:
+            parts.append("; the application does not have it yet")
+    if outcome.duplicates_stopped:
+        copies = outcome.duplicates_stopped
+        parts.append(f"; {copies} cop{'y was' if copies == 1 else 'ies were'} stopped")
+    return "".join(parts) + "."
+
+
+def in_words(duration: Duration) -> str:
+    """A duration as people say it."""
+    if duration < SECOND:
+        return f"{duration / MILLISECOND:.3g} ms"
+    if duration < 2 * MINUTE:
+        return f"{duration / SECOND:.3g} s"
+    return f"{duration / MINUTE:.0f} min"

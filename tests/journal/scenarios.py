@@ -1,0 +1,617 @@
+"""Clean histories, one for each way a message can go; every one of them keeps every promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from oncewire.journal import detail
+from oncewire.journal.row import Kind
+from oncewire.message.header import AckRequest
+from oncewire.message.instant import HOUR, MINUTE, SECOND
+from oncewire.protocol.sequence import SequenceRange
+from oncewire.protocol.terms import FlowMode, HopMode, OnExhausted, ResetRule, RetryCount
+from tests.journal.histories import (
+    BEST_EFFORT,
+    CHANNEL,
+    EPOCH_START,
+    ORDERED,
+    PLAIN,
+    World,
+    digest,
+)
+
+Scenario = Callable[[], World]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(make: Scenario) -> Scenario:
+    SCENARIOS[make.__name__] = make
+    return make
+
+
+@scenario
+def plain() -> World:
+    world = World()
+    world.deliver("m1")
+    return world
+
+
+@scenario
+def lost_ack() -> World:
+    """The ack is lost, the resend is stopped as a duplicate, the stored answer goes back."""
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.arrive("m1")
+    world.wait(PLAIN.timeout)
+    world.send("m1", 2)
+    world.duplicate("m1")
+    world.ack("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def best_effort() -> World:
+    world = World(BEST_EFFORT)
+    world.submit("m1")
+    world.send("m1")
+    world.hand_over("m1")
+    world.submit("m2")
+    world.send("m2")
+    return world
+
+
+@scenario
+def unknown_then_late_ack() -> World:
+    world = World()
+    world.submit("m1")
+    world.retry_until_exhausted("m1")
+    world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
+    world.arrive("m1")
+    world.acknowledged("m1", late=True)
+    return world
+
+
+@scenario
+def unknown() -> World:
+    world = World()
+    world.submit("m1")
+    world.retry_until_exhausted("m1")
+    world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
+    return world
+
+
+@scenario
+def connection_refused() -> World:
+    """Every attempt was refused by the transport: certainly not delivered."""
+    world = World()
+    world.submit("m1")
+    for attempt in (1, 2, 3):
+        world.send("m1", attempt)
+        world.note(
+            Kind.SEND_FAILED,
+            "m1",
+            attempt=attempt,
+            transport="http",
+            said=detail.SendFailed("refused", "connection refused"),
+        )
+        world.wait(PLAIN.timeout if attempt == 1 else PLAIN.retry_interval)
+    world.note(Kind.EXHAUSTED, "m1", transport="http")
+    world.fail("m1", "not_delivered", "no acknowledgement after 3 attempts")
+    return world
+
+
+@scenario
+def refused() -> World:
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.node("globex").add(
+        Kind.REFUSED, "m1", digest=digest("m1"), said=detail.Refused("ValueNotRecognized")
+    )
+    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=detail.Rejected("ValueNotRecognized"))
+    world.fail("m1", "not_delivered", "ValueNotRecognized")
+    return world
+
+
+@scenario
+def conflicting_copy() -> World:
+    """Other content under a known id is refused, and the first is delivered all the same."""
+    world = World()
+    world.deliver("m1")
+    world.node("globex").add(
+        Kind.REFUSED, "m1", digest="sha-of-something-else", said=detail.Refused("Inconsistent")
+    )
+    return world
+
+
+@scenario
+def expired_unsent() -> World:
+    world = World()
+    world.submit("m1", time_to_live=EPOCH_START - 3 * HOUR + MINUTE)
+    world.wait(2 * MINUTE)
+    world.note(Kind.EXPIRED, "m1", said=detail.Expired("TimeToLive"))
+    world.fail("m1", "not_delivered", "TimeToLive has passed")
+    return world
+
+
+@scenario
+def expired_under_way() -> World:
+    world = World()
+    world.submit("m1", time_to_live=EPOCH_START - 3 * HOUR + MINUTE)
+    world.send("m1")
+    world.wait(2 * MINUTE)
+    world.note(Kind.EXPIRED, "m1", said=detail.Expired("TimeToLive"))
+    world.fail("m1", "unknown", "TimeToLive has passed")
+    return world
+
+
+@scenario
+def second_transport() -> World:
+    world = World(replace(PLAIN, transports=("http", "smtp")))
+    world.submit("m1")
+    world.retry_until_exhausted("m1", way="http")
+    world.send("m1", 4, way="smtp")
+    world.arrive("m1")
+    world.acknowledged("m1")
+    world.submit("m2")
+    world.retry_until_exhausted("m2", way="http")
+    world.retry_until_exhausted("m2", way="smtp")
+    world.fail("m2", "unknown", "no acknowledgement after 6 attempts")
+    return world
+
+
+@scenario
+def total_retries() -> World:
+    world = World(replace(PLAIN, transports=("http", "smtp"), retries_counted=RetryCount.TOTAL))
+    world.submit("m1")
+    world.retry_until_exhausted("m1")
+    world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
+    return world
+
+
+@scenario
+def suspended_and_resumed() -> World:
+    """The operator resumes: the counter is at zero again (RTY-13)."""
+    world = World(replace(PLAIN, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
+    world.submit("m1")
+    world.retry_until_exhausted("m1")
+    world.note(Kind.SUSPENDED, "m1", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.INCIDENT, "m1", said=detail.Incident("1", "no acknowledgement"))
+    world.wait(HOUR)
+    world.note(Kind.RESUMED, "m1")
+    world.note(Kind.RESOLVED, "m1", said=detail.Resolved("1"))
+    world.retry_until_exhausted("m1")
+    world.note(Kind.SUSPENDED, "m1", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.RESUMED, "m1")
+    world.send("m1", 7)
+    world.arrive("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def suspended_at_the_end() -> World:
+    """Whatever stands in a suspended channel waits for the operator, not for a timer."""
+    world = World(ORDERED)
+    world.submit("m0")
+    world.submit("m1")
+    world.submit("m2")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+    world.retry_until_exhausted("m0")
+    world.send("m1")
+    world.receive("m1")
+    world.ack("m1")
+    world.acknowledged("m1")
+    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    return world
+
+
+@scenario
+def transient() -> World:
+    world = World(ORDERED)
+    world.submit("m0")
+    world.submit("m1")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+    world.send("m0")
+    until = EPOCH_START + world.node("acme").skew + world.time + 30 * SECOND
+    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until))
+    world.wait(31 * SECOND)
+    world.send("m0", 2)
+    world.send("m1")
+    for message_id in ("m0", "m1"):
+        world.arrive(message_id)
+        world.acknowledged(message_id)
+    return world
+
+
+@scenario
+def window() -> World:
+    """Numbers wrap around, acks come in any order, early arrivals wait for their turn."""
+    world = World(ORDERED)
+    ids = [f"m{index}" for index in range(24)]
+    for index, message_id in enumerate(ids):
+        world.submit(message_id)
+        world.number(message_id, index % 10, status="Reset" if index < 4 else "Continue")
+        world.send(message_id)
+        if index % 4 == 3:
+            group = ids[index - 3 : index + 1]
+            for early in reversed(group):
+                world.receive(early)
+                world.ack(early)
+                world.acknowledged(early)
+            for early in group:
+                world.hand_over(early)
+                world.confirm(early)
+    return world
+
+
+@scenario
+def refusal_settles_its_number() -> World:
+    world = World(ORDERED)
+    for index in range(3):
+        world.submit(f"m{index}")
+        world.number(f"m{index}", index, status="Reset")
+        world.send(f"m{index}")
+    world.receive("m2")
+    world.ack("m2")
+    world.node("globex").add(Kind.REFUSED, "m1", said=detail.Refused("SecurityFailure"))
+    world.arrive("m0")
+    world.node("globex").add(
+        Kind.SKIPPED,
+        "m1",
+        channel=CHANNEL,
+        epoch=0,
+        sequence_number=1,
+        said=detail.Skipped("refused"),
+    )
+    world.hand_over("m2")
+    world.confirm("m2")
+    world.acknowledged("m0")
+    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=detail.Rejected("SecurityFailure"))
+    world.fail("m1", "not_delivered", "SecurityFailure")
+    world.acknowledged("m2")
+    return world
+
+
+@scenario
+def abandon_ends_the_epoch() -> World:
+    """The number given up is skipped at the receiver when the next epoch begins there."""
+    world = World(ORDERED)
+    world.submit("m0")
+    world.submit("m1")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+    world.retry_until_exhausted("m0")
+    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    world.send("m1")
+    world.receive("m1")
+    world.ack("m1")
+    world.acknowledged("m1")
+    world.note(Kind.ABANDONED, "m0", said=detail.Abandoned("operator"))
+    world.fail("m0", "unknown", "abandoned by the operator")
+    world.node("acme").add(Kind.EPOCH_ENDED, "m0", channel=CHANNEL, epoch=1)
+    world.submit("m2")
+    world.number("m2", 0, epoch=2, status="Reset")
+    world.send("m2")
+    globex = world.node("globex")
+    globex.add(
+        Kind.SKIPPED, channel=CHANNEL, epoch=0, sequence_number=0, said=detail.Skipped("given up")
+    )
+    globex.add(Kind.EPOCH_BEGAN, channel=CHANNEL, epoch=1)
+    world.receive("m2", epoch=1)
+    world.ack("m2")
+    for message_id in ("m1", "m2"):
+        world.hand_over(message_id)
+        world.confirm(message_id)
+    world.acknowledged("m2")
+    return world
+
+
+@scenario
+def failure_ends_the_epoch() -> World:
+    """Unordered and numbered: the failed message's number is given up at once."""
+    world = World(replace(ORDERED, ordered=False, on_exhausted=OnExhausted.FAIL_MESSAGE))
+    world.submit("m0")
+    world.number("m0", 0, status="Reset")
+    world.retry_until_exhausted("m0")
+    world.fail("m0", "unknown", "no acknowledgement after 3 attempts")
+    world.node("acme").add(Kind.EPOCH_ENDED, "m0", channel=CHANNEL, epoch=1)
+    world.submit("m1")
+    world.number("m1", 0, epoch=2, status="Reset")
+    world.send("m1")
+    world.arrive("m1", epoch=1)
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def reset_after_a_used_window() -> World:
+    world = World(ORDERED)
+    for index in range(5):
+        world.submit(f"m{index}")
+        world.number(f"m{index}", index, status="Reset" if index < 4 else "Continue")
+        world.send(f"m{index}")
+        world.arrive(f"m{index}")
+        world.acknowledged(f"m{index}")
+    world.node("acme").add(Kind.EPOCH_ENDED, channel=CHANNEL, epoch=1)
+    for index in range(2):
+        world.submit(f"n{index}")
+        world.number(f"n{index}", index, epoch=2, status="Reset")
+        world.send(f"n{index}")
+        world.arrive(f"n{index}", epoch=1)
+        world.acknowledged(f"n{index}")
+    return world
+
+
+@scenario
+def silent_reset() -> World:
+    world = World(
+        replace(
+            ORDERED,
+            reset=ResetRule.SILENT,
+            flow=FlowMode.STOP_AND_WAIT,
+            numbers=SequenceRange(1, 10),
+        )
+    )
+    world.submit("m1")
+    world.number("m1", 1, status="silent")
+    world.send("m1")
+    world.arrive("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def reset_on_the_first_message() -> World:
+    world = World(replace(ORDERED, reset=ResetRule.FIRST_MESSAGE))
+    for index in range(2):
+        world.submit(f"m{index}")
+        world.number(f"m{index}", index, status="Continue" if index else "Reset")
+        world.send(f"m{index}")
+        world.arrive(f"m{index}")
+        world.acknowledged(f"m{index}")
+    return world
+
+
+@scenario
+def stop_and_wait_without_numbers() -> World:
+    """The flow is limited, but nothing on the wire is numbered: failing frees the place."""
+    world = World(replace(PLAIN, flow=FlowMode.STOP_AND_WAIT))
+    world.submit("m0")
+    world.number("m0", 0, status="Reset")
+    world.retry_until_exhausted("m0")
+    world.fail("m0", "unknown", "no acknowledgement after 3 attempts")
+    world.submit("m1")
+    world.number("m1", 1, status="Continue")
+    world.send("m1")
+    world.places.pop("m1")
+    world.arrive("m1")
+    world.places["m1"] = {"channel": CHANNEL, "epoch": 1, "sequence_number": 1}
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def redelivered_after_a_crash() -> World:
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.receive("m1")
+    world.ack("m1")
+    world.hand_over("m1")
+    world.node("globex").restart()
+    world.hand_over("m1", redelivered=True)
+    world.confirm("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def redelivered_in_order() -> World:
+    world = World(ORDERED)
+    for index in range(2):
+        world.submit(f"m{index}")
+        world.number(f"m{index}", index, status="Reset")
+        world.send(f"m{index}")
+        world.receive(f"m{index}")
+        world.ack(f"m{index}")
+        world.hand_over(f"m{index}")
+        world.acknowledged(f"m{index}")
+    world.node("globex").restart()
+    for index in range(2):
+        world.hand_over(f"m{index}", redelivered=True)
+        world.confirm(f"m{index}")
+    return world
+
+
+@scenario
+def lease_expired() -> World:
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.receive("m1")
+    world.ack("m1")
+    world.hand_over("m1")
+    world.wait(MINUTE)
+    world.hand_over("m1", redelivered=True, lease_expired=True)
+    world.confirm("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def sender_crashes_between_attempts() -> World:
+    """The gap across two boots is measured on the UTC clock."""
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.wait(PLAIN.timeout)
+    world.node("acme").restart()
+    world.send("m1", 2)
+    world.arrive("m1")
+    world.acknowledged("m1")
+    return world
+
+
+def _through_hub(world: World, message_id: str) -> None:
+    """Up to the hub's own first attempt."""
+    world.submit(message_id)
+    world.send(message_id, to="hub")
+    hub = world.node("hub")
+    hub.add(
+        Kind.RECEIVED,
+        message_id,
+        terms_id=world.terms.terms_id,
+        peer="urn:party:acme",
+        digest=digest(message_id),
+    )
+    hub.add(
+        Kind.FORWARDED,
+        message_id,
+        terms_id=world.terms.terms_id,
+        peer="urn:party:globex",
+        hop=2,
+        said=detail.Forwarded(time_to_live=EPOCH_START + 24 * HOUR),
+    )
+    world.ack(message_id, at="hub")
+    world.acknowledged(message_id, by="hub", hop=True)
+    world.send(message_id, at="hub")
+
+
+@scenario
+def hub() -> World:
+    world = World()
+    _through_hub(world, "m1")
+    world.arrive("m1")
+    world.acknowledged("m1", at="hub")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def hub_gives_up() -> World:
+    """The hub reports the failure; its notice is a message of its own."""
+    world = World()
+    _through_hub(world, "m1")
+    world.wait(PLAIN.timeout)
+    world.send("m1", 2, at="hub")
+    world.wait(PLAIN.retry_interval)
+    world.send("m1", 3, at="hub")
+    world.wait(PLAIN.retry_interval)
+    world.note(Kind.EXHAUSTED, "m1", "hub", transport="http")
+    world.fail("m1", "unknown", "no acknowledgement after 3 attempts", at="hub")
+    world.submit("n1", to="acme", at="hub", notice=True)
+    world.send("n1", to="acme", at="hub")
+    world.receive("n1", at="acme", of="hub", notice=True)
+    world.ack("n1", at="acme", to="hub")
+    world.acknowledged("n1", by="acme", at="hub")
+    world.note(Kind.REJECTED, "m1", ref_to="n1", said=detail.Rejected("DeliveryFailure", "Warning"))
+    world.fail("m1", "unknown", "DeliveryFailure")
+    return world
+
+
+@scenario
+def notice_that_fails() -> World:
+    """A notice that cannot be delivered is an incident and causes no second notice (C33)."""
+    world = World()
+    world.submit("n1", notice=True)
+    world.retry_until_exhausted("n1")
+    world.note(Kind.FAILED, "n1", said=detail.Failed("unknown", "exhausted"))
+    world.note(Kind.INCIDENT, "n1", said=detail.Incident("1", "a notice failed"))
+    return world
+
+
+@scenario
+def transparent_hub() -> World:
+    """It takes no responsibility, so it owes neither delivery nor notice."""
+    world = World(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
+    world.submit("m1")
+    world.send("m1", to="hub")
+    world.node("hub").add(
+        Kind.FORWARDED, "m1", terms_id=world.terms.terms_id, peer="urn:party:globex", hop=2
+    )
+    world.send("m1", at="hub")
+    world.arrive("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
+def split() -> World:
+    world = World(ORDERED)
+    for number in (1, 2, 3):
+        message_id = f"part{number}"
+        facts: dict[str, Any] = {"split_id": "doc", "split_number": number, "split_total": 3}
+        world.submit(message_id, document_digest="sha-of-doc", **facts)
+        world.number(message_id, number - 1, status="Reset")
+        world.send(message_id)
+    for number in (2, 3, 1):
+        message_id = f"part{number}"
+        world.receive(message_id, split_id="doc", split_number=number, split_total=3)
+        world.ack(message_id)
+        world.acknowledged(message_id)
+    for number in (1, 2, 3):
+        world.hand_over(f"part{number}", split_id="doc")
+    globex = world.node("globex")
+    globex.add(Kind.JOINED, "doc", digest="sha-of-doc", size=6_000, said=detail.Joined(3))
+    world.hand_over("doc", split_id="doc")
+    world.confirm("doc")
+    return world
+
+
+@scenario
+def signed() -> World:
+    world = World(replace(PLAIN, ack_requested=AckRequest.SIGNED))
+    world.submit("m1")
+    world.send("m1")
+    world.arrive("m1", signature_required=True, signature="verified")
+    world.acknowledged("m1", signed=True)
+    return world
+
+
+@scenario
+def settled_by_status() -> World:
+    """An unknown message is found at the receiver by asking for its status."""
+    world = World(replace(PLAIN, ack_requested=AckRequest.SIGNED))
+    world.submit("m1")
+    world.retry_until_exhausted("m1")
+    world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
+    world.arrive("m1")
+    world.note(
+        Kind.ACKNOWLEDGED,
+        "m1",
+        ref_to="status-1",
+        peer="urn:party:globex",
+        said=detail.Acknowledged(by="status", late=True),
+    )
+    return world
+
+
+@scenario
+def one_id_of_two_parties() -> World:
+    """The duplicate key is (From Party, MessageId): both messages are delivered (DRV-6)."""
+    world = World()
+    world.deliver("m1")
+    world.submit("m1", at="initech")
+    initech = world.node("initech")
+    initech.rows[-1] = initech.rows[-1]._replace(digest="sha-of-the-other")
+    world.send("m1", at="initech")
+    globex = world.node("globex")
+    globex.add(
+        Kind.RECEIVED,
+        "m1",
+        terms_id=world.terms.terms_id,
+        peer="urn:party:initech",
+        digest="sha-of-the-other",
+    )
+    world.ack("m1", to="initech")
+    globex.add(Kind.HANDED_OVER, "m1", digest="sha-of-the-other")
+    world.confirm("m1")
+    world.acknowledged("m1", at="initech")
+    return world
