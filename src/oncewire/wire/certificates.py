@@ -219,24 +219,29 @@ def check(
     `shown` are further certificates of the message's KeyInfo: they may bridge the way to an anchor
     and are worth nothing else.
     """
-    who = certificate.subject.rfc4514_string()[:200]
     not_before, not_after = validity(certificate)
     if now < not_before:
-        raise SecurityFailure(f"the certificate of {who} is not valid yet")
+        raise SecurityFailure(f"the certificate of {_who(certificate)} is not valid yet")
     if now > not_after:
         raise SecurityFailure(
-            f"the certificate of {who} has expired", remedy="ask the partner for the new one"
+            f"the certificate of {_who(certificate)} has expired",
+            remedy="ask the partner for the new one",
         )
     if certificate not in trust.pinned:
         if is_self_signed(certificate) and certificate not in trust.anchors:
             raise SecurityFailure(
-                f"the certificate of {who} is self-signed and the agreement does not pin it",
+                f"the certificate of {_who(certificate)} is self-signed "
+                "and the agreement does not pin it",
                 remedy="pin it in the agreement",
             )
         _check_chain(certificate, trust, now, shown)
         if certificate.subject.rfc4514_string() not in trust.subjects:
-            raise SecurityFailure(f"the agreement does not name the subject {who}")
+            raise SecurityFailure(f"the agreement does not name the subject {_who(certificate)}")
     _check_revocation(certificate, trust, now)
+
+
+def _who(certificate: x509.Certificate) -> str:
+    return certificate.subject.rfc4514_string()[:200]
 
 
 def _check_chain(
@@ -246,7 +251,7 @@ def _check_chain(
     shown: Sequence[bytes],
 ) -> None:
     """A path from the certificate to an anchor, each link good now."""
-    who = certificate.subject.rfc4514_string()[:200]
+    who = _who(certificate)
     if not trust.anchors:
         raise SecurityFailure(
             f"the agreement neither pins the certificate of {who} nor names a trust anchor"
@@ -275,7 +280,7 @@ def _check_revocation(certificate: x509.Certificate, trust: Trust, now: int) -> 
     """Refuse a revoked certificate; a list that is out of date or not its issuer's says nothing."""
     if not trust.crls and not trust.crl_required:
         return
-    who = certificate.subject.rfc4514_string()[:200]
+    who = _who(certificate)
     checked = False
     for crl in trust.crls:
         if crl.issuer != certificate.issuer:

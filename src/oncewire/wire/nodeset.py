@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from lxml import etree
 
@@ -24,6 +25,7 @@ SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 NEXT_MSH = "urn:oasis:names:tc:ebxml-msg:actor:nextMSH"
 NEXT = "http://schemas.xmlsoap.org/soap/actor/next"
 ACTOR = f"{{{SOAP}}}actor"
+_WITH_ACTOR = etree.XPath("descendant-or-self::*[@SOAP:actor]", namespaces={"SOAP": SOAP})
 _XML = "{http://www.w3.org/XML/1998/namespace}"
 
 # Nothing may be fetched, expanded or dropped: what is parsed is what was received.
@@ -65,10 +67,8 @@ class Exclusion:
         if self.elements:
             found = list(root.iter(*sorted(self.elements)))
         elif self.actors:
-            # iter(Element) skips comments and processing instructions, which have no attributes.
-            found = [
-                element for element in root.iter(etree.Element) if element.get(ACTOR) in self.actors
-            ]
+            bearers: list[etree._Element] = cast("list[Any]", _WITH_ACTOR(root))
+            found = [element for element in bearers if element.get(ACTOR) in self.actors]
         else:
             return []
         excluded = set(found)

@@ -59,7 +59,7 @@ def _read_signature(header: etree._Element) -> _Signature:
     if names not in (expected, expected[:2]):
         raise SecurityFailure("the Signature holds more or less than its three elements")
     alone = nodeset.standing_alone(element[0])
-    if any(not isinstance(node.tag, str) for node in alone.iter()):
+    if next(alone.iter(etree.Comment, etree.ProcessingInstruction), None) is not None:
         raise SecurityFailure("the SignedInfo holds a comment or a processing instruction")
     inner = [child.tag for child in alone]
     if inner[:2] != [f"{{{DS}}}CanonicalizationMethod", f"{{{DS}}}SignatureMethod"] or any(
@@ -139,7 +139,7 @@ def verify(
         raise SecurityFailure("the envelope was changed: its digest is not the signed one")
     _check_part_digests(signature.references, parts)
     view = nodeset.parse(octets)
-    manifest = wrapping.manifest_uris(view, frame.manifest)
+    manifest = wrapping.manifest_uris(view, frame.shape.manifest)
     unsigned = wrapping.check_parts(
         [references.content_id_of(uri) or "" for uri in manifest],
         signature.references,

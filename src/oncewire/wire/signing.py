@@ -92,12 +92,12 @@ def _references(
     What our own verifier would refuse is not signed in the first place.
     """
     wrapping.check_blocks(root, frame)
-    left_out = frame.exclusion.subtrees(root)
+    left_out = frame.shape.exclusion.subtrees(root)
     wrapping.check_left_out(left_out, frame)
     uris = _uris_of_parts(root, frame, parts)
     octets = nodeset.document_octets(root, left_out, canonicalization)
     first = SignedReference(
-        "", digest, algorithms.digest(digest, octets), frame.exclusion, canonicalization
+        "", digest, algorithms.digest(digest, octets), frame.shape.exclusion, canonicalization
     )
     rest = [
         SignedReference(uri, digest, _digest_of(part, digest))
@@ -109,7 +109,8 @@ def _references(
 def _uris_of_parts(root: etree._Element, frame: Frame, parts: Sequence[PartDigests]) -> list[str]:
     """The URI of each part as the Manifest writes it: the standard wants both equal."""
     written = {
-        references.content_id_of(uri): uri for uri in wrapping.manifest_uris(root, frame.manifest)
+        references.content_id_of(uri): uri
+        for uri in wrapping.manifest_uris(root, frame.shape.manifest)
     }
     named = [references.bare_content_id(part.content_id) for part in parts]
     missing = sorted(str(content_id) for content_id in written.keys() - set(named))

@@ -7,8 +7,9 @@ may be left out, and the rule that every block stands once and in its own place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from lxml import etree
 
@@ -23,18 +24,22 @@ XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 TO_PARTY_MSH = "urn:oasis:names:tc:ebxml-msg:actor:toPartyMSH"
 # eb:id, xml:id, wsu:Id and the Id of XML Signature: nothing here follows one, but a document in
 # which one name means two elements was not made by an honest sender.
-_ID_NAMES = frozenset({"id", "Id", "ID"})
+_IDS = etree.XPath(
+    "//@id | //@Id | //@ID | //@xml:id | //@eb:id | //@wsu:Id",
+    namespaces={
+        "eb": EB,
+        "wsu": "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd",
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """The shape of one kind of signed document: where blocks stand and what a hop may change."""
+class Shape:
+    """What one kind of document holds: where each block stands and what a hop may change."""
 
-    header: etree._Element
-    # The element that carries the blocks and the signature, and for each block that may stand in
-    # the document, the one parent it may have.
-    places: dict[str, etree._Element | None]
-    # Blocks that must stand exactly once, and those that hop by hop are rewritten.
+    # Each block that may stand in the document, and the one place it may have.
+    places: Mapping[str, str]
+    # The block that must stand exactly once, and those that every hop rewrites.
     required: str
     hop_blocks: frozenset[str]
     # What the standard's transform leaves out of this kind of document.
@@ -42,38 +47,45 @@ class Frame:
     manifest: str
 
 
-_EBMS2_HEADER_BLOCKS = (
-    f"{{{EB}}}MessageHeader",
-    f"{{{EB}}}MessageOrder",
-    f"{{{EB}}}AckRequested",
-    f"{{{EB}}}Acknowledgment",
-    f"{{{EB}}}SyncReply",
-    f"{{{EB}}}ErrorList",
-    f"{{{EXT}}}HopSequence",
-    f"{{{EXT}}}RoutingHeaderList",
-)
-_EBMS2_BODY_BLOCKS = (
-    f"{{{EB}}}Manifest",
-    f"{{{EB}}}StatusRequest",
-    f"{{{EB}}}StatusResponse",
-)
-_EBMS2_HOP_BLOCKS = frozenset(
-    {
-        f"{{{EB}}}AckRequested",
-        f"{{{EB}}}Acknowledgment",
-        f"{{{EB}}}SyncReply",
-        f"{{{EXT}}}HopSequence",
-        f"{{{EXT}}}RoutingHeaderList",
-    }
-)
-_DRAFT_BLOCKS = (
-    "Manifest",
-    "Header",
-    "RoutingHeaderList",
-    "StatusData",
-    "ErrorList",
-    "Acknowledgment",
-    "Acknowledgement",
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A document with its shape: the elements that its places mean."""
+
+    shape: Shape
+    # The element that carries the blocks and the signature.
+    header: etree._Element
+    elements: Mapping[str, etree._Element | None]
+
+
+EBMS2 = Shape(
+    places={
+        f"{{{SOAP}}}Envelope": "nowhere",
+        f"{{{SOAP}}}Header": "root",
+        f"{{{SOAP}}}Body": "root",
+        f"{{{EB}}}MessageHeader": "header",
+        f"{{{EB}}}MessageOrder": "header",
+        f"{{{EB}}}AckRequested": "header",
+        f"{{{EB}}}Acknowledgment": "header",
+        f"{{{EB}}}SyncReply": "header",
+        f"{{{EB}}}ErrorList": "header",
+        f"{{{EXT}}}HopSequence": "header",
+        f"{{{EXT}}}RoutingHeaderList": "header",
+        f"{{{EB}}}Manifest": "body",
+        f"{{{EB}}}StatusRequest": "body",
+        f"{{{EB}}}StatusResponse": "body",
+    },
+    required=f"{{{EB}}}MessageHeader",
+    hop_blocks=frozenset(
+        {
+            f"{{{EB}}}AckRequested",
+            f"{{{EB}}}Acknowledgment",
+            f"{{{EB}}}SyncReply",
+            f"{{{EXT}}}HopSequence",
+            f"{{{EXT}}}RoutingHeaderList",
+        }
+    ),
+    exclusion=nodeset.EBMS2,
+    manifest=f"{{{EB}}}Manifest",
 )
 
 
@@ -95,17 +107,7 @@ def _ebms2_frame(root: etree._Element) -> Frame:
     if names[1:2] != [f"{{{SOAP}}}Body"] or names.count(f"{{{SOAP}}}Body") != 1:
         raise SecurityFailure("the SOAP Header is not followed by exactly one SOAP Body")
     header, body = children[:2]
-    places: dict[str, etree._Element | None] = dict.fromkeys(_EBMS2_HEADER_BLOCKS, header)
-    places |= dict.fromkeys(_EBMS2_BODY_BLOCKS, body)
-    places |= {f"{{{SOAP}}}Envelope": None, f"{{{SOAP}}}Header": root, f"{{{SOAP}}}Body": root}
-    return Frame(
-        header=header,
-        places=places,
-        required=f"{{{EB}}}MessageHeader",
-        hop_blocks=_EBMS2_HOP_BLOCKS,
-        exclusion=nodeset.EBMS2,
-        manifest=f"{{{EB}}}Manifest",
-    )
+    return Frame(EBMS2, header, {"nowhere": None, "root": root, "header": header, "body": body})
 
 
 def _draft_frame(root: etree._Element, namespace: str | None) -> Frame:
@@ -117,46 +119,54 @@ def _draft_frame(root: etree._Element, namespace: str | None) -> Frame:
     space = f"{{{namespace}}}" if namespace else ""
     single = root.find(f"{space}RoutingHeader") is not None
     hop = f"{space}RoutingHeader" if single else f"{space}RoutingHeaderList"
-    blocks = [f"{space}{name}" for name in _DRAFT_BLOCKS] + [hop]
-    return Frame(
-        header=root,
-        places=dict.fromkeys(blocks, root) | {str(root.tag): None},
+    places = {f"{space}{name}": "root" for name in _DRAFT_BLOCKS} | {hop: "root"}
+    shape = Shape(
+        places=places | {str(root.tag): "nowhere"},
         required=f"{space}Header",
         hop_blocks=frozenset({hop}),
         exclusion=Exclusion(elements=frozenset({hop})),
         manifest=f"{space}Manifest",
     )
+    return Frame(shape, root, {"nowhere": None, "root": root})
+
+
+_DRAFT_BLOCKS = (
+    "Manifest",
+    "Header",
+    "RoutingHeaderList",
+    "StatusData",
+    "ErrorList",
+    "Acknowledgment",
+    "Acknowledgement",
+)
 
 
 def check_blocks(root: etree._Element, frame: Frame) -> None:
     """Every block once per actor and in its own place, and no id given twice, signed or not."""
+    ids = [str(value) for value in cast("list[str]", _IDS(root))]
+    if len(set(ids)) != len(ids):
+        twice = next(value for value in ids if ids.count(value) > 1)
+        raise SecurityFailure(f"the id {twice[:120]!r} is given to two elements")
+    shape = frame.shape
     seen: set[tuple[str, str]] = set()
-    ids: set[str] = set()
-    for element in root.iter(etree.Element):
-        for name, value in element.items():
-            if str(name).rpartition("}")[2] in _ID_NAMES:
-                if value in ids:
-                    raise SecurityFailure(f"the id {value[:120]!r} is given to two elements")
-                ids.add(str(value))
+    for element in root.iter(*shape.places):
         tag = str(element.tag)
-        if tag not in frame.places:
-            continue
-        if element.getparent() is not frame.places[tag]:
+        if element.getparent() is not frame.elements[shape.places[tag]]:
             raise SecurityFailure(f"{_word(tag)} stands where the standard has none of it")
         # An absent actor means the To Party, so both spellings are one block given twice.
-        actor = element.get(ACTOR, TO_PARTY_MSH) if tag in frame.hop_blocks else ""
+        actor = element.get(ACTOR, TO_PARTY_MSH) if tag in shape.hop_blocks else ""
         if (tag, actor) in seen:
             raise SecurityFailure(f"{_word(tag)} stands twice", location=f"//{_word(tag)}")
         seen.add((tag, actor))
-    if (frame.required, "") not in seen:
-        raise SecurityFailure(f"the message has no {_word(frame.required)}")
+    if (shape.required, "") not in seen:
+        raise SecurityFailure(f"the message has no {_word(shape.required)}")
 
 
 def check_left_out(subtrees: Iterable[etree._Element], frame: Frame) -> None:
     """Refuse a signature that leaves out anything but the blocks a hop may rewrite."""
     for element in subtrees:
         tag = str(element.tag)
-        if element.getparent() is not frame.header or tag not in frame.hop_blocks:
+        if element.getparent() is not frame.header or tag not in frame.shape.hop_blocks:
             raise SecurityFailure(
                 f"{_word(tag)} is addressed to the next hop, so no signature covers it",
                 location=f"//{_word(tag)}/@actor",
