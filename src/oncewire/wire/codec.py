@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import header, mime_writer
@@ -35,7 +35,8 @@ from oncewire.wire.reader import (
 )
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-from oncewire.wire.resolve import part_of, reference_to
+from oncewire.wire.resolve import part_of, reference_to, resolve_references
+from oncewire.wire.whole import cut
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
 """Takes the envelope and the payloads it refers to; gives the signed envelope."""
@@ -58,6 +59,32 @@ def read(
     validation: Validation = Validation.REPORT,
 ) -> Received:
     """The message in a parcel, payload bytes included; ReadFault when it is refused."""
+    whole = cut(parcel, limits)
+    if whole is None:
+        return _read_in_pieces(parcel, limits, validation)
+    reading = header.read(whole.envelope, whole.charset, limits, validation, whole.payloads)
+    message = reading.message
+    if message.manifest or whole.payloads:
+        content_ids = [payload.content_id for payload in whole.payloads]
+        try:
+            resolve_references(message, content_ids, reading.notes)
+        except EbxmlError as error:
+            raise ReadFault(
+                (error,), PartialHeader.of(message), whole.envelope, tuple(reading.notes)
+            ) from None
+    return Received(
+        message,
+        parcel,
+        whole.envelope,
+        message.dialect,
+        tuple(reading.notes),
+        reading.schema_problems,
+        reading.signed,
+        whole.charset,
+    )
+
+
+def _read_in_pieces(parcel: Parcel, limits: Limits, validation: Validation) -> Received:
     reader = Reader(parcel.content_type, parcel.headers, limits, validation=validation)
     events = reader.feed(parcel.body)
     last, received = reader.finish()
@@ -77,15 +104,15 @@ def read_header(
     validation: Validation = Validation.REPORT,
 ) -> Received:
     """The header alone: its payloads are elsewhere, and its references are not resolved."""
-    message, signed, notes, problems = header.read(envelope, charset, limits, validation)
+    reading = header.read(envelope, charset, limits, validation)
     return Received(
-        message=message,
+        message=reading.message,
         parcel=Parcel("text/xml", envelope),
         envelope=envelope,
-        dialect=message.dialect,
-        notes=tuple(notes),
-        schema_problems=problems,
-        signed=signed,
+        dialect=reading.message.dialect,
+        notes=tuple(reading.notes),
+        schema_problems=reading.schema_problems,
+        signed=reading.signed,
         charset=charset,
         complete=False,
     )

@@ -8,16 +8,14 @@ from typing import TypeAlias
 from lxml import etree
 
 from oncewire.errors import OtherXml, SoapFault
-from oncewire.message import Dialect, Message
+from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Form
 from oncewire.wire import ebms2, ms09x, rm078
 from oncewire.wire.ebms2_names import ENVELOPE, SOAP12
 from oncewire.wire.refusal import Findings
 from oncewire.wire.tree import Element, local_name, namespace
 
-ReadDialect: TypeAlias = Callable[
-    [Element, bytes, str | None, Findings], tuple[Message | None, bool]
-]
+ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
 READERS: dict[Dialect, ReadDialect] = {
     Dialect.EBMS2: ebms2.read,
     Dialect.MS_09X: ms09x.read,

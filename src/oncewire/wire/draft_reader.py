@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lxml import etree
-
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
 from oncewire.message import (
     AckRequest,
@@ -20,6 +18,7 @@ from oncewire.message import (
     MessageKind,
     Party,
     PartyId,
+    Payload,
     Service,
     Split,
     SyncReplyMode,
@@ -31,7 +30,7 @@ from oncewire.wire import draft_names as n
 from oncewire.wire.draft_element import DraftElement
 from oncewire.wire.refusal import Findings
 from oncewire.wire.source import exact_bytes
-from oncewire.wire.tree import whole_number
+from oncewire.wire.tree import Element, whole_number
 
 _KNOWN_HEADER = frozenset(
     {
@@ -62,39 +61,36 @@ _KNOWN_ROOT = frozenset(
 KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
 
 
-class DraftReader:
-    """One reading of one header document."""
+class DraftReading(Findings):
+    """One reading of one header document; afterwards `message` is there, or `faults` are."""
 
     def __init__(
         self,
         dialect: Dialect,
         kind_of: KindOf,
-        root: etree._Element,
+        root: Element,
         envelope: bytes,
         charset: str | None,
-        findings: Findings,
     ) -> None:
-        self.dialect = dialect
+        super().__init__()
+        self.dialect: Dialect = dialect
         self.kind_of = kind_of
         self.root = DraftElement(root)
         self.envelope = envelope
         self.charset = charset
-        self.findings = findings
-        findings.dialect = dialect
         self.signed = "signature" in self.root.children
 
-    def read(self) -> Message | None:
-        """The message without its payloads, or None when a fault prevents one."""
-        findings = self.findings
+    def read(self, payloads: tuple[Payload, ...]) -> None:
+        """Read everything, faults or not."""
         header = self.root.first("header")
         if header is None:
-            findings.fault(
+            self.fault(
                 OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
             )
-            return None
+            return
         for name in ("header", "manifest", "routingheaderlist", "errorlist", "statusdata"):
             if len(self.root.children.get(name, ())) > 1:
-                findings.fault(
+                self.fault(
                     Inconsistent(
                         f"the message has more than one {name}",
                         location=f"//{name}",
@@ -103,26 +99,26 @@ class DraftReader:
                 )
         for name, _ in self.root.order:
             if name not in _KNOWN_ROOT:
-                findings.note(f"the element {name[:64]} is not known and was passed over")
-        routing = blocks.routing(self.root, self.dialect, findings)
+                self.note(f"the element {name[:64]} is not known and was passed over")
+        routing = blocks.routing(self.root, self.dialect, self)
         if routing:
-            findings.last_hop = routing[-1]
+            self.last_hop = routing[-1]
         value = self._header(header)
-        kind = findings.kind
+        kind = self.kind
         if value is None or kind is None:
-            return None
-        manifest, foreign = blocks.manifest(self.root, findings)
-        errors = blocks.error_list(self.root, findings)
+            return
+        manifest, foreign = blocks.manifest(self.root, self)
+        errors = blocks.error_list(self.root, self)
         if kind is MessageKind.ERROR and errors is None:
-            findings.fault(
+            self.fault(
                 Inconsistent(
                     "an error message has no ErrorList",
                     location="//ErrorList",
                     remedy="report at least one Error",
                 )
             )
-        acknowledgments = blocks.acknowledgments(self.root, value, findings)
-        request, response = blocks.status(self.root, findings)
+        acknowledgments = blocks.acknowledgments(self.root, value, self)
+        request, response = blocks.status(self.root, self)
         message = Message(
             dialect=self.dialect,
             kind=kind,
@@ -133,11 +129,12 @@ class DraftReader:
             status_request=request,
             status_response=response,
             manifest=tuple(manifest),
+            payloads=payloads,
         )
-        return self._with_foreign(message, header, foreign)
+        self.message = self._with_foreign(message, header, foreign)
 
     def _with_foreign(
-        self, message: Message, header: DraftElement, references: list[list[etree._Element]]
+        self, message: Message, header: DraftElement, references: list[list[Element]]
     ) -> Message:
         own = [child for name, child in header.order if name not in _KNOWN_HEADER]
         wanted = [*own, *(child for children in references for child in children)]
@@ -146,7 +143,7 @@ class DraftReader:
         try:
             written = iter(exact_bytes(self.envelope, self.charset, self.root.element, wanted))
         except EbxmlError as error:
-            self.findings.fault(error)
+            self.fault(error)
             return message
         return blocks.with_foreign(
             message,
@@ -157,17 +154,16 @@ class DraftReader:
     # Header
 
     def _header(self, header: DraftElement) -> Header | None:
-        findings = self.findings
         agreement = header.first("tpainfo") or header
-        from_party = findings.from_party = self._party(header, "from", "From")
-        to_party = findings.to_party = self._party(header, "to", "To")
-        cpa_id = findings.cpa_id = self._id(agreement, header, "cpaid", "CPAId")
-        conversation = findings.conversation_id = self._id(
+        from_party = self.from_party = self._party(header, "from", "From")
+        to_party = self.to_party = self._party(header, "to", "To")
+        cpa_id = self.cpa_id = self._id(agreement, header, "cpaid", "CPAId")
+        conversation = self.conversation_id = self._id(
             agreement, header, "conversationid", "ConversationId"
         )
-        service = findings.service = self._service(agreement, header)
-        action = findings.action = agreement.value("action") or header.value("action") or None
-        kind = findings.kind = self._kind(service, action)
+        service = self.service = self._service(agreement, header)
+        action = self.action = agreement.value("action") or header.value("action") or None
+        kind = self.kind = self._kind(service, action)
         if kind is MessageKind.NORMAL:
             for value, name in ((service, "Service"), (action, "Action")):
                 if value is None:
@@ -176,15 +172,15 @@ class DraftReader:
         if data is None:
             self._missing("MessageData", "//Header/MessageData")
             return None
-        message_id = findings.message_id = self._id(data, data, "messageid", "MessageId")
+        message_id = self.message_id = self._id(data, data, "messageid", "MessageId")
         stamp = self._instant(data, "timestamp", "Timestamp")
         if stamp is None and "timestamp" not in data.children:
             self._missing("Timestamp", "//Header/MessageData/Timestamp")
-        ref_to = findings.ref_to_message_id = data.value("reftomessageid") or None
+        ref_to = self.ref_to_message_id = data.value("reftomessageid") or None
         quality = header.first("qualityofserviceinfo")
-        semantics = findings.semantics = self._semantics(quality)
+        semantics = self.semantics = self._semantics(quality)
         mode, as_agreed = self._sync(header)
-        findings.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
+        self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
         expiry = self._instant(data, "timetolive", "TimeToLive")
         if expiry is None and quality is not None:
             # v0.91 had it there (WIRE.md A.3).
@@ -217,18 +213,16 @@ class DraftReader:
                 split=self._split(data),
             )
         except InvalidValue as problem:
-            findings.invalid(Inconsistent, problem, "//Header")
+            self.invalid(Inconsistent, problem, "//Header")
             return None
 
     def _missing(self, name: str, location: str) -> None:
-        self.findings.fault(
-            Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}")
-        )
+        self.fault(Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}"))
 
     def _id(self, place: DraftElement, other: DraftElement, name: str, shown: str) -> str | None:
         location = f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
         if len(place.children.get(name, ())) > 1:
-            self.findings.fault(Inconsistent(f"there is more than one {shown}", location=location))
+            self.fault(Inconsistent(f"there is more than one {shown}", location=location))
         value = place.value(name)
         if value is None:
             value = other.value(name)
@@ -238,7 +232,7 @@ class DraftReader:
         try:
             return check_id(value, shown)
         except InvalidValue as problem:
-            self.findings.invalid(Inconsistent, problem, location)
+            self.invalid(Inconsistent, problem, location)
             return None
 
     def _service(self, place: DraftElement, other: DraftElement) -> Service | None:
@@ -249,14 +243,14 @@ class DraftReader:
         try:
             return Service(value, element.value("type") or None if element else None)
         except InvalidValue as problem:
-            self.findings.invalid(Inconsistent, problem, "//Header/Service")
+            self.invalid(Inconsistent, problem, "//Header/Service")
             return None
 
     def _kind(self, service: Service | None, action: str | None) -> MessageKind | None:
         kind = self.kind_of(self.root, service, action)
         if kind is None:
             word = self.root.value("messagetype") or ""
-            self.findings.fault(
+            self.fault(
                 ValueNotRecognized(
                     f"MessageType {word[:32]!r} is not known",
                     location="/ebXMLHeader/@MessageType",
@@ -274,10 +268,10 @@ class DraftReader:
             try:
                 ids.append(PartyId(child.text, kind))
             except InvalidValue as problem:
-                self.findings.invalid(Inconsistent, problem, location)
+                self.invalid(Inconsistent, problem, location)
                 continue
             if kind is None and not is_uri(child.text):
-                self.findings.fault(
+                self.fault(
                     Inconsistent(
                         f"PartyId {child.text!r} has no type and is not a URI",
                         location=location,
@@ -296,10 +290,10 @@ class DraftReader:
         try:
             moment, zoned = parse_instant(value)
         except InvalidValue as problem:
-            self.findings.invalid(Inconsistent, problem, f"//Header/MessageData/{shown}")
+            self.invalid(Inconsistent, problem, f"//Header/MessageData/{shown}")
             return None
         if not zoned:
-            self.findings.note(f"{shown} has no time zone and is taken as UTC")
+            self.note(f"{shown} has no time zone and is taken as UTC")
         return moment
 
     def _semantics(self, quality: DraftElement | None) -> DeliverySemantics | None:
@@ -308,7 +302,7 @@ class DraftReader:
             return None
         semantics = n.SEMANTICS.get(word.lower())
         if semantics is None:
-            self.findings.fault(
+            self.fault(
                 ValueNotRecognized(
                     f"deliverySemantics {word[:32]!r} is not known",
                     location="//Header/QualityOfServiceInfo/@deliverySemantics",
@@ -322,7 +316,7 @@ class DraftReader:
         if word is None:
             return None
         return blocks.ack_request(
-            word, "//Header/QualityOfServiceInfo/@deliveryReceiptRequested", self.findings
+            word, "//Header/QualityOfServiceInfo/@deliveryReceiptRequested", self
         )
 
     def _sync(self, header: DraftElement) -> tuple[SyncReplyMode | None, bool]:
@@ -332,7 +326,7 @@ class DraftReader:
         if not found:
             return None, False
         if len(found) > 1:
-            self.findings.fault(
+            self.fault(
                 Inconsistent(
                     "there is more than one SynchronousMessagingInfo",
                     location="//Header/SynchronousMessagingInfo",
@@ -347,7 +341,7 @@ class DraftReader:
             return None, True
         if word.lower() == "false":
             return SyncReplyMode.NONE, False
-        self.findings.fault(
+        self.fault(
             ValueNotRecognized(
                 f"syncReplyMode {word[:32]!r} is not known",
                 location=location,
@@ -368,5 +362,5 @@ class DraftReader:
                 whole_number(number.value("total") if number else None) or 0,
             )
         except InvalidValue as problem:
-            self.findings.invalid(Inconsistent, problem, "//Header/MessageData/SplitNumber")
+            self.invalid(Inconsistent, problem, "//Header/MessageData/SplitNumber")
             return None

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from lxml import etree
-
-from oncewire.message import Message
+from oncewire.message import Message, Payload
 from oncewire.message.form import Form
 from oncewire.wire import ebms2_writer
-from oncewire.wire.ebms2_reader import Ebms2Reader
+from oncewire.wire.ebms2_reader import Ebms2Reading
 from oncewire.wire.refusal import Findings
+from oncewire.wire.tree import Element
 
 
 def read(
-    root: etree._Element, envelope: bytes, charset: str | None, findings: Findings
-) -> tuple[Message | None, bool]:
-    """The message without payloads, and whether a signature is present."""
-    reader = Ebms2Reader(root, envelope, charset, findings)
-    message = reader.read()
-    return message, reader.signed
+    root: Element, envelope: bytes, charset: str | None, payloads: tuple[Payload, ...] = ()
+) -> Findings:
+    """The reading of one envelope: its message, or its faults and facts."""
+    reading = Ebms2Reading(root, envelope, charset)
+    reading.read(payloads)
+    return reading
 
 
 def write(message: Message, form: Form) -> bytes:

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message import Dialect, Message
+from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Validation
 from oncewire.wire import dialect as dialects
+from oncewire.wire import schema
 from oncewire.wire.limits import Limits
-from oncewire.wire.refusal import Findings, ReadFault
+from oncewire.wire.refusal import ReadFault
 from oncewire.wire.soap import fault_of
-from oncewire.wire.tree import parse
+from oncewire.wire.tree import Element, parse
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderReading:
+    """What a header says, and what is odd about it."""
+
+    message: Message
+    signed: bool
+    notes: list[str]
+    schema_problems: tuple[str, ...]
 
 
 def read(
     envelope: bytes,
     charset: str | None,
     limits: Limits,
-    validation: Validation,  # noqa: ARG001
-) -> tuple[Message, bool, list[str], tuple[str, ...]]:
-    """The message without payloads, whether it is signed, oddities, schema problems."""
+    validation: Validation,
+    payloads: tuple[Payload, ...] = (),
+) -> HeaderReading:
+    """The message with the payloads at hand, or the ReadFault that refuses it."""
     try:
         root = parse(envelope, charset, limits)
+    except EbxmlError as error:
+        raise ReadFault((error,), envelope=envelope) from None
+    return read_tree(root, envelope, charset, validation, payloads)
+
+
+def read_tree(
+    root: Element,
+    envelope: bytes,
+    charset: str | None,
+    validation: Validation,
+    payloads: tuple[Payload, ...] = (),
+) -> HeaderReading:
+    """The same from a tree, which must be that of the envelope's bytes."""
+    try:
         dialect = dialects.detect(root)
     except (EbxmlError, SoapFault) as error:
         raise ReadFault((error,), envelope=envelope) from None
-    fault = fault_of(root) if dialect is Dialect.EBMS2 else None
-    if fault is not None:
-        refused = SoapFault("Client", f"this is a SOAP Fault, not a message: {fault.string[:256]}")
-        raise ReadFault((refused,), envelope=envelope, fault=fault)
-    findings = Findings(dialect)
-    message, signed = dialects.READERS[dialect](root, envelope, charset, findings)
-    if findings.faults or message is None:
-        raise findings.refusal(envelope)
-    return message, signed, findings.notes, ()
+    reading = dialects.READERS[dialect](root, envelope, charset, payloads)
+    problems = () if validation is Validation.OFF else schema.problems(root, dialect)
+    if problems and validation is Validation.ENFORCE:
+        reading.faults.insert(0, schema.broken(problems))
+    if reading.faults or reading.message is None:
+        fault = fault_of(root) if dialect is Dialect.EBMS2 else None
+        if fault is not None:
+            refused = SoapFault("Client", f"this is a SOAP Fault: {fault.string[:256]}")
+            raise ReadFault((refused,), envelope=envelope, fault=fault)
+        raise reading.refusal(envelope)
+    return HeaderReading(reading.message, reading.signed, reading.notes, problems)

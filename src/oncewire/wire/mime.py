@@ -58,6 +58,17 @@ class Boundary(NamedTuple):
     undecided: bool = False
 
 
+def delimiter_of(boundary: str) -> bytes:
+    """What a boundary line begins with, the line end before it included."""
+    if not boundary or len(boundary) > BOUNDARY_MAX or not boundary.isprintable():
+        raise MimeProblem(
+            "the multipart has no usable boundary",
+            location="boundary",
+            remedy="name the boundary in the Content-Type",
+        )
+    return b"\n--" + boundary.encode("latin-1", "replace")
+
+
 def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -> Boundary | None:
     """The next boundary line; text that merely begins like one is content."""
     while True:
@@ -96,15 +107,9 @@ class MultipartReader:
         depth: int = 1,
         work: Work | None = None,
     ) -> None:
-        if not boundary or len(boundary) > BOUNDARY_MAX or not boundary.isprintable():
-            raise MimeProblem(
-                "the multipart has no usable boundary",
-                location="boundary",
-                remedy="name the boundary in the Content-Type",
-            )
         if depth > limits.nesting:
             raise beyond("multiparts are nested too deep", "nesting", limits.nesting, mime=True)
-        self._delimiter = b"\n--" + boundary.encode("latin-1", "replace")
+        self._delimiter = delimiter_of(boundary)
         self._sink = sink
         self._limits = limits
         self._depth = depth

@@ -6,6 +6,7 @@ Lenient where partners are: parameters without quotes, boundaries with odd chara
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from oncewire.errors import InvalidValue, MimeProblem
@@ -36,6 +37,10 @@ def parameters(value: str) -> tuple[str, dict[str, str]]:
         semicolon = rest.find(";", position)
         position = size if semicolon < 0 else semicolon + 1
     return head.strip().lower(), found
+
+
+# Parts repeat a handful of types; what a cache hands out is never changed.
+_part_parameters = functools.lru_cache(maxsize=256)(parameters)
 
 
 def _quoted(text: str, position: int) -> tuple[str, int]:
@@ -115,7 +120,7 @@ class PartHeaders:
                 )
             known[lowered] = value
         content_type = known.get("content-type", "application/octet-stream")
-        media_type, params = parameters(content_type)
+        media_type, params = _part_parameters(content_type)
         content_id = bare_id(known.get("content-id"))
         if content_id:
             try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from lxml import etree
-
 from oncewire.errors import InvalidValue
 from oncewire.message import (
     Acknowledgment,
@@ -15,6 +13,7 @@ from oncewire.message import (
     Message,
     MessageKind,
     Party,
+    Payload,
     ReliableMessagingMethod,
     RoutingHeader,
     SequenceStatus,
@@ -27,9 +26,10 @@ from oncewire.message.instant import format_instant
 from oncewire.wire import draft_names as n
 from oncewire.wire import draft_writer as pieces
 from oncewire.wire.draft_element import DraftElement
-from oncewire.wire.draft_reader import DraftReader
+from oncewire.wire.draft_reader import DraftReading
 from oncewire.wire.markup import boolean, identifier, optional_attribute
 from oncewire.wire.refusal import Findings
+from oncewire.wire.tree import Element
 
 
 def _kind(_root: DraftElement, service: Service | None, action: str | None) -> MessageKind:
@@ -39,11 +39,12 @@ def _kind(_root: DraftElement, service: Service | None, action: str | None) -> M
 
 
 def read(
-    root: etree._Element, envelope: bytes, charset: str | None, findings: Findings
-) -> tuple[Message | None, bool]:
-    """The message without payloads, and whether a signature is present."""
-    reader = DraftReader(Dialect.MS_09X, _kind, root, envelope, charset, findings)
-    return reader.read(), reader.signed
+    root: Element, envelope: bytes, charset: str | None, payloads: tuple[Payload, ...] = ()
+) -> Findings:
+    """The reading of one header document: its message, or its faults and facts."""
+    reading = DraftReading(Dialect.MS_09X, _kind, root, envelope, charset)
+    reading.read(payloads)
+    return reading
 
 
 def write(message: Message, form: Form) -> bytes:

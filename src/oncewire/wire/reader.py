@@ -13,7 +13,7 @@ from typing import TypeAlias
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
 from oncewire.message import Payload
 from oncewire.message.form import Validation
-from oncewire.wire import header as headers_of
+from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import MultipartReader, Work
 from oncewire.wire.mime_headers import PartHeaders, bare_id, parameters
@@ -220,18 +220,16 @@ class Reader:
         )
 
     def _read_header(self, envelope: bytes) -> None:
-        message, signed, notes, problems = headers_of.read(
-            envelope, self._charset, self._limits, self._validation
-        )
-        self._notes.extend(notes)
+        reading = header.read(envelope, self._charset, self._limits, self._validation)
+        self._notes.extend(reading.notes)
         self._received = Received(
-            message=message,
+            message=reading.message,
             parcel=self._parcel,
             envelope=envelope,
-            dialect=message.dialect,
+            dialect=reading.message.dialect,
             notes=tuple(self._notes),
-            schema_problems=problems,
-            signed=signed,
+            schema_problems=reading.schema_problems,
+            signed=reading.signed,
             charset=self._charset,
             complete=False,
         )

@@ -115,42 +115,31 @@ class ReadFault(OncewireError):
 
 
 class Findings:
-    """What a reader has met so far: faults to answer, oddities to note, facts to keep."""
+    """One reading of one header: the message, or faults to answer and facts to keep.
 
-    __slots__ = (
-        "action",
-        "conversation_id",
-        "cpa_id",
-        "dialect",
-        "faults",
-        "from_party",
-        "kind",
-        "last_hop",
-        "message_id",
-        "notes",
-        "ref_to_message_id",
-        "semantics",
-        "service",
-        "sync_reply",
-        "to_party",
-    )
+    Facts are class attributes until they are found, which makes a reading cheap to begin.
+    """
 
-    def __init__(self, dialect: Dialect | None = None) -> None:
+    dialect: Dialect | None = None
+    kind: MessageKind | None = None
+    from_party: Party | None = None
+    to_party: Party | None = None
+    cpa_id: str | None = None
+    conversation_id: str | None = None
+    service: Service | None = None
+    action: str | None = None
+    message_id: str | None = None
+    ref_to_message_id: str | None = None
+    semantics: DeliverySemantics | None = None
+    sync_reply: bool = False
+    last_hop: RoutingHeader | None = None
+    # The message without its payloads, once it is whole, and whether a signature is there.
+    message: Message | None = None
+    signed: bool = False
+
+    def __init__(self) -> None:
         self.faults: list[EbxmlError | SoapFault] = []
         self.notes: list[str] = []
-        self.dialect = dialect
-        self.kind: MessageKind | None = None
-        self.from_party: Party | None = None
-        self.to_party: Party | None = None
-        self.cpa_id: str | None = None
-        self.conversation_id: str | None = None
-        self.service: Service | None = None
-        self.action: str | None = None
-        self.message_id: str | None = None
-        self.ref_to_message_id: str | None = None
-        self.semantics: DeliverySemantics | None = None
-        self.sync_reply = False
-        self.last_hop: RoutingHeader | None = None
 
     def fault(self, error: EbxmlError | SoapFault) -> None:
         """Keep a fault and go on reading."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncewire.errors import MimeProblem
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.mime import find_boundary
+from oncewire.wire.mime import delimiter_of, find_boundary
 from oncewire.wire.mime_headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.transfer import base64_lines, decoder, is_identity
@@ -16,7 +16,7 @@ def root_part(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int
     if not media_type.startswith("multipart/"):
         encoding = (parcel.header("content-transfer-encoding") or "").strip().lower()
         return 0, len(parcel.body), "" if parcel.body[:1] == b"<" else encoding
-    delimiter = b"\n--" + params.get("boundary", "").encode("latin-1", "replace")
+    delimiter = delimiter_of(params.get("boundary", ""))
     body = b"\n" + parcel.body
     wanted = bare_id(params.get("start"))
     found = find_boundary(body, delimiter, 0, final=True)
