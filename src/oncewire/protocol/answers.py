@@ -151,8 +151,13 @@ def _messaging_error(
         reason=_words(error),
         notice_owed=True,
     )
-    effects = (note, *failure(refused, Severity.ERROR, "rejected"))
-    if error.code in NUMBER_NOTED:
+    effects: tuple[Effect, ...] = (note, *failure(refused, Severity.ERROR, "rejected"))
+    if outgoing.state is not OutgoingState.OUTSTANDING:
+        effects += (Resolve(outgoing.message_id),)
+    # An opener is settled only by an acknowledgement: before the next number is given, the
+    # receiver must be known to have begun the epoch (see `sending`).
+    opener = channel is not None and channel.alone
+    if error.code in NUMBER_NOTED and not opener:
         return settle(refused, channel, terms, effects)
     return give_up_number(refused, channel, terms, effects)
 

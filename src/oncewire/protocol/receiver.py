@@ -7,6 +7,7 @@ answer in one transaction; only then does the answer leave.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,6 +37,8 @@ class Arrival:
 
     message_id: str
     digest: str
+    # When it was made, by the handler that numbered it: the RoutingHeader's Timestamp where
+    # numbers belong to the hop, the header's own where they belong to the whole way.
     stamp: Instant
     sequence: SequenceNumber | None = None
     expires_at: Instant | None = None
@@ -137,14 +140,15 @@ def _judge_number(
     fit = channel.fit(sequence, arrival.stamp, terms)
     if fit is Fit.BEYOND:
         return _beyond(sequence, channel, terms)
+    if fit is Fit.PASSED:
+        return _too_late(sequence, channel)
     if fit is Fit.TAKEN:
         return _odd_number(
             channel, f"number {sequence.number} belongs to another message of this stream"
         )
     if fit is Fit.GAP:
-        return _odd_number(
-            channel,
-            f"number {sequence.number} came while {channel.expected} is missing",
+        return _refuse_number(
+            channel, f"number {sequence.number} came while {channel.expected} is missing"
         )
     entry = Held(sequence.number, arrival.message_id)
     taken = _take(channel, entry, fit, arrival.stamp, terms)
@@ -158,13 +162,40 @@ def _judge_number(
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class Released:
+    """The channel after numbers were passed, and what may be handed over, in order."""
+
     channel: ReceivingChannel
     deliver: tuple[str, ...]
     effects: tuple[Effect, ...]
 
 
-def _take(channel: ReceivingChannel, entry: Held, fit: Fit, stamp: Instant, terms: Terms) -> _Taken:
+def hold_deadline(received_at: Instant, terms: Terms) -> Instant:
+    """When a held message has waited long enough for the numbers before it.
+
+    They were first sent before it was, so by then their sender has stopped (RTY-17). Most
+    often a new epoch ends the wait much earlier; but the sender of an abandoned number
+    may have nothing more to say, and an acknowledged message must not be held for ever.
+    """
+    return received_at + terms.persist_duration
+
+
+def give_up_gap(channel: ReceivingChannel, number: int, terms: Terms) -> Released:
+    """Hand over the held message with this number; what is missing before it is skipped.
+
+    For `hold_deadline`, or the word of an operator. A skipped message that comes after
+    all is refused: it would be out of order.
+    """
+    epoch = channel.epoch
+    channel, released, skipped = channel.skip_to(number, terms)
+    effects = [_skip(channel.key, epoch, missing, None, "never came") for missing in skipped]
+    effects += _skips(released, channel.key, epoch)
+    return Released(channel, _to_deliver(released), tuple(effects))
+
+
+def _take(
+    channel: ReceivingChannel, entry: Held, fit: Fit, stamp: Instant, terms: Terms
+) -> Released:
     """Note a fitting number, after ending the old epoch where it begins a new one."""
     effects: list[Effect] = []
     released: list[Held] = []
@@ -178,8 +209,11 @@ def _take(channel: ReceivingChannel, entry: Held, fit: Fit, stamp: Instant, term
     channel, in_turn = channel.take(entry, stamp, terms)
     effects += _skips(in_turn, channel.key, channel.epoch)
     released.extend(in_turn)
-    deliver = tuple(item.message_id for item in released if not item.refused)
-    return _Taken(channel, deliver, tuple(effects))
+    return Released(channel, _to_deliver(released), tuple(effects))
+
+
+def _to_deliver(entries: Iterable[Held]) -> tuple[str, ...]:
+    return tuple(entry.message_id for entry in entries if not entry.refused)
 
 
 def _skips(entries: tuple[Held, ...], key: str, epoch: int) -> list[Effect]:
@@ -196,9 +230,30 @@ def _skip(key: str, epoch: int, number: int, message_id: str | None, reason: str
     )
 
 
-def _odd_number(channel: ReceivingChannel, problem: str) -> Judgement:
-    """Answer an error and store nothing; the copy that fits may still come."""
+def _refuse_number(channel: ReceivingChannel, problem: str, *effects: Effect) -> Judgement:
+    """Answer an error and store nothing; the copy that fits may still come (SEQ-9)."""
     error = Error.of(Inconsistent(problem, location=SEQUENCE_LOCATION))
+    return Judgement(Verdict.REFUSED, channel, error=error, remember=False, effects=effects)
+
+
+def _odd_number(channel: ReceivingChannel, problem: str) -> Judgement:
+    """The two sides do not understand each other: somebody must look at it (gap 15)."""
+    return _refuse_number(channel, problem, Raise(problem, channel=channel.key))
+
+
+def _too_late(sequence: SequenceNumber, channel: ReceivingChannel) -> Judgement:
+    """A straggler that can never be handed over in order: its sender need not try again.
+
+    The error names the Timestamp, not the number: a sender that resends the missing
+    message (SEQ-10) would do so in vain. Nor is it a DeliveryFailure, which would take
+    back an acknowledgement that was given before the receiver's memory ended.
+    """
+    error = Error.of(
+        Inconsistent(
+            f"the stream has moved on past number {sequence.number} of a message this old",
+            location="//MessageData/Timestamp",
+        )
+    )
     return Judgement(Verdict.REFUSED, channel, error=error, remember=False)
 
 

@@ -2,11 +2,25 @@
 
 The MessageId is judged before anything here is asked, so a late copy of a known message
 never reaches this module. What arrives here is a message never seen before, and the
-question is whether its number fits: next, early, of a new epoch, or impossible.
+question is whether its number fits: next, early, of a new epoch, too late, or impossible.
 
-Within an epoch, later numbers carry later timestamps. That decides the two cases the
-drafts leave open: a Reset-marked number that also fits the old epoch, and a straggler of
-an old epoch that would fit the new one.
+Numbers repeat, in the next epoch and after a wrap-around, so a number alone cannot say
+whether a straggler belongs to the past. Timestamps can: the sender's rise strictly along
+the stream, whatever its clock does. Three rules follow, and together with the opener that
+travels alone (see `sending`) they leave no case open:
+
+1. Nothing of an epoch is older than its first number. Once an epoch has begun by a
+   restart, a message older than its opener is a straggler of an epoch that is over.
+2. A mark of beginning (Reset, or the first number where restarts are silent) at a place
+   where this epoch has none belongs to another epoch: to a new one if the message is newer
+   than all of this one, else to one that is over.
+3. A number behind the expected one is a straggler if the message is older than the newest
+   one here, and a mistake of the sender if it is not.
+
+Rule 1 says nothing of the very first epoch, so a partner whose timestamps do not rise is
+not hurt by it. It need not: the sender gives no second number before its opener is
+settled, so the only strangers in the first epoch are openers that were given up, and
+rule 2 knows them.
 """
 
 from __future__ import annotations
@@ -14,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.protocol.sequence import DuplicationWindow
@@ -27,7 +42,8 @@ class Fit(StrEnum):
     EARLY = "early"  # inside the window, but something before it is missing
     NEW_EPOCH = "new epoch"  # the sender restarted its numbering
     GAP = "gap"  # early, and the agreement rejects gaps
-    TAKEN = "taken"  # the number belongs to another message, or is older than the window
+    TAKEN = "taken"  # the number belongs to another message: the sender is mistaken
+    PASSED = "passed"  # too late: its number was skipped, or its epoch is over
     BEYOND = "beyond"  # further ahead than the window allows
 
 
@@ -53,8 +69,8 @@ class ReceivingChannel:
     # EDW: the furthest number received, None before the first.
     furthest: int | None = None
     held: tuple[Held, ...] = ()
-    # The newest timestamp of this epoch and of the one before.
     newest_stamp: Instant = -1
+    # Anything older belongs to an epoch before this one.
     previous_stamp: Instant = -1
 
     @classmethod
@@ -71,56 +87,44 @@ class ReceivingChannel:
     def fit(self, sequence: SequenceNumber, stamp: Instant, terms: Terms) -> Fit:
         """How the number of a message never seen before fits."""
         number = terms.numbers.check(sequence.number)
-        if self.furthest is not None and stamp < self.previous_stamp:
-            # A straggler of an epoch that is over; its number means nothing any more.
-            return Fit.TAKEN
-        if terms.on_gap is OnGap.REJECT:
-            return self._fit_strictly(number, stamp, terms)
-        if self.furthest is not None and self._restarts(sequence, stamp, terms):
-            return self._fit_new_epoch(number, terms)
         ahead = terms.numbers.distance(self.expected, number)
+        if self.furthest is not None:
+            if stamp < self.previous_stamp:
+                return Fit.PASSED
+            if self._begins_another_epoch(sequence, ahead, stamp, terms):
+                newer = stamp >= self.newest_stamp
+                return self._fit_new_epoch(number, terms) if newer else Fit.PASSED
+        if ahead == 0:
+            return Fit.NEXT
         if ahead < terms.window_size:
-            if any(held.number == number for held in self.held):
-                return Fit.TAKEN
-            return Fit.NEXT if ahead == 0 else Fit.EARLY
+            return Fit.TAKEN if self._holds(number) else Fit.EARLY
         behind = terms.numbers.distance(number, self.expected)
-        if self.passed and behind <= terms.numbers.size // 2:
-            return Fit.TAKEN
-        return Fit.BEYOND
+        if behind <= min(self.passed, terms.numbers.size // 2):
+            return Fit.PASSED if stamp < self.newest_stamp else Fit.TAKEN
+        return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND
 
     def _fit_new_epoch(self, number: int, terms: Terms) -> Fit:
         offset = terms.numbers.distance(terms.numbers.first, number)
         return Fit.NEW_EPOCH if offset < terms.window_size else Fit.BEYOND
 
-    def _restarts(self, sequence: SequenceNumber, stamp: Instant, terms: Terms) -> bool:
-        """Whether a number announces a new epoch (SEQ-14, SEQ-15, gap 15)."""
-        number = sequence.number
-        if terms.reset is ResetRule.SILENT:
-            announced = number == terms.numbers.first
-        else:
-            announced = sequence.status is SequenceStatus.RESET
-        if not announced or stamp < self.newest_stamp:
+    def _begins_another_epoch(
+        self, sequence: SequenceNumber, ahead: int, stamp: Instant, terms: Terms
+    ) -> bool:
+        """Whether a number carries the mark of a beginning where this epoch has none."""
+        is_first = sequence.number == terms.numbers.first
+        silent = terms.reset is ResetRule.SILENT
+        if not (is_first if silent else sequence.status is SequenceStatus.RESET):
             return False
-        ahead = terms.numbers.distance(self.expected, number)
         marked = terms.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
         if ahead >= terms.window_size or self.passed + ahead >= marked:
-            # No message of the present epoch carries the mark at this place.
             return True
-        if any(held.number == number for held in self.held):
-            return True
-        # The first number is missing, yet this one was made after messages that follow it:
-        # the missing one was given up, and this is its successor in a new epoch.
-        return number == terms.numbers.first and bool(self.held) and stamp > self.newest_stamp
+        # The place is marked in this epoch too, but another message has it; or the first
+        # number is missing, yet this one was made after messages that follow it: the
+        # missing one was given up, and this is its successor.
+        return self._holds(sequence.number) or (is_first and stamp > self.newest_stamp)
 
-    def _fit_strictly(self, number: int, stamp: Instant, terms: Terms) -> Fit:
-        """v0-078 §2.5: one above the previous, or a new series; anything else is invalid."""
-        if number == self.expected:
-            return Fit.NEXT
-        if self.furthest is None:
-            return Fit.GAP
-        if number == terms.numbers.first:
-            return Fit.NEW_EPOCH if stamp >= self.newest_stamp else Fit.TAKEN
-        return Fit.TAKEN if number == self.furthest else Fit.GAP
+    def _holds(self, number: int) -> bool:
+        return any(held.number == number for held in self.held)
 
     def begin_epoch(self, terms: Terms) -> tuple[ReceivingChannel, tuple[Held, ...], list[int]]:
         """The next epoch; what the old one still held, in order, and what it never got.
@@ -154,6 +158,8 @@ class ReceivingChannel:
         held = {waiting.number: waiting for waiting in self.held}
         held[entry.number] = entry
         number, passed = self.expected, self.passed
+        # The first number of an epoch that began by a restart is its oldest message.
+        opens = self.epoch > 1 and passed == 0 and entry.number == number
         released = []
         while number in held:
             released.append(held.pop(number))
@@ -166,8 +172,34 @@ class ReceivingChannel:
             furthest=self._further(entry.number, terms),
             held=tuple(held.values()),
             newest_stamp=max(self.newest_stamp, stamp),
+            previous_stamp=stamp if opens else self.previous_stamp,
         )
         return channel, tuple(released)
+
+    def skip_to(
+        self, number: int, terms: Terms
+    ) -> tuple[ReceivingChannel, tuple[Held, ...], list[int]]:
+        """Stop waiting for what is missing before a held number; what may now be handed
+        over, in order, and what is skipped."""
+        held = {waiting.number: waiting for waiting in self.held}
+        if number not in held:
+            raise NotAllowed(
+                f"channel {self.key} holds no message with number {number}",
+                remedy="name the number of a message that is held",
+            )
+        released: list[Held] = []
+        skipped: list[int] = []
+        expected, passed, reached = self.expected, self.passed, False
+        while not reached or expected in held:
+            reached = reached or expected == number
+            entry = held.pop(expected, None)
+            if entry is None:
+                skipped.append(expected)
+            else:
+                released.append(entry)
+            expected, passed = terms.numbers.after(expected), passed + 1
+        channel = replace(self, expected=expected, passed=passed, held=tuple(held.values()))
+        return channel, tuple(released), skipped
 
     def _further(self, number: int, terms: Terms) -> int:
         """EDW after this arrival: the further one in window order (gap 13)."""

@@ -4,9 +4,11 @@ A number is given when a message enters the window and is settled by an acknowle
 an error answer or an abandon (gap 14). An abandoned number may never have reached the
 receiver, so it ends the epoch: when everything else is settled, the numbering restarts.
 
-The opener of a new epoch travels alone until it is settled. That one rule makes a restart
-unambiguous for the receiver without any mark the drafts do not have: nothing else of the
-new epoch can arrive before it, and its timestamp is later than anything of the old one.
+The opener of an epoch travels alone until it is settled, and any error answer to it ends
+the epoch again. That makes a restart unambiguous for the receiver without any mark the
+drafts do not have: nothing else of the epoch can arrive before the receiver has noted the
+opener, and the opener's timestamp is later than anything of the epochs before. It holds for
+the first epoch as well: the receiver may remember a stream that this sender has forgotten.
 """
 
 from __future__ import annotations
@@ -102,8 +104,8 @@ class SendingChannel:
             settled=frozenset(),
             used=0,
             ending=False,
-            # The very first epoch has nothing before it to be confused with.
-            alone=self.epoch > 0,
+            # Where numbers only count messages under way, nobody else sees an epoch begin.
+            alone=terms.numbered,
         )
 
     def status(self, terms: Terms) -> SequenceStatus | None:
