@@ -181,7 +181,7 @@ def _actions(info: Element) -> Iterator[CpaAction]:
             listed = list(descendants(binding, "CanSend", "CanReceive"))
             for one in listed:
                 yield _action(one, service, name)
-            if not listed:
+            if attribute(binding, "channelId") is not None:
                 yield from _whole_service(binding, service, name)
 
 

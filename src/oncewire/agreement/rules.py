@@ -22,7 +22,9 @@ from oncewire.message.header import (
     ReliableMessagingMethod,
     SyncReplyMode,
 )
-from oncewire.protocol.terms import AckBundling, FlowMode, HeaderConflict, ReceiptProvided, Terms
+from oncewire.protocol.acknowledging import check_receipt
+from oncewire.protocol.synchronous import plan_reply
+from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms
 
 T = TypeVar("T")
 
@@ -33,7 +35,6 @@ DUPLICATES = "//Header/MessageHeader/DuplicateElimination"
 SYNC = "//Header/SyncReply"
 ORDER = "//Header/MessageOrder"
 SEMANTICS = "//Header/QualityOfServiceInfo/@deliverySemantics"
-RECEIPT = "//Header/QualityOfServiceInfo/@deliveryReceiptRequested"
 METHOD = "//RoutingHeader/@reliableMessagingMethod"
 
 
@@ -87,12 +88,12 @@ def settle(
     ack, hop_ack = _acknowledgements(binding, message, scales)
     reliable = _reliable(binding, message, scales, ack, hop_ack)
     duplicates = _duplicates(binding, message, scales)
-    _check_receipt(terms, message)
+    if not at_hop:
+        check_receipt(message, terms)
     sync = _sync(binding, message, scales, at_hop=at_hop)
-    _check_response_only(binding, message, sync, asked=(ack, hop_ack))
-    numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
-    if not reliable or method is not ReliableMessagingMethod.EBXML:
-        numbered = ordered = False
+    numbered = ordered = False
+    if reliable and method is ReliableMessagingMethod.EBXML:
+        numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
     settled = _in_force(
         terms,
         (
@@ -106,6 +107,10 @@ def settle(
             ("sync_mode", sync),
         ),
     )
+    if not at_hop:
+        # The protocol's own refusals of a synchronous wish, ResponseOnly with
+        # acknowledgements among them (SYNC-4).
+        plan_reply(message, settled, can_answer=True, final=True, ack_owed=settled.runs_protocol)
     return settled, tuple(scales.warnings)
 
 
@@ -232,14 +237,16 @@ def _asked(
 def _reliable(
     binding: ActionBinding, message: Message, scales: Scales, ack: AckRequest, hop_ack: AckRequest
 ) -> bool:
-    """deliverySemantics where the dialect has it, else whether anyone must acknowledge."""
+    """By deliverySemantics where silence is possible, else by who must acknowledge.
+
+    ebMS 2.0 has no deliverySemantics: there a message is reliable when it asks for an
+    acknowledgement, and the rules for that have been applied already.
+    """
+    if binding.rules.ack is not Requested.WHEN_STATED:
+        return ack is not AckRequest.NONE or hop_ack is not AckRequest.NONE
     semantics = message.header.semantics
-    if semantics is not None:
-        stated = semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
-        return scales.weigh(binding.terms.reliable, stated, "reliable delivery", SEMANTICS)
-    if binding.rules.ack is Requested.WHEN_STATED:
-        return binding.terms.reliable
-    return ack is not AckRequest.NONE or hop_ack is not AckRequest.NONE
+    stated = None if semantics is None else semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
+    return scales.weigh(binding.terms.reliable, stated, "reliable delivery", SEMANTICS)
 
 
 def _duplicates(binding: ActionBinding, message: Message, scales: Scales) -> bool:
@@ -250,20 +257,6 @@ def _duplicates(binding: ActionBinding, message: Message, scales: Scales) -> boo
     if rule is Requested.PER_MESSAGE:
         return stated
     return scales.weigh(rule is Requested.ALWAYS, stated, "DuplicateElimination", DUPLICATES)
-
-
-def _check_receipt(terms: Terms, message: Message) -> None:
-    """A receipt nobody can give is refused at once (CPA-14)."""
-    wanted = message.header.delivery_receipt_requested
-    if wanted is None or wanted is AckRequest.NONE:
-        return
-    given = terms.receipt_provided
-    if given is not ReceiptProvided.BOTH and given.value != wanted.value:
-        raise NotSupported(
-            f"deliveryReceiptRequested is {wanted.value}, DeliveryReceiptProvided {given.value}",
-            location=RECEIPT,
-            remedy=f"ask for {given.value}",
-        )
 
 
 # --- synchronous replies and order -----------------------------------------------------------
@@ -298,27 +291,6 @@ def _sync(
     if binding.rules.sync is Requested.ALWAYS:
         return scales.weigh(agreed, SyncReplyMode.NONE, "SyncReply", SYNC)
     return SyncReplyMode.NONE
-
-
-def _check_response_only(
-    binding: ActionBinding, message: Message, sync: SyncReplyMode, *, asked: tuple[AckRequest, ...]
-) -> None:
-    """ResponseOnly leaves no room for acknowledgements (SYNC-4).
-
-    CPPA's responseOnly lets them ride inside the response, so there it is refused only
-    where acknowledgements were agreed to stand alone.
-    """
-    if sync is not SyncReplyMode.RESPONSE_ONLY:
-        return
-    named = message.header.sync_reply is SyncReplyMode.RESPONSE_ONLY
-    alone = binding.terms.ack_bundling is AckBundling.STANDALONE
-    called = any(one is not AckRequest.NONE for one in asked)
-    if called and (named or alone):
-        raise Inconsistent(
-            "ResponseOnly is asked for, but an acknowledgement is due too",
-            location=SYNC,
-            remedy="ask for AcksAndResponse, or for no acknowledgement",
-        )
 
 
 def _number(terms: Terms, message: Message, scales: Scales, *, at_hop: bool) -> tuple[bool, bool]:
