@@ -14,6 +14,7 @@ from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
 from oncewire.message import Payload
 from oncewire.message.form import Validation
 from oncewire.wire import header
+from oncewire.wire.digests import digest_names
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import MultipartReader, Work
 from oncewire.wire.mime_headers import PartHeaders, bare_id, parameters
@@ -60,13 +61,15 @@ Event: TypeAlias = HeaderRead | PayloadStarted | PayloadData | PayloadEnded
 class _Part:
     """A payload on its way."""
 
-    __slots__ = ("content_id", "digest", "headers", "size")
+    __slots__ = ("content_id", "digest", "headers", "others", "size")
 
-    def __init__(self, content_id: str, headers: PartHeaders) -> None:
+    def __init__(self, content_id: str, headers: PartHeaders, others: tuple[str, ...]) -> None:
         self.content_id = content_id
         self.headers = headers
         self.size = 0
         self.digest = hashlib.sha256()
+        # Signatures of the past name SHA-1; it is computed only for those.
+        self.others = {name: hashlib.new(name, usedforsecurity=False) for name in others}
 
 
 class Reader:
@@ -93,6 +96,8 @@ class Reader:
         self._payloads: list[Payload] = []
         self._content_ids: list[str] = []
         self._notes: list[str] = []
+        self._extra_digests: list[tuple[str, str, bytes]] = []
+        self._extra_names: tuple[str, ...] = ()
         # Parts that came before the root part, held until it is read.
         self._held: list[PartHeaders | bytes | None] = []
         self._held_bytes = 0
@@ -233,6 +238,8 @@ class Reader:
             charset=self._charset,
             complete=False,
         )
+        if reading.signed:
+            self._extra_names = digest_names(envelope)
         self._events.append(HeaderRead(self._received))
 
     # Payloads
@@ -249,7 +256,7 @@ class Reader:
                 remedy="give every part an id of its own",
             )
         self._content_ids.append(content_id)
-        self._part = _Part(content_id, headers)
+        self._part = _Part(content_id, headers, self._extra_names)
         self._events.append(
             PayloadStarted(content_id, headers.content_type, headers.content_encoding)
         )
@@ -263,6 +270,8 @@ class Reader:
         if bound is not None and part.size > bound:
             raise beyond("a payload is too large", "payload_bytes", bound, mime=True)
         part.digest.update(data)
+        for other in part.others.values():
+            other.update(data)
         self._events.append(PayloadData(data))
 
     def _end_payload(self) -> None:
@@ -281,6 +290,9 @@ class Reader:
         except InvalidValue as problem:
             raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
         self._payloads.append(payload)
+        self._extra_digests.extend(
+            (part.content_id, name, other.digest()) for name, other in part.others.items()
+        )
         self._events.append(PayloadEnded(payload))
 
     # The end
@@ -305,7 +317,7 @@ class Reader:
             notes=tuple(self._notes),
             complete=True,
             closed=closed,
-            content_ids=tuple(self._content_ids),
+            extra_digests=tuple(self._extra_digests),
         )
 
     def refuse(self, error: EbxmlError | SoapFault) -> ReadFault:

@@ -29,4 +29,6 @@ class Received:
     complete: bool = True
     # False when the closing boundary was missing: the end may have been cut off.
     closed: bool = True
-    content_ids: tuple[str, ...] = field(default=(), repr=False)
+    # Content-ID, algorithm and digest of parts that passed by, where a signature names an
+    # algorithm other than SHA-256.
+    extra_digests: tuple[tuple[str, str, bytes], ...] = field(default=(), repr=False)

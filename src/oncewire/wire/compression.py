@@ -1,0 +1,98 @@
+"""Compressing payloads and undoing it without falling to bombs (BIG-1, TRUST.md section 3)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+from oncewire.errors import InvalidValue, MimeProblem
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
+
+ENCODINGS = ("gzip", "deflate")
+_WINDOW = {"gzip": 31, "deflate": 15}
+_PIECE = 65_536
+# Below this the ratio says little: a header of zeros compresses well and harms nobody.
+_HARMLESS = 1_048_576
+
+
+def compressed(pieces: Iterable[bytes], encoding: str = "gzip") -> Iterator[bytes]:
+    """The pieces compressed; the same content always gives the same bytes (no time in it)."""
+    if encoding not in _WINDOW:
+        raise InvalidValue(
+            f"CompressEncoding {encoding[:32]!r} is not known",
+            remedy="agree on one of " + ", ".join(ENCODINGS),
+        )
+    machine = zlib.compressobj(6, zlib.DEFLATED, _WINDOW[encoding])
+    for piece in pieces:
+        if made := machine.compress(piece):
+            yield made
+    yield machine.flush()
+
+
+class Inflater:
+    """Undoes a compression piece by piece and stops at the agreed ratio or size."""
+
+    def __init__(
+        self, encoding: str, limits: Limits = DEFAULT_LIMITS, *, size_max: int | None = None
+    ) -> None:
+        if encoding not in _WINDOW:
+            raise MimeProblem(
+                f"Content-Encoding {encoding[:32]!r} is not known",
+                location="Content-Encoding",
+                remedy="send one of " + ", ".join(ENCODINGS),
+            )
+        self._machine = zlib.decompressobj(_WINDOW[encoding])
+        self._limits = limits
+        self._size_max = size_max
+        self._taken = 0
+        self.size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The content of the next compressed bytes, in pieces of bounded size."""
+        self._taken += len(data)
+        pending = data
+        while pending:
+            if self._machine.eof:
+                raise _damaged("there are bytes after its end")
+            try:
+                piece = self._machine.decompress(pending, _PIECE)
+            except zlib.error as error:
+                raise _damaged(str(error)) from None
+            pending = self._machine.unconsumed_tail or self._machine.unused_data
+            yield from self._checked(piece)
+            if self._machine.eof and not pending:
+                return
+
+    def finish(self) -> Iterator[bytes]:
+        """The rest; a stream that was cut off is refused."""
+        try:
+            rest = self._machine.flush()
+        except zlib.error as error:
+            raise _damaged(str(error)) from None
+        yield from self._checked(rest)
+        if not self._machine.eof:
+            raise _damaged("it ends too early")
+
+    def _checked(self, piece: bytes) -> Iterator[bytes]:
+        if not piece:
+            return
+        self.size += len(piece)
+        allowed = self._limits.compression_ratio
+        if self.size > _HARMLESS and self.size > allowed * self._taken:
+            raise beyond(
+                "a payload grows beyond its compressed size",
+                "compression_ratio",
+                allowed,
+                mime=True,
+            )
+        if self._size_max is not None and self.size > self._size_max:
+            raise beyond("a payload is too large", "payload_bytes", self._size_max, mime=True)
+        yield piece
+
+
+def _damaged(reason: str) -> MimeProblem:
+    return MimeProblem(
+        f"the compressed payload is damaged: {reason}",
+        location="Content-Encoding",
+        remedy="send the payload again, whole",
+    )

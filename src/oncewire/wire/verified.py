@@ -1,0 +1,52 @@
+"""The message that a good signature covers, read from the signed bytes and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lxml import etree
+
+from oncewire.message import SignedDigest
+from oncewire.message.form import Validation
+from oncewire.wire import algorithms, header, references
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.received import Received
+from oncewire.wire.references import DS, SignedReference
+from oncewire.wire.signature import Verified, readable_envelope
+
+
+def read_verified(
+    received: Received, verified: Verified, limits: Limits = DEFAULT_LIMITS
+) -> Received:
+    """The same message with only what was signed, and the hop blocks nobody signs.
+
+    Parts that no reference covers are left out. The envelope stays as it was received: it
+    is what is kept and forwarded.
+    """
+    octets = etree.tostring(readable_envelope(verified))
+    payloads = tuple(
+        payload
+        for payload in received.message.payloads
+        if payload.content_id not in verified.unsigned_parts
+    )
+    reading = header.read(octets, None, limits, Validation.OFF, payloads)
+    left_out = tuple(
+        f"the part {content_id[:64]!r} is not signed and was left out"
+        for content_id in verified.unsigned_parts
+    )
+    return replace(received, message=reading.message, notes=(*received.notes, *left_out))
+
+
+def acknowledged_digests(signed: tuple[SignedReference, ...]) -> tuple[SignedDigest, ...]:
+    """The references of a signature as an acknowledgement carries them (§6.3.2.5)."""
+    return tuple(
+        SignedDigest(
+            reference.uri,
+            algorithms.DIGEST_URIS[reference.digest_name],
+            reference.digest,
+            references.reference_xml(reference)
+            .replace("<ds:Reference ", f'<ds:Reference xmlns:ds="{DS}" ', 1)
+            .encode(),
+        )
+        for reference in signed
+    )
