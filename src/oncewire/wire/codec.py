@@ -114,7 +114,7 @@ def read_header(
         schema_problems=reading.schema_problems,
         signed=reading.signed,
         charset=charset,
-        complete=False,
+        complete=all(one.content_id is None for one in reading.message.manifest),
     )
 
 

@@ -25,7 +25,7 @@ from oncewire.wire import answers, codec
 from oncewire.wire.capture import Capture, CaptureKind
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.received import Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.refusal import ReadFault
 
 
 class AnswerKind(StrEnum):
@@ -118,13 +118,11 @@ def our_refusal(fault: ReadFault, form: Form, now: Instant) -> Answer:
     if not fault.answerable or known.from_party is None:
         code = fault.error.faultcode if isinstance(fault.error, SoapFault) else "Client"
         return Answer(AnswerKind.FAULT, fault_code=code, problem=fault.problem)
-    envelope = answers.Envelope("ours@replay.oncewire", now, form, own=_own(known))
+    envelope = answers.Envelope(
+        "ours@replay.oncewire", now, form, own=known.to_party or known.from_party
+    )
     answer = answers.error_message_for(known, fault.ebxml_errors, envelope)
     return Answer(AnswerKind.MESSAGE, answer, problem=fault.problem)
-
-
-def _own(known: PartialHeader) -> answers.Party | None:
-    return known.to_party or known.from_party
 
 
 def their_answer(capture: Capture | None, limits: Limits = DEFAULT_LIMITS) -> Answer:
@@ -168,12 +166,8 @@ def _words(message: Message) -> Iterator[tuple[str, str]]:
     yield "service", str(header.service or "")
     yield "action", header.action or ""
     yield "ref_to_message_id", header.ref_to_message_id or ""
-    yield (
-        "acknowledgments",
-        ", ".join(
-            f"{one.actor.name} of {one.ref_to_message_id}" for one in message.acknowledgments
-        ),
-    )
+    given = [f"{one.actor.name} of {one.ref_to_message_id}" for one in message.acknowledgments]
+    yield "acknowledgments", ", ".join(given)
     errors = message.error_list.errors if message.error_list is not None else ()
     yield "errors", ", ".join(f"{one.code}/{one.severity.value}" for one in errors)
     yield "error_locations", ", ".join(one.location for one in errors)

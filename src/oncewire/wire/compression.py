@@ -52,16 +52,14 @@ class Inflater:
         self._taken += len(data)
         pending = data
         while pending:
-            if self._machine.eof:
-                raise _damaged("there are bytes after its end")
             try:
                 piece = self._machine.decompress(pending, _PIECE)
             except zlib.error as error:
                 raise _damaged(str(error)) from None
-            pending = self._machine.unconsumed_tail or self._machine.unused_data
+            pending = self._machine.unconsumed_tail
             yield from self._checked(piece)
-            if self._machine.eof and not pending:
-                return
+            if self._machine.unused_data:
+                raise _damaged("there are bytes after its end")
 
     def finish(self) -> Iterator[bytes]:
         """The rest; a stream that was cut off is refused."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import (
     Acknowledgment,
+    Actor,
     Error,
     Header,
     Message,
@@ -105,7 +106,7 @@ def describe_message(message: Message) -> Values:
         "reliable": message.reliable,
         "sequence": _sequence(message),
         "ack_requested": [
-            {"actor": one.actor.name, "signed": one.signed} for one in message.ack_requested
+            {"actor": _actor(one.actor), "signed": one.signed} for one in message.ack_requested
         ],
         "acknowledgments": [_acknowledgment(one) for one in message.acknowledgments],
         "errors": [_error(one) for one in message.error_list.errors]
@@ -134,6 +135,10 @@ def describe_message(message: Message) -> Values:
             for one in message.payloads
         ],
     }
+
+
+def _actor(actor: Actor) -> str:
+    return actor.value.rpartition(":")[2]
 
 
 def _instant(value: Instant | None) -> str | None:
@@ -198,7 +203,7 @@ def _acknowledgment(one: Acknowledgment) -> Values:
     return {
         "ref_to_message_id": one.ref_to_message_id,
         "timestamp": _instant(one.timestamp),
-        "actor": one.actor.name,
+        "actor": _actor(one.actor),
         "type": one.type.value if one.type else None,
         "from": _party(one.from_party),
         "signed": one.signed,

@@ -27,8 +27,10 @@ def signature_parts(received: Received) -> tuple[PartDigests, ...]:
         digests = {USUAL: bytes.fromhex(payload.digest)}
         if payload.data is not None:
             digests.update((name, algorithms.digest(name, payload.data)) for name in others)
-        for content_id, name, digest in received.extra_digests:
-            if content_id == payload.content_id:
-                digests[name] = digest
+        digests |= {
+            name: digest
+            for content_id, name, digest in received.extra_digests
+            if content_id == payload.content_id
+        }
         parts.append(PartDigests(payload.content_id, digests))
     return tuple(parts)

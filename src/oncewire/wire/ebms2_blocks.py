@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lxml import etree
 
-from oncewire.errors import Inconsistent, InvalidValue, SoapFault, ValueNotRecognized
+from oncewire.errors import Inconsistent, InvalidValue, SoapFault
 from oncewire.message import (
-    Acknowledgment,
     AckRequested,
     Actor,
     Compression,
-    Error,
-    ErrorList,
-    MessageStatus,
-    Party,
-    PartyId,
     Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
-    Severity,
-    SignedDigest,
-    StatusRequest,
-    StatusResponse,
 )
-from oncewire.message.fault import CODE_CONTEXT
 from oncewire.message.instant import Instant, parse_instant
 from oncewire.wire import ebms2_names as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.tree import WHITESPACE, whole_number
+from oncewire.wire.tree import WHITESPACE, Element, whole_number
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,12 +30,12 @@ _ACTORS = {actor.value: actor for actor in Actor}
 _OURS = frozenset({None, "", n.ACTOR_NEXT, *_ACTORS})
 
 
-def text_of(element: etree._Element) -> str:
+def text_of(element: Element) -> str:
     """The element's text without the white space around it."""
     return (element.text or "").strip(WHITESPACE)
 
 
-def check_version(element: etree._Element, location: str, findings: Findings) -> None:
+def check_version(element: Element, location: str, findings: Findings) -> None:
     """Every block says the version it is written in (§2.3.8)."""
     version = element.get(n.A_VERSION)
     if version != n.VERSION and version is not None:
@@ -61,7 +48,7 @@ def check_version(element: etree._Element, location: str, findings: Findings) ->
         )
 
 
-def instant(element: etree._Element, location: str, findings: Findings) -> Instant | None:
+def instant(element: Element, location: str, findings: Findings) -> Instant | None:
     """A dateTime; one without a zone is taken as UTC and noted (WIRE.md B.11)."""
     text = element.text or ""
     if len(text) == 20 and text[7] == "-" and text[10] == "T" and text[19] == "Z":
@@ -80,7 +67,8 @@ def instant(element: etree._Element, location: str, findings: Findings) -> Insta
     return value
 
 
-def _actor(element: etree._Element, location: str, findings: Findings) -> Actor | None:
+def actor_of(element: Element, location: str, findings: Findings) -> Actor | None:
+    """Whom a block addresses; without an actor, the To Party's handler (§2.3.11)."""
     value = element.get(n.ACTOR)
     if not value:
         return Actor.TO_PARTY_MSH
@@ -96,11 +84,11 @@ def _actor(element: etree._Element, location: str, findings: Findings) -> Actor 
     return actor
 
 
-def ack_requested(element: etree._Element, findings: Findings) -> AckRequested | None:
+def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
     """AckRequested (§6.3.1)."""
     location = "//Header/AckRequested"
     check_version(element, location, findings)
-    actor = _actor(element, location, findings)
+    actor = actor_of(element, location, findings)
     signed = element.get(n.A_SIGNED)
     if signed is None:
         findings.note("AckRequested does not say whether it wants a signature")
@@ -117,7 +105,7 @@ def ack_requested(element: etree._Element, findings: Findings) -> AckRequested |
     return None if actor is None or wanted is None else AckRequested(actor, wanted)
 
 
-def sync_reply(element: etree._Element, findings: Findings) -> bool:
+def sync_reply(element: Element, findings: Findings) -> bool:
     """SyncReply (§4.3): always to the next actor."""
     check_version(element, "//Header/SyncReply", findings)
     actor = element.get(n.ACTOR)
@@ -134,7 +122,7 @@ def sync_reply(element: etree._Element, findings: Findings) -> bool:
     return True
 
 
-def message_order(element: etree._Element, findings: Findings) -> SequenceNumber | None:
+def message_order(element: Element, findings: Findings) -> SequenceNumber | None:
     """MessageOrder (§9.1)."""
     check_version(element, "//Header/MessageOrder", findings)
     for child in element:
@@ -150,13 +138,13 @@ def message_order(element: etree._Element, findings: Findings) -> SequenceNumber
     return None
 
 
-def hop_sequence(element: etree._Element, findings: Findings) -> SequenceNumber | None:
+def hop_sequence(element: Element, findings: Findings) -> SequenceNumber | None:
     """rmx:HopSequence (WIRE.md part D)."""
     return _sequence(element, element.get("status"), "//Header/HopSequence", findings)
 
 
 def _sequence(
-    element: etree._Element, status: str | None, location: str, findings: Findings
+    element: Element, status: str | None, location: str, findings: Findings
 ) -> SequenceNumber | None:
     number = whole_number(element.text)
     if number is None:
@@ -183,7 +171,7 @@ def _sequence(
     return None
 
 
-def routing(element: etree._Element, findings: Findings) -> tuple[RoutingHeader, ...]:
+def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     """rmx:RoutingHeaderList, oldest hop first; what is unreadable in it is left out."""
     hops = []
     for child in element:
@@ -206,153 +194,12 @@ def routing(element: etree._Element, findings: Findings) -> tuple[RoutingHeader,
     return tuple(hops)
 
 
-def acknowledgment(
-    element: etree._Element, findings: Findings
-) -> tuple[Acknowledgment | None, list[etree._Element]]:
-    """Acknowledgment (§6.3.2) and its ds:Reference elements, whose bytes are read later."""
-    location = "//Header/Acknowledgment"
-    check_version(element, location, findings)
-    actor = _actor(element, location, findings)
-    stamp: Instant | None = None
-    ref_to: str | None = None
-    party: Party | None = None
-    references: list[etree._Element] = []
-    for child in element:
-        tag = child.tag
-        if tag == n.TIMESTAMP:
-            stamp = instant(child, f"{location}/Timestamp", findings)
-        elif tag == n.REF_TO_MESSAGE_ID:
-            ref_to = text_of(child)
-        elif tag == n.FROM:
-            party = _acknowledging_party(child, findings)
-        elif tag == n.DS_REFERENCE:
-            references.append(child)
-    if stamp is None:
-        findings.fault(
-            Inconsistent(
-                "Acknowledgment has no Timestamp",
-                location=f"{location}/Timestamp",
-                remedy="say when the message was received",
-            )
-        )
-    if stamp is None or actor is None:
-        return None, []
-    try:
-        value = Acknowledgment(stamp, ref_to or "", party, actor, signed=bool(references))
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
-        return None, []
-    return value, references
-
-
-def _acknowledging_party(element: etree._Element, findings: Findings) -> Party | None:
-    ids = []
-    role = None
-    for child in element:
-        if child.tag == n.PARTY_ID and text_of(child):
-            try:
-                ids.append(PartyId(text_of(child), child.get(n.A_TYPE) or None))
-            except InvalidValue as problem:
-                findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/PartyId")
-        elif child.tag == n.ROLE:
-            role = text_of(child) or None
-    try:
-        return Party(tuple(ids), role) if ids else None
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/Role")
-        return None
-
-
-def signed_digest(
-    element: etree._Element, written: bytes, findings: Findings
-) -> SignedDigest | None:
-    """One ds:Reference of a signed acknowledgement, with its own bytes."""
-    method = value = ""
-    for child in element:
-        if child.tag == n.DS_DIGEST_METHOD:
-            method = child.get("Algorithm") or ""
-        elif child.tag == n.DS_DIGEST_VALUE:
-            value = "".join((child.text or "").split())
-    try:
-        digest = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        findings.fault(
-            Inconsistent(
-                "a DigestValue of the acknowledgement is not base64",
-                location="//Header/Acknowledgment/Reference/DigestValue",
-                remedy="copy the ds:Reference of the message acknowledged",
-            )
-        )
-        return None
-    return SignedDigest(element.get("URI") or "", method, digest, written)
-
-
-def error_list(element: etree._Element, findings: Findings) -> ErrorList | None:
-    """ErrorList (§4.2.3)."""
-    location = "//Header/ErrorList"
-    check_version(element, location, findings)
-    errors = []
-    for child in element:
-        if child.tag == n.ERROR:
-            error = _error(child, findings)
-            if error is not None:
-                errors.append(error)
-    if not errors:
-        findings.fault(
-            Inconsistent(
-                "ErrorList has no Error", location=f"{location}/Error", remedy="report an Error"
-            )
-        )
-        return None
-    reported = ErrorList(tuple(errors))
-    highest = element.get(n.A_HIGHEST_SEVERITY)
-    if highest != reported.highest_severity.value:
-        findings.note(
-            f"highestSeverity is {str(highest)[:16]!r}, "
-            f"the errors say {reported.highest_severity.value}"
-        )
-    return reported
-
-
-def _error(element: etree._Element, findings: Findings) -> Error | None:
-    description = ""
-    pause: int | None = None
-    for child in element:
-        if child.tag == n.DESCRIPTION:
-            description = child.text or ""
-        elif child.tag == n.MIN_RETRY_SECS:
-            pause = whole_number(child.text)
-    severity = element.get(n.A_SEVERITY) or "Error"
-    try:
-        return Error(
-            code=(element.get(n.A_ERROR_CODE) or "").strip(WHITESPACE),
-            severity=Severity(severity.strip(WHITESPACE)),
-            location=element.get(n.A_LOCATION) or "",
-            description=description,
-            code_context=element.get(n.A_CODE_CONTEXT) or CODE_CONTEXT,
-            min_retry_secs=pause,
-        )
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, "//Header/ErrorList/Error")
-    except ValueError:
-        findings.fault(
-            Inconsistent(
-                f"severity {severity[:32]!r} is neither Warning nor Error",
-                location="//Header/ErrorList/Error/@severity",
-                remedy="send Warning or Error",
-            )
-        )
-    return None
-
-
-def manifest(
-    element: etree._Element, findings: Findings
-) -> tuple[list[Reference], list[list[etree._Element]]]:
+def manifest(element: Element, findings: Findings) -> tuple[list[Reference], list[list[Element]]]:
     """Manifest (§3.2): its references, and the foreign elements of each."""
     location = "//Body/Manifest"
     check_version(element, location, findings)
     references: list[Reference] = []
-    foreign: list[list[etree._Element]] = []
+    foreign: list[list[Element]] = []
     for child in element:
         if child.tag != n.REFERENCE:
             continue
@@ -374,11 +221,11 @@ def manifest(
     return references, foreign
 
 
-def _reference(element: etree._Element) -> tuple[Reference, list[etree._Element]]:
+def _reference(element: Element) -> tuple[Reference, list[Element]]:
     schemas: list[tuple[str, str | None]] = []
     descriptions: list[tuple[str, str]] = []
     compression: Compression | None = None
-    foreign: list[etree._Element] = []
+    foreign: list[Element] = []
     for child in element:
         tag = child.tag
         if tag == n.SCHEMA:
@@ -402,49 +249,7 @@ def _reference(element: etree._Element) -> tuple[Reference, list[etree._Element]
     return reference, foreign
 
 
-def _named(element: etree._Element, location: str, findings: Findings) -> str:
-    check_version(element, location, findings)
-    for child in element:
-        if child.tag == n.REF_TO_MESSAGE_ID:
-            return text_of(child)
-    return ""
-
-
-def status_request(element: etree._Element, findings: Findings) -> StatusRequest | None:
-    """StatusRequest (§7.1.1)."""
-    location = "//Body/StatusRequest"
-    try:
-        return StatusRequest(_named(element, location, findings))
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
-        return None
-
-
-def status_response(element: etree._Element, findings: Findings) -> StatusResponse | None:
-    """StatusResponse (§7.1.2)."""
-    location = "//Body/StatusResponse"
-    named = _named(element, location, findings)
-    status = element.get(n.A_MESSAGE_STATUS) or ""
-    stamp = None
-    for child in element:
-        if child.tag == n.TIMESTAMP:
-            stamp = instant(child, f"{location}/Timestamp", findings)
-    try:
-        return StatusResponse(named, MessageStatus(status.strip(WHITESPACE)), stamp)
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
-    except ValueError:
-        findings.fault(
-            ValueNotRecognized(
-                f"messageStatus {status[:32]!r} is not a status",
-                location=f"{location}/@messageStatus",
-                remedy="send one of " + ", ".join(known.value for known in MessageStatus),
-            )
-        )
-    return None
-
-
-def must_understand(block: etree._Element, findings: Findings) -> None:
+def must_understand(block: Element, findings: Findings) -> None:
     """A block we do not know: a fault if it must be understood by us, else an oddity."""
     actor = block.get(n.ACTOR)
     must = (block.get(n.MUST_UNDERSTAND) or "0").strip(WHITESPACE)
@@ -469,8 +274,3 @@ def with_sequence(hop: RoutingHeader, sequence: SequenceNumber) -> RoutingHeader
 def with_foreign(reference: Reference, foreign: tuple[bytes, ...]) -> Reference:
     """The reference with its foreign children."""
     return replace(reference, foreign=foreign)
-
-
-def with_digest(acknowledgment: Acknowledgment, digest: SignedDigest) -> Acknowledgment:
-    """The acknowledgement with one more digest."""
-    return replace(acknowledgment, references=(*acknowledgment.references, digest))

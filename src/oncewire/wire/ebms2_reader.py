@@ -28,6 +28,7 @@ from oncewire.message import (
 from oncewire.wire import ebms2_blocks as blocks
 from oncewire.wire import ebms2_names as n
 from oncewire.wire import ebms2_rules
+from oncewire.wire import ebms2_signals as signals
 from oncewire.wire.ebms2_header import MH, UNNAMED, MessageHeaderReading
 from oncewire.wire.source import exact_bytes
 from oncewire.wire.tree import Element
@@ -129,7 +130,7 @@ class Ebms2Reading(MessageHeaderReading):
         elif tag == n.MESSAGE_ORDER:
             self.order = blocks.message_order(block, self)
         elif tag == n.ERROR_LIST:
-            self.error_list = blocks.error_list(block, self)
+            self.error_list = signals.error_list(block, self)
         elif tag == n.SIGNATURE:
             self.signed = True
         elif tag == n.HOP_SEQUENCE:
@@ -151,7 +152,7 @@ class Ebms2Reading(MessageHeaderReading):
         )
 
     def _acknowledgment(self, block: Element) -> None:
-        value, references = blocks.acknowledgment(block, self)
+        value, references = signals.acknowledgment(block, self)
         if value is not None:
             number = len(self.acknowledgments)
             self.acknowledgments.append(value)
@@ -168,9 +169,9 @@ class Ebms2Reading(MessageHeaderReading):
             if tag == n.MANIFEST:
                 self.manifest, self.reference_foreign = blocks.manifest(child, self)
             elif tag == n.STATUS_REQUEST:
-                self.status_request = blocks.status_request(child, self)
+                self.status_request = signals.status_request(child, self)
             elif tag == n.STATUS_RESPONSE:
-                self.status_response = blocks.status_response(child, self)
+                self.status_response = signals.status_response(child, self)
             elif tag == n.FAULT:
                 self.fault(
                     SoapFault("Client", "the Body holds a SOAP Fault beside an ebXML header")
@@ -276,10 +277,10 @@ class Ebms2Reading(MessageHeaderReading):
                 kept = tuple(next(written) for _ in children)
                 self.manifest[number] = blocks.with_foreign(self.manifest[number], kept)
         for number, element in self.digests:
-            digest = blocks.signed_digest(element, next(written), self)
+            digest = signals.signed_digest(element, next(written), self)
             if digest is not None:
                 known = self.acknowledgments[number]
-                self.acknowledgments[number] = blocks.with_digest(known, digest)
+                self.acknowledgments[number] = signals.with_digest(known, digest)
         return foreign
 
 
