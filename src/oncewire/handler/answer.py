@@ -39,6 +39,9 @@ class Answer:
 NOTHING = Answer()
 """Received, and nothing to say on this connection."""
 
+DAMAGED = Answer(400)
+"""The bytes are not those that were sent; the sender's next attempt brings them whole."""
+
 
 def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
     """The way back to the partner for a signal of that kind."""

@@ -32,6 +32,7 @@ from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, Severity
+from oncewire.message.instant import Instant
 from oncewire.protocol.acknowledging import (
     AckOwed,
     DuplicateReply,
@@ -46,6 +47,7 @@ from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, 
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
+from oncewire.protocol.terms import Scope
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredAnswer, StoredIncoming
 from oncewire.wire.received import Received
@@ -89,9 +91,9 @@ class Arriving:
         arrival = Arrival(
             message.header.message_id,
             facts.digest,
-            message.header.timestamp,
+            self._stamp(),
             message.sequence if channel is not None else None,
-            message.header.time_to_live,
+            self.resolution.expires_at,
         )
         try:
             plan = plan_reply(
@@ -115,6 +117,14 @@ class Arriving:
         if judgement.verdict is Verdict.DUPLICATE and known is not None:
             return self._duplicate(known, owed, plan)
         return self._refused(sender, facts, judgement, plan)
+
+    def _stamp(self) -> Instant:
+        """When the handler that numbered the message made it ready (see `receiving`)."""
+        hop = self.message.last_hop
+        per_hop = self.resolution.terms.scope is not Scope.CONVERSATION
+        if per_hop and hop is not None and hop.timestamp is not None:
+            return hop.timestamp
+        return self.message.header.timestamp
 
     def _repeats_pass(self, known: StoredIncoming) -> bool:
         terms = self.resolution.terms

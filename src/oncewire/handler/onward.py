@@ -103,15 +103,19 @@ def _begin(
     route: Route,
     channel: SendingChannel | None,
 ) -> None:
-    now, terms = node.now(), route.terms
+    now = stamp = node.now()
+    terms, before = route.terms, channel
+    if channel is not None:
+        # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
+        channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
     step = attempt_due(entered.outgoing, entered.channel, terms, now)
     sequence = sequence_of(entered.outgoing, terms)
-    parcel = onward_parcel(received.parcel, received.envelope, route, sequence, now)
+    parcel = onward_parcel(received.parcel, received.envelope, route, sequence, stamp)
     fresh = replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
-    perform(node, tx, fresh, channel, both, terms, parcel=parcel)
+    perform(node, tx, fresh, before, both, terms, parcel=parcel)
 
 
 def _journal_forwarded(node: Node, tx: Transaction, copy: StoredOutgoing, message: Message) -> None:

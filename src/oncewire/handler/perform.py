@@ -161,12 +161,16 @@ def enter(
     node: Node, tx: Transaction, stored: StoredOutgoing, channel: SendingChannel, terms: Terms
 ) -> None:
     """Give a waiting message its number, build its bytes and begin its first attempt."""
-    now = node.now()
+    now = stamp = node.now()
+    before = channel
+    if stored.relayed_from is not None:
+        # A hub's copy has no timestamp of this hop yet; they rise strictly along the stream.
+        channel, stamp = channel.stamp(now)
     entered = enter_window(stored.outgoing, channel, terms, now)
-    parcel = build_numbered(node, tx, stored, entered.outgoing, terms)
+    parcel = build_numbered(node, tx, stored, entered.outgoing, terms, stamp)
     step = attempt_due(entered.outgoing, entered.channel, terms, now)
     both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
-    perform(node, tx, stored, channel, both, terms, parcel=parcel)
+    perform(node, tx, stored, before, both, terms, parcel=parcel)
 
 
 def notice_of(outgoing: Outgoing) -> Notice:

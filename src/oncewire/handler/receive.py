@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution, resolve
-from oncewire.errors import EbxmlError, SoapFault, ValueNotRecognized
+from oncewire.errors import EbxmlError, MimeProblem, SoapFault, ValueNotRecognized
 from oncewire.handler import signals
 from oncewire.handler.answer import (
+    DAMAGED,
     NOTHING,
     Answer,
     answer_fault,
@@ -18,6 +19,7 @@ from oncewire.handler.answer import (
     post_signal,
 )
 from oncewire.handler.arrive import Arriving
+from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
 from oncewire.handler.onward import pass_on
 from oncewire.handler.route import agreement_for
@@ -36,6 +38,14 @@ from oncewire.wire.refusal import PartialHeader, ReadFault
 
 def receive(node: Node, tx: Transaction, parcel: Parcel, source: Source) -> Answer:
     """Take one parcel from a transport."""
+    if not is_intact(parcel):
+        detail: dict[str, object] = {
+            "code": "damaged",
+            "problem": "the body was damaged on its way",
+        }
+        note = Note("refused", transport=source.transport, detail=detail)
+        node.write(tx, [note], peer=source.address or None)
+        return DAMAGED
     try:
         received = codec.read(parcel, node.limits)
     except ReadFault as fault:
@@ -130,6 +140,8 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
     A SOAP Fault, or a body that is no message, says that the attempt failed.
     """
     try:
+        if not is_intact(parcel):
+            raise ReadFault((MimeProblem("the reply was damaged on its way"),))
         received = codec.read(parcel, node.limits)
     except ReadFault as fault:
         failure = soap.read_fault(parcel.body)

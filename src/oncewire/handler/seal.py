@@ -12,6 +12,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem, StoreProblem
+from oncewire.handler.intact import with_digest
 from oncewire.handler.node import Node
 from oncewire.handler.route import (
     Route,
@@ -35,12 +36,17 @@ from oncewire.wire.parcel import Parcel
 def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
     signer = signer_for(node, route.security) if sign or route.security.sign else None
-    return stored_parcel(codec.write(message, route.form, signer=signer))
+    return sealed(codec.write(message, route.form, signer=signer))
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:
     """A parcel as the store keeps it."""
     return StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
+
+
+def sealed(parcel: Parcel) -> StoredParcel:
+    """A parcel of our own, with the digest by which its receiver knows it is intact."""
+    return stored_parcel(with_digest(parcel))
 
 
 def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
@@ -76,7 +82,12 @@ def unpack_draft(draft: bytes) -> Parcel:
 
 
 def build_numbered(
-    node: Node, tx: Transaction, stored: StoredOutgoing, outgoing: Outgoing, terms: Terms
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    outgoing: Outgoing,
+    terms: Terms,
+    stamp: Instant,
 ) -> StoredParcel:
     """The bytes of a waiting message that has just got its number.
 
@@ -94,7 +105,7 @@ def build_numbered(
     sequence = sequence_of(outgoing, terms)
     received = codec.read(parcel)
     if stored.relayed_from is not None:
-        return onward_parcel(parcel, received.envelope, route, sequence, node.now())
+        return onward_parcel(parcel, received.envelope, route, sequence, stamp)
     message = received.message
     if sequence is not None:
         message = with_number(message, sequence, terms)
@@ -131,4 +142,4 @@ def onward_parcel(
     """Received bytes with this hop's routing spliced in, every other byte as it was."""
     hop = replace(route.hop(now), sequence=sequence)
     spliced = splice.next_hop(envelope, hop, route.form)
-    return stored_parcel(splice_body.with_envelope(parcel, spliced))
+    return sealed(splice_body.with_envelope(parcel, spliced))

@@ -105,10 +105,10 @@ def verified_message(
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     verified = signature.verify(received.envelope, parts, _trust(security), node.now(), policy)
     octets = etree.tostring(signature.readable_envelope(verified))
-    read, *_ = wire_header.read(octets, "utf-8", node.limits, Validation.OFF)
+    reading = wire_header.read(octets, "utf-8", node.limits, Validation.OFF)
     unsigned = set(verified.unsigned_parts)
     payloads = tuple(one for one in message.payloads if one.content_id not in unsigned)
-    return replace(read, payloads=payloads)
+    return replace(reading.message, payloads=payloads)
 
 
 def _check_connection(resolution: Resolution, source: Source) -> None:

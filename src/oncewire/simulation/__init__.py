@@ -1,0 +1,1 @@
+"""How we try to break it: a seeded network, disk, clock and crashes around real handlers."""

@@ -1,0 +1,176 @@
+"""One run: a world from options and a seed, traffic through it, and the checker's word on it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.handler.submit import Submission
+from oncewire.journal.check import Report, verify
+from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.row import Row
+from oncewire.message import Payload, Service
+from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
+from oncewire.simulation.actor import Actor
+from oncewire.simulation.clock import START, Clock
+from oncewire.simulation.network import Network
+from oncewire.simulation.options import Options
+from oncewire.simulation.topology import CPA_ID, agreements_of, names
+
+PACE: Duration = SECOND // 2
+OPERATOR: Duration = 2 * MINUTE
+HEALED_FOR: Duration = 30 * HOUR
+"""Long enough for every timer of the agreements to run out after the network has healed."""
+
+EXPECTED_FAULTS = ("loss", "duplicate", "reorder", "corrupt", "crash", "partition", "disk_full")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run was and what came of it."""
+
+    seed: int
+    options: Options
+    messages: int
+    delivered: int
+    notified: int
+    report: Report
+    faults: Counter[str] = field(default_factory=Counter)
+    transitions: int = 0
+    simulated_seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Broken promises, and rows nobody can judge."""
+        return (*self.report.violations, *self.report.quarantined)
+
+    @property
+    def replay(self) -> str:
+        """The command that runs exactly this again."""
+        return f"oncewire simulate --seed {self.seed} {self.options.as_flags()}".strip()
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for people and programs."""
+        kinds = self.report.kinds
+        return {
+            "seed": self.seed,
+            "messages": self.messages,
+            "delivered": self.delivered,
+            "notified": self.notified,
+            "lost": kinds.get("lost", 0),
+            "duplicated": kinds.get("twice", 0),
+            "misordered": kinds.get("out_of_order", 0),
+            "violations": [
+                {"predicate": one.predicate, "kind": one.kind, "sentence": one.sentence}
+                for one in self.violations
+            ],
+            "faults": dict(sorted(self.faults.items())),
+            "transitions": self.transitions,
+            "simulated_seconds": round(self.simulated_seconds, 3),
+            "wall_seconds": round(self.wall_seconds, 3),
+            "replay": self.replay,
+        }
+
+
+class Simulation:
+    """The nodes of one run and what happens between them."""
+
+    def __init__(self, options: Options, seed: int) -> None:
+        self.options, self.seed = options, seed
+        self.clock = Clock(seed)
+        self.faults: Counter[str] = Counter(dict.fromkeys(EXPECTED_FAULTS, 0))
+        self.network = Network(self.clock, options, self.faults)
+        self._actors: dict[str, Actor] = {}
+        for name in names(options):
+            agreements = Agreements(agreements_of(name, options))
+            self._actors[name] = Actor(name, agreements, self.clock, self.network, self)
+
+    def actor(self, name: str) -> Actor:
+        """The node of that name."""
+        return self._actors[name]
+
+    @property
+    def actors(self) -> list[Actor]:
+        """All nodes, from buyer to seller."""
+        return list(self._actors.values())
+
+    def run(self) -> Result:
+        """Submit, suffer, heal, finish, judge."""
+        began = time.perf_counter()
+        self._schedule()
+        trouble_ends = START + self.options.messages * PACE + 2 * MINUTE
+        self._until(trouble_ends)
+        self.network.healed = True
+        self._finish(trouble_ends)
+        rows = self.rows()
+        report = verify(rows, healed=True)
+        return Result(
+            self.seed,
+            self.options,
+            self.options.messages,
+            _count(rows, "confirmed"),
+            _count(rows, "notified"),
+            report,
+            self.faults,
+            sum(actor.transitions for actor in self.actors),
+            (self.clock.now - START) / SECOND,
+            time.perf_counter() - began,
+        )
+
+    def rows(self) -> list[Row]:
+        """The journals of all nodes."""
+        return [row for actor in self.actors for row in actor.journal()]
+
+    def _schedule(self) -> None:
+        buyer = self.actor("buyer")
+        for number in range(self.options.messages):
+            submission = Submission(
+                CPA_ID,
+                Service("urn:sim:orders"),
+                "PlaceOrder",
+                (Payload.of(f"order-{number}", "text/plain", f"order {number}".encode()),),
+                conversation_id="year",
+                message_id=f"order-{number}@buyer",
+            )
+            self.clock.after(number * PACE, lambda one=submission: buyer.submit(one))  # type: ignore[misc]
+        self.actor("seller").consume()
+        self.clock.after(OPERATOR, self._operate)
+
+    def _operate(self) -> None:
+        for actor in self.actors:
+            actor.operate()
+        self.clock.after(OPERATOR, self._operate)
+
+    def _until(self, instant: int) -> None:
+        while self.clock.now < instant and self.clock.step():
+            pass
+
+    def _finish(self, since: int) -> None:
+        """Run on until nothing is outstanding, or every timer had its time."""
+        while self.clock.now < since + HEALED_FOR:
+            self._until(self.clock.now + MINUTE)
+            if self._is_quiet():
+                return
+
+    def _is_quiet(self) -> bool:
+        for actor in self.actors:
+            with actor.store.reader() as reader:
+                counts = reader.counts()
+                if reader.incidents():
+                    return False
+            busy = ("out.waiting", "out.outstanding", "out.suspended", "in.held", "in.ready")
+            if not actor.up or any(counts.get(name) for name in (*busy, "in.handed_over")):
+                return False
+        return True
+
+
+def _count(rows: list[Row], kind: str) -> int:
+    return len({row.message_id for row in rows if row.kind == kind and row.node != "hub"})
+
+
+def simulate(options: Options, seed: int) -> Result:
+    """Run one seed."""
+    return Simulation(options, seed).run()
