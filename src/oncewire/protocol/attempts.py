@@ -54,20 +54,16 @@ def attempt_due(
         return Sent(outgoing, channel)
     if channel is not None and now < channel.paused_until:
         return Sent(replace(outgoing, next_attempt_at=channel.paused_until), channel)
-    if _is_exhausted(outgoing, terms):
+    if outgoing.attempts_here > _retries(terms):
         return _exhausted(outgoing, channel, terms, now)
     return _transmit(outgoing, channel, terms, now)
 
 
-def _is_exhausted(outgoing: Outgoing, terms: Terms) -> bool:
-    if not terms.runs_protocol:
-        return outgoing.attempts > 0
-    return outgoing.attempts_here > _retries(terms)
-
-
 def _retries(terms: Terms) -> int:
-    """No retry is made inside a synchronous exchange where so agreed (SYNC-18)."""
-    if terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE:
+    """None are ours where the transport answers for the delivery (RM-7), and none are made
+    inside a synchronous exchange where so agreed (SYNC-18)."""
+    synchronous = terms.sync_mode is not SyncReplyMode.NONE
+    if not terms.runs_protocol or (synchronous and terms.sync_retries is SyncRetries.NONE):
         return 0
     return terms.retries
 
@@ -89,14 +85,14 @@ def _transmit(
         next_attempt_at=now + wait if terms.runs_protocol else None,
     )
     transport = outgoing.transport_name(terms)
-    return Sent(
-        sent,
-        channel,
-        (
-            note_of("sent", sent, transport=transport),
-            Transmit(sent.message_id, sent.attempts, transport),
-        ),
+    effects = (
+        note_of("sent", sent, transport=transport),
+        Transmit(sent.message_id, sent.attempts, transport),
     )
+    if not terms.reliable:
+        # Nothing more will be heard of it, so it must not keep its place in the window.
+        return settle(sent, channel, terms, effects)
+    return Sent(sent, channel, effects)
 
 
 def _exhausted(

@@ -9,7 +9,7 @@ from oncewire.protocol.attempts import deadline_passed
 from oncewire.protocol.effects import Effect, Resolve
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.settling import Sent, failure, give_up_number, note_of
+from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, reopen
 from oncewire.protocol.states import FINAL_OUTGOING, OUTGOING, OutgoingEvent, OutgoingState
 from oncewire.protocol.terms import Terms
 
@@ -24,8 +24,9 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
     past = deadline is not None and now >= deadline
     if outgoing.state not in FINAL_OUTGOING and past:
         return deadline_passed(outgoing, channel, terms, now)
-    given_up = outgoing.number is not None and not (
-        channel is not None and channel.is_unsettled(outgoing.epoch, outgoing.number, terms)
+    # On a channel only a message that still has its number can be sent again in its place.
+    given_up = channel is not None and not channel.is_unsettled(
+        outgoing.epoch, outgoing.number, terms
     )
     if past or given_up or (outgoing.state, OutgoingEvent.RESUMED) not in OUTGOING:
         raise NotAllowed(
@@ -41,8 +42,12 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
         next_attempt_at=now,
         reason="",
     )
-    note = note_of("resumed", resumed)
-    return Sent(resumed, channel, (note, Resolve(resumed.message_id, resumed.channel)))
+    effects = (note_of("resumed", resumed), Resolve(resumed.message_id, resumed.channel))
+    return (
+        Sent(resumed, None, effects)
+        if channel is None
+        else reopen(resumed, channel, terms, effects)
+    )
 
 
 def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
@@ -54,7 +59,9 @@ def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) ->
             remedy="there is nothing left to abandon",
         )
     final = outgoing.state in FINAL_OUTGOING
-    to = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
+    # An outcome that was told stands, whatever became known of the attempts since.
+    unheard = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
+    to = outgoing.state if final else unheard
     reason = outgoing.reason if final else "abandoned by the operator"
     abandoned = outgoing.moved(
         OutgoingEvent.ABANDONED,

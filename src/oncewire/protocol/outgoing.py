@@ -58,6 +58,6 @@ class Outgoing:
         ends = []
         if self.expires_at is not None:
             ends.append(self.expires_at)
-        if self.first_sent_at is not None and terms.runs_protocol:
+        if self.first_sent_at is not None and terms.reliable:
             ends.append(self.first_sent_at + terms.persist_duration)
         return min(ends) if ends else None
