@@ -27,7 +27,6 @@ from oncewire.handler.node import Node
 from oncewire.handler.onward import forward_released, send_onward
 from oncewire.handler.perform import open_incident
 from oncewire.handler.route import peer_label
-from oncewire.handler.seal import stored_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
@@ -49,7 +48,7 @@ from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
 from oncewire.protocol.terms import Scope
 from oncewire.store.contract import Transaction
-from oncewire.store.records import MessageFacts, StoredAnswer, StoredIncoming
+from oncewire.store.records import MessageFacts, StoredAnswer, StoredIncoming, StoredParcel
 from oncewire.wire.received import Received
 
 
@@ -60,6 +59,8 @@ class Arriving:
     node: Node
     tx: Transaction
     received: Received
+    # The received bytes, as the store keeps them.
+    kept: StoredParcel
     # The values that may be trusted: read from the signed part where there is a signature.
     message: Message
     resolution: Resolution
@@ -212,7 +213,7 @@ class Arriving:
             facts,
             peer_label(self.agreement),
             self.source.transport,
-            None if refused else stored_parcel(self.received.parcel),
+            None if refused else self.kept,
             answer,
             hop=len(self.message.routing),
         )

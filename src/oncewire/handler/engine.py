@@ -24,7 +24,7 @@ from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note
-from oncewire.store.records import StoredIncoming
+from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel
 
 
@@ -86,10 +86,13 @@ class Engine:
         with self.node.store.transition() as tx:
             return submit(self.node, tx, submission)
 
-    def receive(self, parcel: Parcel, source: Source) -> Answer:
-        """Take what a transport brought; the answer may leave after the commit."""
+    def receive(self, parcel: Parcel, source: Source, stored: StoredParcel | None = None) -> Answer:
+        """Take what a transport brought; the answer may leave after the commit.
+
+        `stored` says where the same bytes lie, if they are in the spool already.
+        """
         with self.node.store.transition() as tx:
-            return receive(self.node, tx, parcel, source)
+            return receive(self.node, tx, parcel, source, stored)
 
     def transmission_over(self, ended: Transmission, reply: Parcel | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""

@@ -20,6 +20,9 @@ from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
+BODY_MAX = 256 * 1024 * 1024
+"""The largest body taken unless the configuration says otherwise; one is held in memory."""
+
 
 class Node:
     """One handler's tools: its store, its agreements, its world, and its released actions."""
@@ -33,6 +36,7 @@ class Node:
         *,
         keys: Keys | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        body_max: int = BODY_MAX,
     ) -> None:
         self.name = name
         self.store = store
@@ -41,6 +45,7 @@ class Node:
         self.boot = world.new_id()
         self.keys = keys
         self.limits = limits
+        self.body_max = body_max
         # Collected by transitions, given out by the commit.
         self.actions: list[Action] = []
         # Messages whose fate is to be asked of their receiver (C37).

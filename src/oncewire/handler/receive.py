@@ -23,6 +23,7 @@ from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
 from oncewire.handler.onward import pass_on
 from oncewire.handler.route import agreement_for
+from oncewire.handler.seal import stored_parcel
 from oncewire.handler.secure import verified_message
 from oncewire.handler.source import Source
 from oncewire.handler.transmit import Transmission, transmission_over
@@ -30,13 +31,20 @@ from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredParcel
 from oncewire.wire import codec, soap
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 
 
-def receive(node: Node, tx: Transaction, parcel: Parcel, source: Source) -> Answer:
+def receive(
+    node: Node,
+    tx: Transaction,
+    parcel: Parcel,
+    source: Source,
+    stored: StoredParcel | None = None,
+) -> Answer:
     """Take one parcel from a transport."""
     if not is_intact(parcel):
         detail: dict[str, object] = {
@@ -51,22 +59,29 @@ def receive(node: Node, tx: Transaction, parcel: Parcel, source: Source) -> Answ
     except ReadFault as fault:
         _journal_refused(node, tx, fault.known, fault.error, source)
         return answer_unread(node, fault, source)
-    return receive_message(node, tx, received, source)
+    return receive_message(node, tx, received, source, stored)
 
 
-def receive_message(node: Node, tx: Transaction, received: Received, source: Source) -> Answer:
+def receive_message(
+    node: Node,
+    tx: Transaction,
+    received: Received,
+    source: Source,
+    stored: StoredParcel | None = None,
+) -> Answer:
     """Take one message that could be read."""
     message = received.message
+    kept = stored or stored_parcel(received.parcel)
     try:
         resolution = resolve(node.agreements, message, receiving=True, now=node.now())
         if resolution.at_hop and not _is_ours(resolution.agreement, message):
-            return _take_for_others(node, tx, received, resolution, source)
+            return _take_for_others(node, tx, received, kept, resolution, source)
         message = verified_message(node, received, resolution, source)
     except (EbxmlError, SoapFault) as error:
         return _refuse(node, tx, message, error, source)
     if message.kind is not MessageKind.NORMAL and not message.reliable:
         return signals.receive_signal(node, tx, message, resolution, source)
-    return Arriving(node, tx, received, message, resolution, source).take()
+    return Arriving(node, tx, received, kept, message, resolution, source).take()
 
 
 def _is_ours(agreement: Agreement, message: Message) -> bool:
@@ -76,7 +91,12 @@ def _is_ours(agreement: Agreement, message: Message) -> bool:
 
 
 def _take_for_others(
-    node: Node, tx: Transaction, received: Received, resolution: Resolution, source: Source
+    node: Node,
+    tx: Transaction,
+    received: Received,
+    kept: StoredParcel,
+    resolution: Resolution,
+    source: Source,
 ) -> Answer:
     """A hub's part: pass it on, or store it and take over the duty to deliver."""
     message = received.message
@@ -88,7 +108,7 @@ def _take_for_others(
     if hop_duty(message, resolution.terms) is HopDuty.PROXY:
         pass_on(node, tx, received, ahead)
         return NOTHING
-    return Arriving(node, tx, received, message, resolution, source, ahead).take()
+    return Arriving(node, tx, received, kept, message, resolution, source, ahead).take()
 
 
 def _refuse(

@@ -242,7 +242,9 @@ class Reader(Protocol):
 class Store(Protocol):
     """A store of one node."""
 
-    spool: Spool
+    @property
+    def spool(self) -> Spool:
+        """Where large payloads lie."""
 
     def transition(self) -> AbstractContextManager[Transaction]:
         """A transition, undone alone if it raises."""

@@ -1,0 +1,53 @@
+"""Application: the software behind the handler, and what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from oncewire.handler.actions import Notice
+from oncewire.handler.node import Node
+from oncewire.handler.seal import whole_parcel
+from oncewire.message.header import Header
+from oncewire.message.payload import Payload
+from oncewire.store.records import StoredIncoming
+from oncewire.wire import codec
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One message as the application gets it."""
+
+    sender: str
+    message_id: str
+    header: Header
+    payloads: tuple[Payload, ...]
+    # It was given before, and the handler was never told that it arrived.
+    redelivered: bool
+
+    @classmethod
+    def of(cls, node: Node, stored: StoredIncoming) -> Taken:
+        """Read from the stored bytes: what was received is what is handed over."""
+        if stored.parcel is None:
+            raise ValueError(f"message {stored.incoming.message_id} has no bytes")
+        message = codec.read(whole_parcel(node, stored.parcel)).message
+        return cls(
+            stored.incoming.sender,
+            stored.incoming.message_id,
+            message.header,
+            message.payloads,
+            stored.incoming.hand_overs > 1,
+        )
+
+
+class Application(Protocol):
+    """An application that is called. Returning from `deliver` means: I have it."""
+
+    # How many messages it takes at a time.
+    batch: int
+
+    async def deliver(self, taken: Taken) -> None:
+        """Take a message; raise to get it again later."""
+
+    def notify(self, notice: Notice) -> None:
+        """Hear that a message of its own failed."""

@@ -1,0 +1,316 @@
+"""Handler: start, stop and the verbs an application uses, over real transports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from types import TracebackType
+
+from oncewire.errors import OncewireError, StoreProblem
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Ready, Settled
+from oncewire.handler.answer import Answer
+from oncewire.handler.application import Application, Taken
+from oncewire.handler.engine import Engine
+from oncewire.handler.inbound import Inbound, TooLarge, take_in
+from oncewire.handler.kill import KillPoints
+from oncewire.handler.node import Node
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.shell import Shell
+from oncewire.handler.source import Source
+from oncewire.handler.submit import Accepted, Submission
+from oncewire.handler.transmit import Transmission
+from oncewire.message.instant import SECOND, Duration
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.transport.contract import Cargo, Delivery, Outcome, OutcomeKind, Reply, Transport
+from oncewire.wire.parcel import Parcel
+
+logger = logging.getLogger("oncewire.handler")
+
+IN_FLIGHT_MAX = 256
+"""Transmissions under way at once; the rest wait their turn without a timer running."""
+
+CHUNK = 256 * 1024
+RETRY_AFTER = 30
+"""Seconds a sender is asked to wait while the store cannot take anything."""
+
+LEASE: Duration = 60 * SECOND
+
+
+class Handler:
+    """One Message Service Handler. Use it as `async with Handler(...) as handler`."""
+
+    def __init__(
+        self,
+        node: Node,
+        transports: Mapping[str, Transport],
+        *,
+        application: Application | None = None,
+        kill: KillPoints | None = None,
+        lease: Duration = LEASE,
+    ) -> None:
+        self.engine = Engine(node)
+        self.transports = dict(transports)
+        self.lease = lease
+        self._kill = kill or KillPoints()
+        self._shell = Shell(self.engine, self._perform, self._kill)
+        self._application = application
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
+        self._ready = asyncio.Event()
+        self._stopping = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Take up what the last run left, listen, and begin to send."""
+        self._shell.start()
+        await self._shell.do("start", self.engine.start)
+        for transport in self.transports.values():
+            await transport.start(self._on_delivery)
+        if self._application is not None:
+            self._spawn(self._hand_over_loop(self._application))
+        self._ready.set()
+
+    async def stop(self) -> None:
+        """Stop listening, let transmissions under way end, record a graceful stop."""
+        self._stopping = True
+        self._ready.set()
+        for transport in self.transports.values():
+            await transport.stop()
+        pending = list(self._tasks)
+        if pending:
+            await asyncio.wait(pending, timeout=5)
+        for task in pending:
+            task.cancel()
+        await self._shell.do("stop", self.engine.stop)
+        await self._shell.stop()
+        self.engine.node.store.close()
+
+    async def __aenter__(self) -> Handler:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # --- verbs ---
+
+    async def send(self, submission: Submission) -> Accepted:
+        """Take a document: when this returns, it is stored and will be sent or told of."""
+        return await self._shell.do("submit", lambda: self.engine.submit(submission))
+
+    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
+        """The outcome of a message, or None when it has none within the time."""
+        state = await self._shell.do("look", lambda: self._state(message_id))
+        if state is None or state in FINAL_OUTGOING:
+            return state
+        future: asyncio.Future[OutgoingState] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(message_id, []).append(future)
+        try:
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            return None
+
+    def _state(self, message_id: str) -> OutgoingState | None:
+        with self.engine.node.store.transition() as tx:
+            stored = tx.outgoing(message_id)
+            return None if stored is None else stored.outgoing.state
+
+    async def take(self, limit: int = 16) -> list[Taken]:
+        """Hand messages to the caller, who confirms each within the lease."""
+        taken = await self._shell.do("take", lambda: self.engine.take(limit, self.lease))
+        return [Taken.of(self.engine.node, stored) for stored in taken]
+
+    async def confirm(self, sender: str, message_id: str) -> bool:
+        """The caller has the message; saying so twice is the same as once."""
+        return await self._shell.do("confirm", lambda: self.engine.confirm(sender, message_id))
+
+    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+        """The operator resolved the trouble of a message or a channel."""
+        await self._shell.do(
+            "operate", lambda: self.engine.resume(message_id=message_id, channel=channel)
+        )
+
+    async def pause(self, channel: str, reason: str) -> None:
+        """Stop sending on a channel."""
+        await self._shell.do("operate", lambda: self.engine.pause(channel, reason))
+
+    async def abandon(self, message_id: str) -> None:
+        """Give a message up."""
+        await self._shell.do("operate", lambda: self.engine.abandon(message_id))
+
+    # --- what leaves ---
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, Post):
+            self._spawn(self._post(action))
+        elif isinstance(action, PostAnswer):
+            self._spawn(self._post_answer(action))
+        elif isinstance(action, Settled):
+            for future in self._waiting.pop(action.message_id, ()):
+                if not future.done():
+                    future.set_result(action.state)
+        elif isinstance(action, Notice):
+            self._notify(action)
+        elif isinstance(action, Ready):
+            self._ready.set()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _notify(self, notice: Notice) -> None:
+        logger.warning(
+            "a message failed",
+            extra={"message_id": notice.message_id, "outcome": notice.state.value},
+        )
+        if self._application is not None:
+            self._application.notify(notice)
+
+    async def _post(self, post: Post) -> None:
+        async with self._slots:
+            self._kill.reach("post before send")
+            outcome = await self._carry(
+                post.transport, post.address, post.parcel, post.timeout / SECOND
+            )
+            self._kill.reach("post after send")
+        ended = Transmission(
+            post.message_id,
+            post.attempt,
+            sent=outcome.kind is OutcomeKind.SENT,
+            certain=outcome.kind is OutcomeKind.REFUSED,
+            reason=outcome.reason,
+            retry_after=outcome.retry_after,
+        )
+        reply = _reply_parcel(outcome)
+        await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
+
+    async def _post_answer(self, post: PostAnswer) -> None:
+        async with self._slots:
+            self._kill.reach("answer before send")
+            outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
+            self._kill.reach("answer after send")
+        sent = outcome.kind is OutcomeKind.SENT
+        await self._try("answer left", lambda: self.engine.answer_left(post, sent=sent))
+
+    async def _try(self, step: str, verb: Callable[[], object]) -> None:
+        """Run a verb whose failure only means that a timer will bring the matter up again."""
+        try:
+            await self._shell.do(step, verb)
+        except OncewireError as problem:
+            logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
+
+    async def _carry(
+        self, name: str, address: str, parcel: StoredParcel, timeout: float
+    ) -> Outcome:
+        transport = self.transports.get(name)
+        if transport is None:
+            return Outcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
+        cargo = Cargo(
+            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel)
+        )
+        return await transport.send(cargo, address, timeout=timeout)
+
+    async def _chunks(self, parcel: StoredParcel) -> AsyncIterator[bytes]:
+        """The stored bytes, piece by piece; a large payload is read from the spool."""
+        for part in parcel.body:
+            if not isinstance(part, SpoolSlice):
+                yield part
+                continue
+            with self.engine.node.store.spool.open(part.name) as spooled:
+                spooled.seek(part.offset)
+                left = part.length
+                while left > 0:
+                    chunk = await asyncio.to_thread(spooled.read, min(CHUNK, left))
+                    if not chunk:
+                        break
+                    left -= len(chunk)
+                    yield chunk
+
+    # --- what arrives ---
+
+    async def _on_delivery(self, delivery: Delivery) -> Reply:
+        """The transports' door. Whatever is wrong becomes a reply; nothing is raised."""
+        source = Source(
+            delivery.transport,
+            delivery.can_answer,
+            delivery.peer.address,
+            delivery.peer.certificate,
+        )
+        try:
+            inbound = await take_in(self.engine.node, delivery)
+        except TooLarge as problem:
+            return Reply(413, "text/plain", body=str(problem).encode())
+        except StoreProblem:
+            return Reply(503, retry_after=RETRY_AFTER)
+        try:
+            answer = await self._receive(inbound, source)
+        except StoreProblem:
+            # Not stored, so not acknowledged: the sender keeps it and comes back.
+            return Reply(503, retry_after=RETRY_AFTER)
+        except Exception:
+            logger.exception("an arrival failed", extra={"address": source.address})
+            return Reply(500)
+        return self._reply(answer)
+
+    async def _receive(self, inbound: Inbound, source: Source) -> Answer:
+        def receive() -> Answer:
+            return self.engine.receive(inbound.parcel, source, inbound.stored)
+
+        return await self._shell.do("receive", receive)
+
+    def _reply(self, answer: Answer) -> Reply:
+        if answer.parcel is None:
+            return Reply(answer.status, retry_after=answer.retry_after)
+        parcel = whole_parcel(self.engine.node, answer.parcel)
+        return Reply(answer.status, parcel.content_type, parcel.headers, parcel.body)
+
+    # --- hand-over to an application that is called ---
+
+    async def _hand_over_loop(self, application: Application) -> None:
+        """Push what is ready to the application, in order, as long as it takes it."""
+        while not self._stopping:
+            self._ready.clear()
+            try:
+                taken = await self.take(application.batch)
+            except OncewireError as problem:
+                logger.warning("nothing could be taken", extra={"problem": str(problem)})
+                taken = []
+            for one in taken:
+                await self._hand_over(application, one)
+            if not taken:
+                await self._wait_ready()
+
+    async def _wait_ready(self) -> None:
+        try:
+            await asyncio.wait_for(self._ready.wait(), timeout=1.0)
+        except TimeoutError:
+            return
+
+    async def _hand_over(self, application: Application, taken: Taken) -> None:
+        try:
+            await application.deliver(taken)
+        except Exception as problem:  # noqa: BLE001  (software we do not control)
+            # It stays handed over until its lease ends, and is then offered again.
+            logger.warning(
+                "the application did not take a message",
+                extra={"message_id": taken.message_id, "problem": str(problem)},
+            )
+            return
+        await self._try("confirm", lambda: self.engine.confirm(taken.sender, taken.message_id))
+
+
+def _reply_parcel(outcome: Outcome) -> Parcel | None:
+    reply = outcome.reply
+    if reply is None or not reply.body:
+        return None
+    return Parcel(reply.content_type, reply.body, reply.headers)

@@ -1,0 +1,48 @@
+"""Inbound: a body that streams in, kept in memory if it is small and spooled if it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from oncewire.errors import OncewireError
+from oncewire.handler.node import Node
+from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.transport.contract import Delivery
+from oncewire.wire.parcel import Parcel
+
+SPOOL_ABOVE = 1024 * 1024
+"""Bodies up to this size live in their row; larger ones in a file of the spool."""
+
+
+class TooLarge(OncewireError):
+    """The body is larger than this handler takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A body that arrived whole: its bytes, or where in the spool they lie."""
+
+    parcel: Parcel
+    stored: StoredParcel
+
+
+async def take_in(node: Node, delivery: Delivery) -> Inbound:
+    """Read the body to its end. Nothing of it is believed yet."""
+    if delivery.length is not None and delivery.length > node.body_max:
+        raise TooLarge(f"a body of {delivery.length} bytes is more than {node.body_max}")
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in delivery.body:
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > node.body_max:
+            raise TooLarge(f"the body has more than {node.body_max} bytes")
+    headers = tuple(delivery.headers.items())
+    body = b"".join(pieces)
+    parcel = Parcel(delivery.content_type, body, headers)
+    if size <= SPOOL_ABOVE:
+        return Inbound(parcel, StoredParcel(parcel.content_type, headers, (body,)))
+    name, length = await asyncio.to_thread(node.store.spool.put, pieces)
+    slices = (SpoolSlice(name, 0, length),)
+    return Inbound(parcel, StoredParcel(parcel.content_type, headers, slices))

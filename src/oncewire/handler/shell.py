@@ -1,0 +1,159 @@
+"""Shell: the engine in an event loop. Many callers, one commit for all that wait.
+
+Callers put verbs into a queue. Each turn of the loop runs every verb that waits, commits
+once, and only then gives results to their callers and lets actions leave. So one fsync
+serves everybody, and nobody hears of anything that is not durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from oncewire.errors import OncewireError, StoreProblem
+from oncewire.handler.actions import Action
+from oncewire.handler.engine import Engine
+from oncewire.handler.kill import KillPoints
+from oncewire.message.instant import SECOND
+
+logger = logging.getLogger("oncewire.handler")
+
+T = TypeVar("T")
+
+TURN_MAX = 512
+"""Verbs run before a commit; more would make the first of them wait too long."""
+
+IDLE = 1.0
+"""Seconds between looks at the timers when nothing else happens."""
+
+SOON = 0.02
+"""Seconds until the next look when something is due but still under way."""
+
+
+@dataclass(slots=True)
+class _Work:
+    step: str
+    verb: Callable[[], Any]
+    future: asyncio.Future[Any]
+    result: Any = field(default=None)
+
+
+class Shell:
+    """Runs the engine's verbs in turns; `perform` gets every action after its commit."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        perform: Callable[[Action], None],
+        kill: KillPoints | None = None,
+    ) -> None:
+        self.engine = engine
+        self._perform = perform
+        self._kill = kill or KillPoints()
+        self._queue: list[_Work] = []
+        self._awake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to take turns."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="oncewire turns")
+
+    async def stop(self) -> None:
+        """Run what waits, then stop."""
+        self._stopping = True
+        self._awake.set()
+        if self._task is not None:
+            await self._task
+
+    async def do(self, step: str, verb: Callable[[], T]) -> T:
+        """Run a verb; returns its result once it is durable, or raises why it is not."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Work(step, verb, future))
+        self._awake.set()
+        return await future
+
+    def poke(self) -> None:
+        """Take a turn soon, although nobody asked for anything."""
+        self._awake.set()
+
+    async def _run(self) -> None:
+        while True:
+            timeout = self._pause()
+            if timeout > 0 and not self._queue and not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._awake.wait(), timeout)
+            self._awake.clear()
+            self.turn()
+            if self._stopping and not self._queue:
+                return
+            # Let the callers of this turn, and arrivals, have theirs before the next.
+            await asyncio.sleep(0)
+
+    def _pause(self) -> float:
+        wake = self.engine.next_wake()
+        if wake is None:
+            return IDLE
+        until = (wake - self.engine.node.now()) / SECOND
+        return min(max(until, SOON), IDLE)
+
+    def turn(self) -> None:
+        """Run what waits, commit once, give out results and actions."""
+        works, self._queue = self._queue[:TURN_MAX], self._queue[TURN_MAX:]
+        done = [work for work in works if self._attempt(work)]
+        steps = {work.step for work in done}
+        if self._due():
+            steps.add("tick")
+            self._tick()
+        try:
+            for step in steps:
+                self._kill.reach(f"{step} before commit")
+            actions = self.engine.commit()
+            for step in steps:
+                self._kill.reach(f"{step} after commit")
+        except StoreProblem as problem:
+            self._fail(done, problem)
+            return
+        for work in done:
+            if not work.future.done():
+                work.future.set_result(work.result)
+        for action in actions:
+            self._perform(action)
+        if self._queue:
+            self._awake.set()
+
+    def _due(self) -> bool:
+        wake = self.engine.next_wake()
+        return wake is not None and wake <= self.engine.node.now()
+
+    def _attempt(self, work: _Work) -> bool:
+        """Run one verb; its own trouble is its caller's alone."""
+        try:
+            work.result = work.verb()
+        except OncewireError as problem:
+            if not work.future.done():
+                work.future.set_exception(problem)
+            return False
+        except Exception as problem:
+            logger.exception("a step failed", extra={"step": work.step})
+            if not work.future.done():
+                work.future.set_exception(problem)
+            return False
+        return True
+
+    def _tick(self) -> None:
+        try:
+            self.engine.tick()
+        except OncewireError as problem:
+            logger.error("the timers could not be served", extra={"problem": str(problem)})
+
+    def _fail(self, done: list[_Work], problem: StoreProblem) -> None:
+        """The commit failed: nothing of this turn happened, and everybody is told."""
+        logger.error("nothing was stored", extra={"problem": str(problem)})
+        for work in done:
+            if not work.future.done():
+                work.future.set_exception(problem)
