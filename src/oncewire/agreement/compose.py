@@ -42,6 +42,19 @@ TRANSPORT_METHOD = "urn:oncewire:reliableMessaging:transport"
 """Stands for the Transport method in reliableMessagingMethodsSupported (RM-7)."""
 
 
+DERIVED = (
+    "delivery.transports",
+    "delivery.timeout",
+    "delivery.reliable",
+    "delivery.methods_supported",
+    "delivery.on_exhausted",
+    "sequence.numbered",
+    "flow.mode",
+    "flow.window",
+)
+"""Keys that follow from others where nobody says them (`_derive`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
     """All five parts of a binding, and every value with its origin."""

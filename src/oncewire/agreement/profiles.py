@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from oncewire.agreement.agreement import Origin, Value
 from oncewire.agreement.compose import layer, merge
@@ -23,7 +24,7 @@ class Profile:
     name: str
     says: str
     extends: str | None = None
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
 _EBMS2 = {
@@ -194,5 +195,11 @@ def profile_values(name: str) -> dict[str, Value]:
             key="profile",
             remedy=f"did you mean {close}?" if close else "choose one of " + ", ".join(PROFILES),
         )
+    return dict(_values(profile))
+
+
+@cache
+def _values(profile: Profile) -> dict[str, Value]:
+    """Profiles never change, so each is checked once."""
     own = layer(profile.values, Origin.PROFILE, profile.name)
-    return merge(profile_values(profile.extends), own) if profile.extends else own
+    return merge(_values(PROFILES[profile.extends]), own) if profile.extends else own

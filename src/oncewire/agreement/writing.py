@@ -17,7 +17,7 @@ from oncewire.agreement.agreement import (
     Value,
     Via,
 )
-from oncewire.agreement.compose import compose, merge
+from oncewire.agreement.compose import DERIVED, compose, merge
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.profiles import profile_values
 from oncewire.errors import AgreementProblem
@@ -137,9 +137,22 @@ def _difference(
         for name, value in wanted.items()
         if name in spoken and spoken[name].value != value.value
     }
-    # What follows from other values may now follow differently; then it must be said too.
-    made = {value.key: value.value for value in compose(merge(spoken, said), transports).values}
-    return said | {name: value for name, value in wanted.items() if made[name] != value.value}
+    # Saying one value may change what follows from it, so this is done until all is right.
+    for _ in DERIVED:
+        try:
+            whole = compose(merge(spoken, said), transports)
+        except AgreementProblem:
+            break
+        made = {value.key: value.value for value in whole.values}
+        missing = {name: value for name, value in wanted.items() if made[name] != value.value}
+        if not missing:
+            return said
+        said |= missing
+    return said | {
+        name: value
+        for name, value in wanted.items()
+        if name in DERIVED or (name not in spoken and value.origin is not Origin.DEFAULT)
+    }
 
 
 # --- pieces ------------------------------------------------------------------------------------
