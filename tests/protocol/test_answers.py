@@ -1,0 +1,293 @@
+"""What acknowledgements and errors do at the sender, by the four classes of v0-078."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.message.fault import COMMUNICATION_CODE, Error, ErrorClass, Severity
+from oncewire.message.instant import DAY, SECOND
+from oncewire.protocol import sender
+from oncewire.protocol.effects import Admit, Note, Notify, Resolve, Transmit
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import Sent
+from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.terms import OnExhausted, Terms
+from tests.protocol.samples import (
+    INTERVAL,
+    NOW,
+    ORDERED,
+    PLAIN,
+    STOP_AND_WAIT,
+    TIMEOUT,
+    Stream,
+    notes,
+    of_kind,
+    outstanding,
+    waiting,
+)
+
+TRANSIENT = Error("TransientError", Severity.WARNING)
+COMMUNICATION = Error(COMMUNICATION_CODE, Severity.WARNING, "", "gateway down")
+MESSAGING = Error("NotSupported", Severity.ERROR, "//Service", "no such service")
+SEQUENCE = Error("Inconsistent", Severity.ERROR, "//SequenceNumber", "3 is missing")
+
+
+def ack(outgoing: Outgoing, terms: Terms = PLAIN, **named: str) -> Sent:
+    return sender.ack_arrived(outgoing, None, terms, ack_id="ack-1", **named)
+
+
+def error(outgoing: Outgoing, error: Error, now: int = NOW, terms: Terms = PLAIN) -> Sent:
+    return sender.error_arrived(outgoing, None, terms, now, error=error, error_id="err-1")
+
+
+# --- acknowledgements ---------------------------------------------------------------------
+
+
+@pytest.mark.requirement("RM-14", "ACK-3")
+def test_a_matching_acknowledgement_delivers() -> None:
+    step = ack(outstanding())
+    assert step.outgoing.state is OutgoingState.DELIVERED
+    assert step.outgoing.next_attempt_at is None
+    note = of_kind(step, Note)[0]
+    assert (note.kind, note.ref_to, note.detail) == ("acknowledged", "ack-1", {"by": "ack"})
+    assert of_kind(step, Transmit) == [], "nothing is sent in reply (ACK-9)"
+
+
+@pytest.mark.requirement("RM-16")
+def test_a_business_response_acknowledges_as_well() -> None:
+    assert of_kind(ack(outstanding(), by="response"), Note)[0].detail == {"by": "response"}
+
+
+@pytest.mark.requirement("RM-14")
+@pytest.mark.parametrize(
+    "outgoing",
+    [
+        waiting(),
+        sender.enter_window(waiting(), None, PLAIN, NOW).outgoing,
+        replace(outstanding(), state=OutgoingState.DELIVERED),
+        replace(outstanding(), state=OutgoingState.SENT),
+    ],
+    ids=["waiting", "not yet sent", "delivered", "best effort"],
+)
+def test_an_acknowledgement_out_of_place_changes_nothing(outgoing: Outgoing) -> None:
+    assert ack(outgoing) == Sent(outgoing)
+
+
+@pytest.mark.requirement("RM-2")
+@pytest.mark.parametrize("state", [OutgoingState.UNKNOWN, OutgoingState.NOT_DELIVERED])
+def test_a_late_acknowledgement_is_recorded_as_late(state: OutgoingState) -> None:
+    step = ack(replace(outstanding(), state=state))
+    assert step.outgoing.state is OutgoingState.DELIVERED
+    assert step.outgoing.late
+    assert of_kind(step, Note)[0].detail["late"] is True
+    assert of_kind(step, Resolve)[0].message_id == "m"
+
+
+def test_an_acknowledgement_ends_a_suspension() -> None:
+    stream = Stream(replace(ORDERED, retries=0, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
+    stream.enter("a")
+    stream.due("a", after=TIMEOUT)
+    stream.ack("a")
+    assert not stream.messages["a"].late, "nobody was told that it failed"
+    assert not stream.channel.suspended
+    assert stream.last is not None
+    assert of_kind(stream.last, Admit)[0].places == 4
+
+
+# --- the four classes ---------------------------------------------------------------------
+
+
+@pytest.mark.requirement("ERR-1")
+def test_errors_have_the_four_classes_and_the_number_one() -> None:
+    assert TRANSIENT.error_class is ErrorClass.TRANSIENT
+    assert COMMUNICATION.error_class is ErrorClass.COMMUNICATION
+    assert MESSAGING.error_class is ErrorClass.MESSAGING
+    assert SEQUENCE.error_class is ErrorClass.SEQUENCE
+    assert replace(SEQUENCE, location="//MessageId").error_class is ErrorClass.MESSAGING
+
+
+@pytest.mark.requirement("ERR-2")
+def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
+    stream = Stream()
+    stream.enter("a")
+    stream.ack("a")
+    stream.enter("b")
+    step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=MESSAGING, error_id="e")
+    assert stream.state("b") is OutgoingState.NOT_DELIVERED
+    assert stream.messages["b"].reason == "NotSupported: no such service"
+    assert notes(step)[:2] == ["rejected", "failed"]
+    assert of_kind(step, Notify)[0].severity is Severity.ERROR
+    assert of_kind(step, Admit), "the next message may follow"
+
+
+@pytest.mark.requirement("SEQ-10", "RTY-10")
+def test_an_invalid_number_leaves_the_message_to_its_timer() -> None:
+    outgoing = outstanding()
+    step = error(outgoing, SEQUENCE)
+    assert step.outgoing == outgoing
+    assert notes(step) == ["send_failed"]
+    again = sender.attempt_due(step.outgoing, None, PLAIN, NOW + TIMEOUT)
+    assert len(of_kind(again, Transmit)) == 1
+
+
+@pytest.mark.requirement("RTY-6")
+def test_a_communication_error_received_as_a_message_is_worked_like_a_local_one() -> None:
+    step = error(outstanding(), COMMUNICATION, NOW + SECOND)
+    assert step.outgoing.next_attempt_at == NOW + SECOND + INTERVAL
+    assert of_kind(step, Note)[0].detail["reason"] == "gateway down"
+    wordless = error(outstanding(), replace(COMMUNICATION, description=""))
+    assert of_kind(wordless, Note)[0].detail["reason"] == COMMUNICATION_CODE
+
+
+@pytest.mark.requirement("RTY-8", "ERR-4")
+@pytest.mark.parametrize(
+    ("named", "pause"), [(None, INTERVAL), (0, 0), (7, 7 * SECOND), (600, 600 * SECOND)]
+)
+def test_a_transient_error_pauses_the_whole_channel(named: int | None, pause: int) -> None:
+    stream = Stream()
+    stream.enter("a")
+    stream.ack("a")
+    stream.enter("b", "c")
+    transient = replace(TRANSIENT, min_retry_secs=named)
+    step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=transient, error_id="e")
+    assert notes(step) == ["transient"]
+    assert stream.channel.paused_until == NOW + pause
+    # The retry law holds beside the pause: never before the later of the two.
+    assert stream.messages["b"].next_attempt_at == max(NOW + pause, NOW + TIMEOUT)
+    quiet = stream.step("c", sender.attempt_due, ORDERED, NOW + min(pause, TIMEOUT) - 1)
+    assert of_kind(quiet, Transmit) == []
+
+
+@pytest.mark.requirement("RTY-9")
+def test_after_the_pause_every_unsettled_number_is_resent() -> None:
+    stream = Stream()
+    stream.enter("a")
+    stream.ack("a")
+    stream.enter("b", "c")
+    transient = replace(TRANSIENT, min_retry_secs=120)
+    stream.step("b", sender.error_arrived, ORDERED, NOW, error=transient, error_id="e")
+    held_back = stream.due("c", after=TIMEOUT)
+    assert of_kind(held_back, Transmit) == []
+    assert stream.messages["c"].next_attempt_at == NOW + 120 * SECOND
+    for message_id in ("b", "c"):
+        step = stream.due(message_id, after=120 * SECOND)
+        assert len(of_kind(step, Transmit)) == 1
+
+
+def test_a_shorter_pause_does_not_cut_a_longer_one_short() -> None:
+    channel = Stream().channel.pause(NOW + 100).pause(NOW + 50)
+    assert channel.paused_until == NOW + 100
+
+
+@pytest.mark.requirement("RTY-8")
+def test_a_transient_error_without_a_channel_delays_its_message() -> None:
+    step = error(outstanding(), replace(TRANSIENT, min_retry_secs=600))
+    assert step.outgoing.next_attempt_at == NOW + 600 * SECOND
+    assert step.channel is None
+
+
+@pytest.mark.requirement("RTY-10")
+@pytest.mark.parametrize("first", [TRANSIENT, COMMUNICATION, SEQUENCE])
+@pytest.mark.parametrize("second", [TRANSIENT, COMMUNICATION, SEQUENCE])
+def test_another_error_during_recovery_switches_to_its_own(first: Error, second: Error) -> None:
+    outgoing = error(outstanding(), first).outgoing
+    outgoing = sender.attempt_due(outgoing, None, PLAIN, NOW + INTERVAL).outgoing
+    step = error(outgoing, second, NOW + INTERVAL)
+    assert step.outgoing.state is OutgoingState.OUTSTANDING
+    assert step.outgoing.attempts == 2
+    assert step.outgoing.next_attempt_at == NOW + 2 * INTERVAL
+    assert ack(step.outgoing).outgoing.state is OutgoingState.DELIVERED
+    assert error(step.outgoing, MESSAGING).outgoing.state is OutgoingState.NOT_DELIVERED
+
+
+@pytest.mark.requirement("RTY-10", "RTY-11")
+def test_errors_do_not_add_retries() -> None:
+    outgoing = outstanding()
+    now = NOW
+    for answer in (TRANSIENT, COMMUNICATION, SEQUENCE):
+        outgoing = error(outgoing, answer, now).outgoing
+        assert outgoing.next_attempt_at is not None
+        now = outgoing.next_attempt_at
+        outgoing = sender.attempt_due(outgoing, None, PLAIN, now).outgoing
+    assert outgoing.state is OutgoingState.UNKNOWN
+    assert outgoing.attempts == 1 + PLAIN.retries
+
+
+# --- errors out of place ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, MESSAGING, SEQUENCE])
+def test_an_error_about_a_message_never_sent_changes_nothing(answer: Error) -> None:
+    assert error(waiting(), answer) == Sent(waiting())
+    best_effort = replace(outstanding(), state=OutgoingState.SENT)
+    assert error(best_effort, answer) == Sent(best_effort)
+
+
+@pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, SEQUENCE])
+@pytest.mark.parametrize(
+    "state", [OutgoingState.SUSPENDED, OutgoingState.UNKNOWN, OutgoingState.DELIVERED]
+)
+def test_recovery_is_over_for_a_message_that_is_not_outstanding(
+    state: OutgoingState, answer: Error
+) -> None:
+    outgoing = replace(outstanding(), state=state)
+    assert error(outgoing, answer).outgoing == outgoing
+
+
+def test_a_warning_is_news_and_not_an_answer() -> None:
+    outgoing = outstanding()
+    assert error(outgoing, replace(MESSAGING, severity=Severity.WARNING)) == Sent(outgoing)
+
+
+def test_a_second_refusal_says_nothing_new() -> None:
+    refused = error(outstanding(), MESSAGING).outgoing
+    assert error(refused, MESSAGING) == Sent(refused)
+
+
+@pytest.mark.parametrize("state", [OutgoingState.SUSPENDED, OutgoingState.UNKNOWN])
+def test_a_refusal_settles_what_was_open_and_closes_its_incident(state: OutgoingState) -> None:
+    step = error(replace(outstanding(), state=state), MESSAGING)
+    assert step.outgoing.state is OutgoingState.NOT_DELIVERED
+    assert of_kind(step, Resolve)[0].message_id == "m"
+
+
+def test_a_refusal_of_the_message_that_suspended_its_channel_lifts_the_suspension() -> None:
+    terms = replace(STOP_AND_WAIT, retries=0, on_exhausted=OnExhausted.SUSPEND_CHANNEL)
+    stream = Stream(terms)
+    stream.enter("a")
+    stream.due("a", after=TIMEOUT)
+    stream.step("a", sender.error_arrived, terms, stream.now, error=MESSAGING, error_id="e")
+    assert not stream.channel.suspended
+    stream.enter("b")
+    assert stream.number("b") == 1
+
+
+# --- an intermediary takes its acknowledgement back ---------------------------------------
+
+
+@pytest.mark.requirement("HOP-9")
+@pytest.mark.parametrize(
+    ("severity", "state"),
+    [
+        (Severity.ERROR, OutgoingState.NOT_DELIVERED),
+        (Severity.WARNING, OutgoingState.UNKNOWN),
+    ],
+)
+def test_a_delivery_failure_overrules_a_hubs_acknowledgement(
+    severity: Severity, state: OutgoingState
+) -> None:
+    delivered = ack(outstanding()).outgoing
+    step = error(delivered, Error("DeliveryFailure", severity, "", "next hop is gone"))
+    assert step.outgoing.state is state
+    assert step.outgoing.notice_owed
+    assert of_kind(step, Notify)[0].severity is severity
+
+
+def test_no_other_error_takes_an_acknowledgement_back() -> None:
+    delivered = ack(outstanding()).outgoing
+    assert error(delivered, MESSAGING) == Sent(delivered)
+
+
+def test_an_error_without_words_is_named_by_its_code() -> None:
+    step = error(outstanding(), Error("Unknown"), NOW + DAY // 2)
+    assert step.outgoing.reason == "Unknown"
