@@ -26,8 +26,10 @@ from oncewire.store.schedule import (
     LIVE,
     due_at,
     expires_at,
+    id_of,
     incoming_keep_until,
     outgoing_keep_until,
+    sends_from,
     still_counts,
 )
 
@@ -49,7 +51,7 @@ class MemoryTransaction:
             tables.journal.put(seq, Row(seq, *row[1:]))
 
     def remember_terms(self, terms: Terms) -> bool:
-        terms_id = terms.terms_id
+        terms_id = id_of(terms)
         if self._tables.terms.get(terms_id) is not None:
             return False
         self._tables.terms.put(terms_id, terms)
@@ -75,8 +77,7 @@ class MemoryTransaction:
         tables = self._tables
         before = tables.sending.get(channel.key)
         tables.sending.put(channel.key, channel)
-        stood = (False, 0) if before is None else (before.suspended, before.paused_until)
-        if stood == (channel.suspended, channel.paused_until):
+        if sends_from(before) == sends_from(channel):
             return
         for *_, message_id in list(tables.outgoing.live.of(channel.key)):
             row = tables.outgoing.rows[message_id]

@@ -6,6 +6,8 @@ finding what is due never looks at a message that is not.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from oncewire.message.instant import Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
@@ -30,13 +32,19 @@ LIVE = frozenset({OutgoingState.OUTSTANDING, OutgoingState.SUSPENDED})
 """The message has its place in the window and is not settled."""
 
 
+def sends_from(channel: SendingChannel | None) -> Instant | None:
+    """From when the channel lets messages out; None: not before somebody resumes it."""
+    if channel is None:
+        return 0
+    return None if channel.suspended else channel.paused_until
+
+
 def due_at(outgoing: Outgoing, channel: SendingChannel | None) -> Instant | None:
     """From when the next attempt may be made; None: no timer runs, or the channel stands."""
     if outgoing.state is not OutgoingState.OUTSTANDING or outgoing.next_attempt_at is None:
         return None
-    if channel is None:
-        return outgoing.next_attempt_at
-    return None if channel.suspended else max(outgoing.next_attempt_at, channel.paused_until)
+    start = sends_from(channel)
+    return None if start is None else max(outgoing.next_attempt_at, start)
 
 
 def expires_at(outgoing: Outgoing, terms: Terms) -> Instant | None:
@@ -53,6 +61,12 @@ def outgoing_keep_until(outgoing: Outgoing, terms: Terms) -> Instant:
 def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
     """Until then the receiver's copy and its answer stay (STO-7, STO-8)."""
     return incoming.received_at + terms.persist_duration + terms.keep
+
+
+@lru_cache(maxsize=1024)
+def id_of(terms: Terms) -> str:
+    """`terms_id` is a digest over every value: too dear to compute for every message."""
+    return terms.terms_id
 
 
 def still_counts(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> bool:

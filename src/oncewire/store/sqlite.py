@@ -1,0 +1,287 @@
+"""The store on SQLite: one file, one writing process, one fsync for all that wait.
+
+Each transition is a savepoint in a transaction that begins with the first of them and
+ends with `commit()`. When a commit fails, nothing of it may ever come back: SQLite's log
+could still hold it, so the connection is closed, opened again and a small commit of our
+own is written over it before anything else is done. A failed fsync is never repeated on
+the same handle, because the second one may succeed without the data being on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
+from oncewire.journal.row import JOURNAL_VERSION
+from oncewire.journal.schema import check_version
+from oncewire.message.instant import Instant
+from oncewire.store.contract import Reader, Transaction
+from oncewire.store.migrate import known_migrations, migrate
+from oncewire.store.spool import FileSpool
+from oncewire.store.sqlite_connection import Owner, connect, failure
+from oncewire.store.sqlite_reader import SqliteReaders
+from oncewire.store.sqlite_transaction import SqliteTransaction
+from oncewire.store.sqlite_writer import SqliteWriter
+
+if TYPE_CHECKING:
+    import apsw
+
+CHECKPOINT_PAGES = 4_000
+"""After that many pages of log (16 MB) they are copied into the database."""
+
+# Every other sign of life of the three timers is a row in a partial index.
+_NEXT_WAKE = (
+    "SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL "
+    "UNION ALL SELECT min(deadline) FROM outgoing WHERE deadline IS NOT NULL "
+    "UNION ALL SELECT min(lease_until) FROM incoming "
+    "WHERE state = 'handed_over' AND lease_until IS NOT NULL"
+)
+
+
+class SqliteStore:
+    """See `contract.Store`, whose docstrings hold here. Open one with `SqliteStore.open`."""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        node: str | None = None,
+        spool: Path | None = None,
+        vfs: str | None = None,
+    ) -> SqliteStore:
+        """Open the store at `path` as its only writer.
+
+        With `node` it is made if it is not there, and refused if it belongs to another
+        node. Large payloads go to `spool`, by default a folder beside the file.
+        """
+        if node is None and not path.exists():
+            raise StoreProblem(f"there is no store at {path}", remedy="make one with `init`")
+        owner = Owner(path)
+        try:
+            # The messages are nobody else's business; SQLite gives its log the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            return cls(path, owner, node, spool or path.with_name(path.name + ".spool"), vfs)
+        except BaseException:
+            owner.release()
+            raise
+
+    def __init__(
+        self, path: Path, owner: Owner, node: str | None, spool: Path, vfs: str | None
+    ) -> None:
+        self._path, self._owner, self._vfs = path, owner, vfs
+        self._connection: apsw.Connection | None = None
+        self._open: _SqliteTransition | None = None
+        self._kept = False
+        # A failure inside a transition lost what was kept before it; commit() has to say so.
+        self._lost: StoreFull | StoreGone | None = None
+        self._fence_needed = False
+        self._pages, self._pages_copied = 0, 0
+        self._readers = SqliteReaders(path, vfs)
+        self._connect(node)
+        self.spool = FileSpool(spool)
+
+    # --- the contract ---
+
+    def transition(self) -> AbstractContextManager[Transaction]:
+        """See `contract.Store`."""
+        return _SqliteTransition(self)
+
+    def commit(self) -> None:
+        """See `contract.Store`."""
+        if self._open is not None:
+            raise NotAllowed(
+                "a transition is open", remedy="leave it before committing what it did"
+            )
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+        if not self._kept:
+            return
+        try:
+            self._writer.commit()
+        except (StoreFull, StoreGone) as error:
+            self._abandon(error)
+            raise
+        self._kept = False
+        self._checkpoint()
+
+    def pending(self) -> bool:
+        """See `contract.Store`."""
+        return self._kept or self._lost is not None
+
+    def next_wake(self) -> Instant | None:
+        """See `contract.Store`."""
+        writer = self._live_writer()
+        try:
+            rows = writer.run(_NEXT_WAKE)
+        except (StoreFull, StoreGone) as error:
+            self._lose(error)
+            raise
+        return min((row[0] for row in rows if row[0] is not None), default=None)
+
+    def reader(self) -> AbstractContextManager[Reader]:
+        """See `contract.Store`."""
+        return self._readers.reader()
+
+    def node(self) -> str:
+        """See `contract.Store`."""
+        return self._node
+
+    def close(self) -> None:
+        """See `contract.Store`."""
+        self._open, self._kept, self._lost = None, False, None
+        self._readers.close()
+        self._disconnect()
+        self._owner.release()
+
+    # --- for its transitions ---
+
+    def enter(self, transition: _SqliteTransition) -> SqliteTransaction:
+        """Begin a transition."""
+        if self._open is not None:
+            raise NotAllowed("a transition is open already", remedy="leave it first")
+        if self._lost is not None:
+            raise self._lost
+        writer = self._live_writer()
+        try:
+            writer.begin()
+        except (StoreFull, StoreGone) as error:
+            self._lose(error)
+            raise
+        self._open = transition
+        return SqliteTransaction(writer)
+
+    def leave(self, transition: _SqliteTransition, error: BaseException | None) -> None:
+        """End a transition: keep what it did, or undo it alone."""
+        if self._open is not transition:
+            return
+        self._open = None
+        writer = self._writer
+        try:
+            # Whoever swallowed the failure of a statement is told here.
+            if writer.failure is not None:
+                raise writer.failure
+            if error is None:
+                self._kept = writer.keep() or self._kept
+            else:
+                writer.undo()
+            if not self._kept:
+                writer.rollback()
+        except (StoreFull, StoreGone) as trouble:
+            self._lose(trouble)
+            if trouble is not error:
+                raise
+
+    # --- trouble ---
+
+    def _lose(self, error: StoreFull | StoreGone) -> None:
+        """The store failed before a commit: everything since the last one is undone."""
+        if self._kept:
+            self._lost = error
+        self._abandon(error)
+
+    def _abandon(self, error: StoreFull | StoreGone) -> None:
+        """Undo everything since the last commit, and make sure that it stays undone."""
+        self._kept = False
+        self._fence_needed = self._fence_needed or not isinstance(error, StoreFull)
+        self._disconnect()
+        # If it cannot be opened now, the next transition tries again and says why.
+        with suppress(StoreFull, StoreGone):
+            self._live_writer()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            import apsw
+
+            with suppress(apsw.Error):
+                connection.close(True)
+
+    def _live_writer(self) -> SqliteWriter:
+        if self._connection is None:
+            self._connect(None)
+        return self._writer
+
+    # --- connection ---
+
+    def _connect(self, node: str | None) -> None:
+        import apsw
+
+        try:
+            connection = connect(self._path, self._vfs)
+            try:
+                self._prepare(connection, node)
+            except BaseException:
+                connection.close(True)
+                raise
+        except apsw.Error as error:
+            raise failure(error, self._path) from error
+        self._connection = connection
+
+    def _prepare(self, connection: apsw.Connection, node: str | None) -> None:
+        migrate(connection, known_migrations())
+        found = connection.execute("SELECT name, journal_version FROM node").fetchall()
+        if not found:
+            if node is None:
+                raise StoreProblem(f"{self._path} has no node yet", remedy="open it with its name")
+            connection.execute("INSERT INTO node VALUES (1, ?, ?)", (node, JOURNAL_VERSION))
+            found = [(node, JOURNAL_VERSION)]
+        self._node = str(found[0][0])
+        check_version(str(found[0][1]))
+        if node is not None and node != self._node:
+            raise StoreProblem(
+                f"{self._path} belongs to node {self._node}, not to {node}",
+                remedy="name another file, or correct the node's name",
+            )
+        if self._fence_needed:
+            connection.execute("UPDATE counter SET fence = fence + 1")
+            self._fence_needed = False
+        self._pages, self._pages_copied = 0, 0
+        connection.set_wal_hook(self._count_pages)
+        self._writer = SqliteWriter(connection, self._path)
+
+    def _count_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._pages = pages
+        return 0
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the database when it has grown. What is committed stays so even
+        if this fails; but then the handle is not trusted with another fsync."""
+        if self._pages < self._pages_copied:
+            # The log was started anew.
+            self._pages_copied = 0
+        if self._connection is None or self._pages - self._pages_copied < CHECKPOINT_PAGES:
+            return
+        import apsw
+
+        # A view may hold back a part of it; then the next try comes after as many pages again.
+        self._pages_copied = self._pages
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            pass
+        except apsw.Error:
+            self._disconnect()
+
+
+class _SqliteTransition(AbstractContextManager[Transaction]):
+    __slots__ = ("_store",)
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> Transaction:
+        return self._store.enter(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._store.leave(self, error)

@@ -1,0 +1,156 @@
+"""Received messages on SQLite: the part of a transition that concerns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncewire.errors import InvalidValue
+from oncewire.message.instant import Instant
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.states import IncomingState
+from oncewire.store.records import StoredAnswer, StoredIncoming
+from oncewire.store.schedule import incoming_keep_until
+from oncewire.store.sqlite_outgoing import unknown
+from oncewire.store.sqlite_rows import (
+    INCOMING_FACTS,
+    INCOMING_STATE,
+    PARCEL,
+    Values,
+    facts_values,
+    incoming_state,
+    parcel_values,
+    read_stored_incoming,
+)
+from oncewire.store.sqlite_writer import SqliteWriter
+
+# Every statement is put together from constants of this package; values are always bound.
+_STATE = ", ".join(INCOMING_STATE)
+_ANSWER = tuple(f"answer_{name}" for name in PARCEL)
+_COLUMNS = (
+    f"row, message, sender, {_STATE}, position, keep_until, answer_id, answer_kind, answer_owed, "
+    f"{', '.join(INCOMING_FACTS)}, peer, transport, hop"
+)
+# The unique key decides; a look-up before it would be a guess.
+_INSERT = (
+    f"INSERT INTO incoming ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))}) "  # noqa: S608
+    "ON CONFLICT (message, sender) DO NOTHING"
+)
+_INSERT_BYTES = (
+    f"INSERT INTO incoming_bytes (row, {', '.join(PARCEL + _ANSWER)}) "  # noqa: S608
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE = (
+    f"UPDATE incoming SET {', '.join(f'{name} = ?' for name in INCOMING_STATE)}, keep_until = ?, "  # noqa: S608
+    "position = iif(position = 0, ?, position) WHERE message = ? AND sender = ? RETURNING position"
+)
+_UPDATE_ANSWER = (
+    "UPDATE incoming SET answer_id = ?, answer_kind = ?, answer_owed = ? "
+    "WHERE message = ? AND sender = ? RETURNING row"
+)
+# Nothing is written when the bytes are there already and only `owed` changes.
+_UPDATE_ANSWER_BYTES = (
+    f"UPDATE incoming_bytes SET ({', '.join(_ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
+    f"AND ({', '.join(_ANSWER)}) IS NOT (?1, ?2, ?3, ?4)"
+)
+
+VALUES = (
+    f"message_id, sender, incoming.row, position, peer, transport, hop, {_STATE}, "
+    f"{', '.join(INCOMING_FACTS)}"
+)
+"""What `read_stored_incoming` reads of a message without its bytes."""
+FROM = "FROM incoming JOIN message ON message.id = incoming.message "
+_SELECT = (
+    f"SELECT {VALUES}, answer_id, answer_kind, answer_owed, {', '.join(PARCEL + _ANSWER)} "
+    f"{FROM} JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
+)
+
+
+class IncomingSteps:
+    """See `contract.Transaction`, whose docstrings hold here."""
+
+    _writer: SqliteWriter
+
+    def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
+        incoming, writer, answer = stored.incoming, self._writer, stored.answer
+        if incoming.state is IncomingState.ARRIVING:
+            raise InvalidValue(
+                f"message {incoming.message_id} is still arriving",
+                remedy="judge it first, then store it in the state it got",
+            )
+        terms = writer.known_terms(incoming.terms_id)
+        number, row = writer.number_of(incoming.message_id), writer.next("incoming")
+        ready = incoming.state is IncomingState.READY
+        answered = (None, None, 0) if answer is None else _answered(answer)
+        writer.run(
+            _INSERT,
+            (
+                *(row, number, incoming.sender, *incoming_state(incoming)),
+                *(writer.next("ready") if ready else 0, incoming_keep_until(incoming, terms)),
+                *(*answered, *facts_values(stored.facts)),
+                *(stored.peer, stored.transport, stored.hop),
+            ),
+        )
+        if not writer.changed_rows():
+            return self.incoming(incoming.sender, incoming.message_id)
+        writer.count("incoming")
+        if ready:
+            writer.count("ready")
+        reply = parcel_values(None if answer is None else answer.parcel)
+        writer.run(_INSERT_BYTES, (row, *parcel_values(stored.parcel), *reply))
+        return None
+
+    def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
+        number = self._writer.find_number(message_id)
+        rows = self._writer.run(_SELECT + "WHERE message = ? AND sender = ?", (number, sender))
+        return read_stored_incoming(rows[0]) if rows else None
+
+    def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
+        number = self._writer.find_number(message_id)
+        tail = "WHERE message = ? ORDER BY incoming.row"
+        return _read(self._writer.run(_SELECT + tail, (number,)))
+
+    def save_incoming(self, incoming: Incoming) -> None:
+        writer = self._writer
+        terms = writer.known_terms(incoming.terms_id)
+        position = writer.next("ready") if incoming.state is IncomingState.READY else 0
+        rows = writer.run(
+            _UPDATE,
+            (
+                *(*incoming_state(incoming), incoming_keep_until(incoming, terms), position),
+                *(writer.find_number(incoming.message_id), incoming.sender),
+            ),
+        )
+        if not rows:
+            raise unknown(incoming.message_id)
+        if position and rows[0][0] == position:
+            writer.count("ready")
+
+    def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
+        writer = self._writer
+        key = (writer.find_number(message_id), sender)
+        rows = writer.run(_UPDATE_ANSWER, (*_answered(answer), *key))
+        if not rows:
+            raise unknown(message_id)
+        writer.run(_UPDATE_ANSWER_BYTES, (*parcel_values(answer.parcel), rows[0][0]))
+
+    def answers_owed(self, limit: int) -> list[StoredIncoming]:
+        tail = "WHERE answer_owed = 1 ORDER BY incoming.row LIMIT ?"
+        return _read(self._writer.run(_SELECT + tail, (limit,)))
+
+    def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
+        tail = "WHERE state = 'ready' ORDER BY position LIMIT ?"
+        found = self._writer.run(_SELECT + tail, (limit,))
+        tail = "WHERE state = 'handed_over' AND lease_until <= ? ORDER BY position LIMIT ?"
+        lost = self._writer.run(_SELECT + tail, (now, limit))
+        if not lost:
+            return _read(found)
+        both = sorted(_read(found) + _read(lost), key=lambda stored: stored.position)
+        return both[:limit]
+
+
+def _read(rows: Iterable[Values]) -> list[StoredIncoming]:
+    return [read_stored_incoming(row) for row in rows]
+
+
+def _answered(answer: StoredAnswer) -> Values:
+    return answer.answer_id, answer.kind, answer.owed

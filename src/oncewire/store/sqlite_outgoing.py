@@ -1,0 +1,188 @@
+"""Sent messages on SQLite: the part of a transition that concerns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
+from oncewire.message.instant import Instant
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sending import SendingChannel
+from oncewire.store.records import StoredOutgoing, StoredParcel
+from oncewire.store.schedule import LIVE, due_at, expires_at, outgoing_keep_until, sends_from
+from oncewire.store.sqlite_rows import (
+    FACTS,
+    OUTGOING_STATE,
+    PARCEL,
+    Values,
+    facts_values,
+    outgoing_state,
+    parcel_values,
+    read_parcel,
+    read_stored_outgoing,
+)
+from oncewire.store.sqlite_writer import SqliteWriter
+
+# Every statement is put together from constants of this package; values are always bound.
+_STATE = ", ".join(OUTGOING_STATE)
+_FILED = "deadline, due_at, keep_until, entered"
+_COLUMNS = f"position, message, {_STATE}, {_FILED}, {', '.join(FACTS)}, peer, relayed_from, hop"
+_INSERT = f"INSERT INTO outgoing ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"  # noqa: S608
+_INSERT_BYTES = (
+    f"INSERT INTO outgoing_bytes (position, draft, {', '.join(PARCEL)}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
+)
+_UPDATE = (
+    f"UPDATE outgoing SET {', '.join(f'{name} = ?' for name in OUTGOING_STATE)}, "  # noqa: S608
+    "deadline = ?, due_at = ?, keep_until = ?, entered = iif(entered = 0, ?, entered) "
+    "WHERE message = ?"
+)
+_UPDATE_BYTES = (
+    f"UPDATE outgoing_bytes SET draft = NULL, {', '.join(f'{name} = ?' for name in PARCEL)} "  # noqa: S608
+    "WHERE position = (SELECT position FROM outgoing WHERE message = ?)"
+)
+
+VALUES = f"message_id, position, peer, relayed_from, hop, {_STATE}, {', '.join(FACTS)}"
+"""What `read_stored_outgoing` reads."""
+FROM = "FROM outgoing JOIN message ON message.id = outgoing.message "
+_SELECT = f"SELECT {VALUES} {FROM}"
+
+# The conditions repeat those of the partial indexes word for word; otherwise SQLite would
+# not use them.
+_OF_CHANNEL = (
+    "WHERE channel = ? AND channel IS NOT NULL "
+    "AND state IN ('waiting', 'outstanding', 'suspended') "
+)
+_BYTES = (
+    f"SELECT {', '.join(PARCEL)}, draft FROM outgoing_bytes "  # noqa: S608
+    "WHERE position = (SELECT position FROM outgoing WHERE message = ?)"
+)
+_REFILE = (
+    f"UPDATE outgoing SET due_at = max(next_attempt_at, ?) {_OF_CHANNEL} "  # noqa: S608
+    "AND state = 'outstanding'"
+)
+_DUE = (
+    "SELECT message_id FROM outgoing JOIN message ON message.id = outgoing.message "
+    "WHERE due_at <= ? ORDER BY due_at, position LIMIT ?"
+)
+_EXPIRED = (
+    "SELECT message_id FROM outgoing JOIN message ON message.id = outgoing.message "
+    "WHERE deadline <= ? ORDER BY deadline, position LIMIT ?"
+)
+
+
+class OutgoingSteps:
+    """See `contract.Transaction`, whose docstrings hold here."""
+
+    _writer: SqliteWriter
+
+    def _channel_changed(self, before: SendingChannel | None, channel: SendingChannel) -> None:
+        """Refile what waits for its next attempt when the channel stands, or goes on."""
+        start = sends_from(channel)
+        if start == sends_from(before):
+            return
+        # In SQLite, max() with NULL is NULL: a channel that stands has nothing due.
+        self._writer.run(_REFILE, (start, channel.key))
+
+    def add_outgoing(
+        self, stored: StoredOutgoing, *, parcel: StoredParcel | None, draft: bytes | None
+    ) -> StoredOutgoing:
+        outgoing, writer = stored.outgoing, self._writer
+        if (parcel is None) == (draft is None):
+            raise InvalidValue(
+                f"message {outgoing.message_id} needs a parcel or a draft",
+                remedy="give exactly one of them",
+            )
+        number = writer.number_of(outgoing.message_id)
+        if writer.run("SELECT 1 FROM outgoing WHERE message = ?", (number,)):
+            raise NotAllowed(
+                f"message {outgoing.message_id} was submitted before",
+                remedy="use a new MessageId, or ask for the state of the first",
+            )
+        filed = self._filed(outgoing)
+        position = writer.count("outgoing")
+        writer.run(
+            _INSERT,
+            (
+                *(position, number, *outgoing_state(outgoing), *filed),
+                *(*facts_values(stored.facts), stored.peer, stored.relayed_from, stored.hop),
+            ),
+        )
+        writer.run(_INSERT_BYTES, (position, draft, *parcel_values(parcel)))
+        return replace(stored, position=position)
+
+    def _filed(self, outgoing: Outgoing) -> tuple[Instant | None, Instant | None, Instant, int]:
+        writer = self._writer
+        terms = writer.known_terms(outgoing.terms_id)
+        channel = None if outgoing.channel is None else writer.sending.get(outgoing.channel)
+        return (
+            expires_at(outgoing, terms),
+            due_at(outgoing, channel),
+            outgoing_keep_until(outgoing, terms),
+            # Only ever compared, so a number that the update does not need is no loss.
+            writer.count("entered") if outgoing.state in LIVE else 0,
+        )
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        number = self._writer.find_number(message_id)
+        if number is None:
+            return None
+        rows = self._writer.run(_SELECT + "WHERE message = ?", (number,))
+        return read_stored_outgoing(rows[0]) if rows else None
+
+    def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
+        row = self._bytes(message_id)
+        return None if row is None else read_parcel(row[:4])
+
+    def draft(self, message_id: str) -> bytes | None:
+        row = self._bytes(message_id)
+        return None if row is None else row[4]
+
+    def _bytes(self, message_id: str) -> Values | None:
+        number = self._writer.find_number(message_id)
+        rows = self._writer.run(_BYTES, (number,))
+        return rows[0] if rows else None
+
+    def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
+        writer = self._writer
+        number = writer.find_number(outgoing.message_id)
+        if number is not None:
+            filed = self._filed(outgoing)
+            writer.run(_UPDATE, (*outgoing_state(outgoing), *filed, number))
+        if number is None or not writer.changed_rows():
+            raise unknown(outgoing.message_id)
+        if parcel is not None:
+            writer.run(_UPDATE_BYTES, (*parcel_values(parcel), number))
+
+    def waiting(self, channel: str, limit: int) -> list[StoredOutgoing]:
+        tail = _OF_CHANNEL + "AND state = 'waiting' ORDER BY position LIMIT ?"
+        return _read(self._writer.run(_SELECT + tail, (channel, limit)))
+
+    def live(self, channel: str) -> list[StoredOutgoing]:
+        tail = _OF_CHANNEL + "AND state <> 'waiting' ORDER BY epoch, entered"
+        return _read(self._writer.run(_SELECT + tail, (channel,)))
+
+    def due(self, now: Instant, limit: int) -> list[str]:
+        return [row[0] for row in self._writer.run(_DUE, (now, limit))]
+
+    def expired(self, now: Instant, limit: int) -> list[str]:
+        return [row[0] for row in self._writer.run(_EXPIRED, (now, limit))]
+
+    def notices_owed(self, limit: int) -> list[StoredOutgoing]:
+        tail = "WHERE notice_owed = 1 ORDER BY position LIMIT ?"
+        return _read(self._writer.run(_SELECT + tail, (limit,)))
+
+    def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
+        tail = (
+            "WHERE ref_to = ? AND peer = ? ORDER BY first_sent_at IS NULL, first_sent_at, position"
+        )
+        return _read(self._writer.run(_SELECT + tail, (message_id, peer)))
+
+
+def _read(rows: Iterable[Values]) -> list[StoredOutgoing]:
+    return [read_stored_outgoing(row) for row in rows]
+
+
+def unknown(message_id: str) -> UnknownMessage:
+    """The error for saving what is not there."""
+    return UnknownMessage(f"message {message_id} is not kept here", remedy="add it first")

@@ -1,0 +1,206 @@
+"""Queries on SQLite: short-lived views of committed state, each on its own connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.errors import StoreGone, StoreProblem
+from oncewire.journal.row import COLUMNS, Row
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.store.contract import Reader
+from oncewire.store.migrate import check_origin, known_migrations
+from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
+from oncewire.store.schedule import STORED_INCOMING
+from oncewire.store.sqlite_connection import BUSY_TIMEOUT, connect_reader, failure
+from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
+from oncewire.store.sqlite_incoming import VALUES as INCOMING_VALUES
+from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
+from oncewire.store.sqlite_outgoing import VALUES as OUTGOING_VALUES
+from oncewire.store.sqlite_rows import (
+    RECEIVING,
+    SENDING,
+    Values,
+    read_receiving,
+    read_sending,
+    read_stored_incoming,
+    read_stored_outgoing,
+    spool_names,
+)
+
+if TYPE_CHECKING:
+    import apsw
+
+READERS = 8
+"""How many views may be open at once; more wait for their turn."""
+
+_ROW = ", ".join(COLUMNS)
+_LAYOUTS = (
+    "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
+    "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
+    "UNION ALL SELECT answer_layout FROM incoming_bytes WHERE answer_layout IS NOT NULL"
+)
+
+
+class SqliteReader:
+    """See `contract.Reader`, whose docstrings hold here."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection, self._path = connection, path
+
+    def _run(self, statement: str, values: Values = ()) -> list[Values]:
+        import apsw
+
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except apsw.Error as error:
+            raise failure(error, self._path) from error
+
+    def journal_since(self, seq: int, limit: int) -> list[Row]:
+        statement = f"SELECT {_ROW} FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+        return [Row(*row) for row in self._run(statement, (seq, limit))]
+
+    def journal_of(self, message_id: str) -> list[Row]:
+        statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
+        return [Row(*row) for row in self._run(statement, (message_id,))]
+
+    def last_seq(self) -> int:
+        return int(self._run("SELECT journal FROM counter")[0][0])
+
+    def outgoing_list(
+        self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
+    ) -> list[StoredOutgoing]:
+        select = f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING}"
+        rows = self._newest(select, "position", states, limit, before)
+        return [read_stored_outgoing(row) for row in rows]
+
+    def incoming_list(
+        self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
+    ) -> list[StoredIncoming]:
+        select = f"SELECT {INCOMING_VALUES} {FROM_INCOMING}"
+        rows = self._newest(select, "row", states, limit, before)
+        return [read_stored_incoming(row) for row in rows]
+
+    def _newest(
+        self, select: str, key: str, states: Sequence[StrEnum], limit: int, before: int | None
+    ) -> list[Values]:
+        """Each state is read from its own end of the index, so that rare ones come quickly."""
+        end = 2**63 - 1 if before is None else before
+        tail = f"{key} < ? ORDER BY {key} DESC LIMIT ?"
+        if not states:
+            return self._run(f"{select} WHERE {tail}", (end, limit))
+        chosen = sorted(set(states))
+        part = f"SELECT * FROM ({select} WHERE state = ? AND {tail})"  # noqa: S608
+        parts = " UNION ALL ".join(part for _ in chosen)
+        values = [value for state in chosen for value in (state, end, limit)]
+        statement = f"SELECT * FROM ({parts}) ORDER BY {key} DESC LIMIT ?"  # noqa: S608
+        return self._run(statement, (*values, limit))
+
+    def counts(self) -> dict[str, int]:
+        counts = {f"out.{state.value}": 0 for state in OutgoingState}
+        counts.update({f"in.{state.value}": 0 for state in STORED_INCOMING})
+        for prefix, table in (("out", "outgoing"), ("in", "incoming")):
+            statement = f"SELECT state, count(*) FROM {table} GROUP BY state"  # noqa: S608
+            counts.update({f"{prefix}.{state}": number for state, number in self._run(statement)})
+        return counts
+
+    def incidents(self, *, open_only: bool = True) -> list[Incident]:
+        where = "WHERE resolved_at IS NULL " if open_only else ""
+        statement = (
+            "SELECT id, opened_at, reason, message_id, channel, resolved_at "  # noqa: S608
+            f"FROM incident {where}ORDER BY id"
+        )
+        return [Incident(*row) for row in self._run(statement)]
+
+    def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
+        sending = f"SELECT {', '.join(SENDING)} FROM sending_channel ORDER BY key"  # noqa: S608
+        receiving = f"SELECT {', '.join(RECEIVING)} FROM receiving_channel ORDER BY key"  # noqa: S608
+        return (
+            [read_sending(row) for row in self._run(sending)],
+            [read_receiving(row) for row in self._run(receiving)],
+        )
+
+    def spooled(self) -> set[str]:
+        names: set[str] = set()
+        for (layout,) in self._run(_LAYOUTS):
+            names |= spool_names(layout)
+        return names
+
+
+class SqliteReaders:
+    """Views of one store, also for processes that do not own it.
+
+    A view ends with its `with`: while it is open the write-ahead log cannot be recycled.
+    """
+
+    def __init__(self, path: Path, vfs: str | None = None) -> None:
+        self._path, self._vfs = path, vfs
+        self._idle: list[apsw.Connection] = []
+        self._turns = threading.BoundedSemaphore(READERS)
+        self._closed = False
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        """A consistent view of committed state."""
+        if not self._turns.acquire(timeout=BUSY_TIMEOUT / 1000):
+            raise StoreGone(
+                f"{READERS} views of {self._path} are open",
+                remedy="close one of them; a view is for one short question",
+            )
+        try:
+            connection = self._begin()
+            try:
+                yield SqliteReader(connection, self._path)
+            finally:
+                self._end(connection)
+        finally:
+            self._turns.release()
+
+    def _begin(self) -> apsw.Connection:
+        import apsw
+
+        try:
+            connection = self._idle.pop() if self._idle else self._connect()
+            connection.execute("BEGIN")
+            # The view is fixed by the first read, not by BEGIN.
+            connection.execute("SELECT id FROM counter").fetchall()
+        except apsw.Error as error:
+            raise failure(error, self._path) from error
+        return connection
+
+    def _connect(self) -> apsw.Connection:
+        connection = connect_reader(self._path, self._vfs)
+        migrations = known_migrations()
+        _, version = check_origin(connection, migrations)
+        if version < migrations[-1].version:
+            connection.close(True)
+            raise StoreProblem(
+                f"{self._path} was written by an older version",
+                remedy="start its handler once: it brings the store up to date",
+            )
+        return connection
+
+    def _end(self, connection: apsw.Connection) -> None:
+        import apsw
+
+        try:
+            connection.execute("ROLLBACK")
+            usable = not self._closed
+        except apsw.Error:
+            usable = False
+        if usable:
+            self._idle.append(connection)
+        else:
+            connection.close(True)
+
+    def close(self) -> None:
+        """Close every connection, those in use as soon as their view ends."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close(True)

@@ -1,0 +1,132 @@
+"""Queries for people: lists, counts, channels and what the spool is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.protocol.receiving import Held, ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.contract import Store
+from oncewire.store.records import SpoolSlice, StoredAnswer, StoredParcel
+from oncewire.store.schedule import STORED_INCOMING
+from tests.store.samples import (
+    CONFIRMED,
+    DELIVERED,
+    HELD,
+    OUTSTANDING,
+    READY,
+    UNKNOWN,
+    WAITING,
+    add,
+    answer,
+    received,
+    sent,
+)
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """Nine messages each way, in three states each."""
+    with store.transition() as transaction:
+        for number in range(9):
+            add(
+                transaction, sent(f"o{number}", state=(WAITING, OUTSTANDING, DELIVERED)[number % 3])
+            )
+            transaction.add_incoming(
+                received(f"i{number}", state=(HELD, READY, CONFIRMED)[number % 3])
+            )
+    store.commit()
+    return store
+
+
+def test_lists_begin_with_the_newest(filled: Store) -> None:
+    with filled.reader() as reader:
+        assert [stored.position for stored in reader.outgoing_list()] == list(range(9, 0, -1))
+        assert [stored.position for stored in reader.outgoing_list(limit=2)] == [9, 8]
+        assert [stored.position for stored in reader.outgoing_list(before=3)] == [2, 1]
+        assert reader.outgoing_list(before=1) == []
+        assert [stored.row for stored in reader.incoming_list(limit=3, before=8)] == [7, 6, 5]
+        assert len(reader.incoming_list()) == 9
+        assert all(stored.parcel is None for stored in reader.incoming_list())
+
+
+def test_lists_can_be_of_some_states(filled: Store) -> None:
+    with filled.reader() as reader:
+        found = reader.outgoing_list(states=[DELIVERED, WAITING, DELIVERED], limit=4)
+        assert [stored.outgoing.message_id for stored in found] == ["o8", "o6", "o5", "o3"]
+        found = reader.outgoing_list(states=[DELIVERED, WAITING], before=4)
+        assert [stored.outgoing.message_id for stored in found] == ["o2", "o0"]
+        assert reader.outgoing_list(states=[UNKNOWN]) == []
+        received_ = reader.incoming_list(states=(READY,), limit=2)
+        assert [stored.incoming.message_id for stored in received_] == ["i7", "i4"]
+        received_ = reader.incoming_list(states=(READY, HELD), before=3)
+        assert [stored.incoming.message_id for stored in received_] == ["i1", "i0"]
+
+
+def test_counts_name_every_state(filled: Store) -> None:
+    with filled.reader() as reader:
+        counts = reader.counts()
+    names = {f"out.{state.value}" for state in OutgoingState}
+    assert set(counts) == names | {f"in.{state.value}" for state in STORED_INCOMING}
+    assert "in.arriving" not in counts
+    assert {name for name, number in counts.items() if number} == {
+        *("out.waiting", "out.outstanding", "out.delivered"),
+        *("in.held", "in.ready", "in.confirmed"),
+    }
+    assert sum(counts.values()) == 18
+
+
+def test_channels_come_by_key(store: Store) -> None:
+    sending = [
+        SendingChannel("a"),
+        SendingChannel(
+            "b", 1, 2, 3, frozenset({5, 9, 7}), 4, True, True, True, "why", "m1", 55, 66
+        ),
+    ]
+    receiving = [
+        ReceivingChannel("x", 1, 2, 3, 4, (Held(5, "m5"), Held(6, "m6", refused=True)), 7, 8),
+        ReceivingChannel("y"),
+    ]
+    with store.transition() as transaction:
+        for channel in reversed(sending):
+            transaction.save_sending_channel(channel)
+        for held in reversed(receiving):
+            transaction.save_receiving_channel(held)
+        assert transaction.sending_channel("b") == sending[1]
+        assert transaction.receiving_channel("x") == receiving[0]
+        assert transaction.sending_channel("x") is None
+        assert transaction.receiving_channel("a") is None
+    store.commit()
+    with store.reader() as reader:
+        assert reader.channels() == (sending, receiving)
+    with store.transition() as transaction:
+        transaction.save_sending_channel(SendingChannel("a", epoch=3))
+        transaction.save_sending_channel(SendingChannel("a", epoch=4))
+        assert transaction.sending_channel("a") == SendingChannel("a", epoch=4)
+    store.commit()
+    with store.reader() as reader:
+        assert reader.channels()[0][0] == SendingChannel("a", epoch=4)
+
+
+def test_spooled_names_every_file_in_use(store: Store) -> None:
+    def made_of(*digits: str) -> StoredParcel:
+        return StoredParcel("x", (), (b"y", *(SpoolSlice(d * 64, 0, 1) for d in digits)))
+
+    with store.transition() as transaction:
+        transaction.add_outgoing(sent("a"), parcel=made_of("a", "b"), draft=None)
+        transaction.add_outgoing(sent("b"), parcel=None, draft=b"x")
+        transaction.add_incoming(received("c", body=made_of("b", "c")))
+        reply = StoredAnswer("r", answer().kind, made_of("d"))
+        transaction.add_incoming(received("e", answer=reply))
+        transaction.add_incoming(received("f", answer=answer()))
+    with store.reader() as reader:
+        assert reader.spooled() == set()
+    store.commit()
+    with store.reader() as reader:
+        assert reader.spooled() == {digit * 64 for digit in "abcd"}
+
+
+def test_several_views_may_be_open(store: Store) -> None:
+    with store.reader() as one, store.reader() as other:
+        assert one.last_seq() == other.last_seq() == 0
