@@ -185,7 +185,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         _check_times(self)
-        if self.numbered:
+        if self.numbered or self.flow is FlowMode.WINDOW:
             check_window(self.window_size, self.numbers)
         _check_contradictions(self)
 
@@ -276,8 +276,18 @@ def _restore(name: str, value: Any) -> Any:
     return tuple(value) if name == "transports" else value
 
 
+_DURATIONS = (
+    "timeout",
+    "retry_interval",
+    "persist_duration",
+    "time_accuracy",
+    "sync_timeout",
+    "keep",
+)
+
+
 def _check_times(terms: Terms) -> None:
-    for name in ("timeout", "retry_interval", "persist_duration", "time_accuracy", "sync_timeout"):
+    for name in _DURATIONS:
         if getattr(terms, name) < 0:
             raise InvalidValue(f"{name} is negative", remedy=f"give {name} 0 or more")
     if terms.retries < 0:
@@ -316,4 +326,12 @@ def _check_contradictions(terms: Terms) -> None:
             "gaps are rejected, but several messages may be under way at once",
             key="sequence.on_gap",
             remedy="use stop-and-wait, or buffer early messages",
+        )
+    if terms.numbered and terms.reset is ResetRule.SILENT and terms.window_size > 1:
+        # After the last number comes the first: with several under way at once, nothing
+        # tells that from a restart.
+        raise AgreementProblem(
+            "restarts are silent, but several messages may be under way at once",
+            key="sequence.reset",
+            remedy="use stop-and-wait, or announce restarts (first-window, first-message)",
         )
