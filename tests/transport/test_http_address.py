@@ -142,7 +142,7 @@ def test_a_name_that_changes_its_mind_gains_nothing(monkeypatch: pytest.MonkeyPa
         await client.close()
         assert first.kind is second.kind is OutcomeKind.REFUSED
         assert "127.0.0.1" in second.reason
-        assert "allowed addresses" in second.reason
+        assert "rebind.example leads to 127.0.0.1" in second.reason
 
     run(work())
     assert connected == [("1.1.1.1", 80)]

@@ -407,8 +407,10 @@ def test_request_headers_say_little_and_cookies_are_not_kept() -> None:
         client = HttpClient(SETTINGS)
         await client.start()
         async with fake_peer(answer) as url:
+            # By name, because cookies of a bare number are never kept anyway.
+            named = url.replace("127.0.0.1", "localhost")
             for _ in range(2):
-                await client.send(cargo(b"<a/>", SOAPAction='"ebXML"'), url, timeout=10)
+                await client.send(cargo(b"<a/>", SOAPAction='"ebXML"'), named, timeout=10)
         await client.close()
 
     run(work())

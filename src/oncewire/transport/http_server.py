@@ -128,8 +128,6 @@ class HttpServer:
             return _response(refusal, close=True)
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(_CONTINUE)
-            # The 100 is not part of the answer: aiohttp must not think the answer has begun.
-            request.writer.output_size = 0
         body = _Body(request, self.settings.limits)
         try:
             reply = await self._hand_in(request, body)

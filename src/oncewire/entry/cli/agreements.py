@@ -1,0 +1,249 @@
+"""`oncewire agreement ...`: look for dangers in an agreement, show it whole, begin a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.place import Config, loaded, now
+
+if TYPE_CHECKING:
+    from oncewire.agreement.agreement import Agreement
+    from oncewire.agreement.finding import Finding
+
+Named = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Files (.toml, CPA .xml), or names of partners or agreements; none: all of the party."
+    ),
+]
+Own = Annotated[str, typer.Option("--own", help="Which party of a CPA we are: its PartyId.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        help="Agreements: what is agreed with a partner, checked and explained.",
+        no_args_is_help=True,
+    )
+    group.command("check")(check)
+    group.command("show")(show)
+    group.command("new")(new)
+    group.command("profiles")(profiles)
+    app.add_typer(group, name="agreement")
+
+
+def check(
+    named: Named = None,
+    own: Own = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End with status 1 for dangers too, not only errors.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Find what is wrong or dangerous in agreements, before it costs a message.
+
+    error: cannot work. danger: works until it loses, doubles or exposes a message.
+    hint: worth a thought. Ends with status 1 if there is an error.
+    """
+
+    def work() -> Report:
+        from oncewire.agreement.check import check_all
+        from oncewire.agreement.finding import Finding, Severity
+        from oncewire.errors import AgreementProblem
+
+        found: list[tuple[str, Agreement]] = []
+        findings: list[tuple[str, Finding]] = []
+        files = _files(named, own, config)
+        for path, party in files:
+            try:
+                found.append((here(path), _read(path, party)))
+            except AgreementProblem as error:
+                bad = Finding(Severity.ERROR, error.key, error.problem, error.remedy)
+                findings.append((here(path), bad))
+        by_id = {agreement.cpa_id: name for name, agreement in found}
+        judged = check_all([agreement for _, agreement in found], now=now())
+        findings += [(by_id.get(one.cpa_id, ""), one) for one in judged]
+        worst = {finding.severity for _, finding in findings}
+        bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}
+        columns = ("severity", "file", "key", "sentence", "fix", "scopes")
+        rows = [
+            (one.severity, name, one.key, one.sentence, one.fix, one.scopes)
+            for name, one in findings
+        ]
+        return Report(
+            {"checked": len(files)},
+            (Listing("findings", columns, rows, empty="Nothing to say against it."),),
+            summary=_counted(findings),
+            exit_code=output.WRONG if worst & bad_ones else output.OK,
+        )
+
+    output.answer(work, json=json)
+
+
+def _counted(findings: list[tuple[str, Finding]]) -> str:
+    words = [one.severity.value for _, one in findings]
+    return ", ".join(f"{words.count(word)} {word}s" for word in ("error", "danger", "hint"))
+
+
+def show(
+    named: Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")],
+    own: Own = "",
+    only: Annotated[
+        str, typer.Option("--only", help="Only keys that begin so, for example delivery.")
+    ] = "",
+    toml: Annotated[
+        bool, typer.Option("--toml", help="Write it as TOML, whole, instead of a table.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show every value of an agreement, where it came from and what it means."""
+
+    def work() -> Report:
+        from oncewire.agreement.show import rows
+        from oncewire.agreement.writing import write_toml
+
+        path, party = _files([named], own, config)[0]
+        agreement = _read(path, party)
+        if toml:
+            return Report({"file": str(path)} if json else {}, text=write_toml(agreement))
+        listed = [one for one in rows(agreement) if one.key.startswith(only)]
+        columns = ("scope", "key", "value", "origin", "where", "says")
+        return Report(
+            {"file": str(path), "cpa_id": agreement.cpa_id, "profile": agreement.profile},
+            (
+                Listing(
+                    "values",
+                    columns,
+                    [
+                        (one.scope, one.key, one.value, one.origin, one.where, one.says)
+                        for one in listed
+                    ],
+                ),
+            ),
+        )
+
+    output.answer(work, json=json)
+
+
+def new(
+    partner: Annotated[str, typer.Option(help="The partner's PartyId.")],
+    address: Annotated[
+        str, typer.Option(help="Where the partner takes messages: https://... or mailto:...")
+    ],
+    own: Annotated[
+        str, typer.Option("--own", help="Our PartyId; without it that of oncewire.toml.")
+    ] = "",
+    own_address: Annotated[str, typer.Option(help="Where we are reached.")] = "",
+    cpa_id: Annotated[str, typer.Option(help="The agreement's CPAId.")] = "",
+    profile: Annotated[str, typer.Option(help="What it is based on.")] = "ebms2",
+    party_type: Annotated[str, typer.Option(help="Type of both PartyIds.")] = "",
+    to: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it to this file.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Begin an agreement: a short commented file to read and change.
+
+    For a party that also runs Oncewire, `oncewire partner add` is easier.
+    """
+
+    def work() -> Report:
+        from oncewire.agreement.toml import read_toml
+        from oncewire.agreement.writing import new as new_text
+        from oncewire.entry.files import write_new
+
+        us, where = own, own_address
+        if not us:
+            settings = loaded(config).settings
+            us, where = settings.party.party_id, own_address or settings.endpoint_url
+        text = new_text(
+            cpa_id=cpa_id or f"{us}-{partner}"[:255],
+            own=us,
+            partner=partner,
+            address=address,
+            profile=profile,
+            own_address=where or None,
+            party_type=party_type or None,
+        )
+        # Whatever the options were, a file that cannot be read must not be handed out.
+        read_toml(text)
+        if to is None:
+            return Report(text=text)
+        write_new(to, text)
+        hint = f"oncewire agreement check {here(to)}"
+        return Report({"file": str(to)}, summary=f"Written to {here(to)}.", hints=(hint,))
+
+    output.answer(work, json=json)
+
+
+def profiles(json: Json = False) -> None:
+    """List the profiles an agreement can be based on."""
+
+    def work() -> Report:
+        from oncewire.agreement.profiles import PROFILES
+
+        rows = [(one.name, one.extends or "", one.says) for one in PROFILES.values()]
+        return Report(listings=(Listing("profiles", ("profile", "extends", "says"), rows),))
+
+    output.answer(work, json=json)
+
+
+# --- which files are meant ---------------------------------------------------------------------
+
+
+def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple[Path, str | None]]:
+    """Each file with the party that we are in it, where we know."""
+    from oncewire.entry.agreements import files_in
+
+    if named and all(Path(one).exists() for one in named):
+        return [(Path(one), own or _own_of(config)) for one in named]
+    settings = loaded(config).settings
+    party = own or settings.party.party_id or None
+    everything = files_in(settings.path(settings.agreements.folder))
+    if not named:
+        return [(path, party) for path in everything]
+    return [(_find(one, everything, party), party) for one in named]
+
+
+def _own_of(config: Path | None) -> str | None:
+    """Our party id if there are settings here; a file alone can be looked at without any."""
+    from oncewire.entry.files import NotHere
+
+    try:
+        return loaded(config).settings.party.party_id or None
+    except NotHere:
+        return None
+
+
+def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:
+    from oncewire.entry.files import NotHere
+    from oncewire.errors import OncewireError
+
+    if Path(name).exists():
+        return Path(name)
+    for path in files:
+        if path.stem == name:
+            return path
+    for path in files:
+        try:
+            if _read(path, own).cpa_id == name:
+                return path
+        except OncewireError:
+            # One bad file must not hide the good one that was asked for.
+            continue
+    known = ", ".join(path.stem for path in files) or "none"
+    raise NotHere(f"there is no file, partner or agreement {name!r}", remedy=f"there are: {known}")
+
+
+def _read(path: Path, own: str | None) -> Agreement:
+    from oncewire.entry.agreements import read_file
+
+    return read_file(path, own=own)

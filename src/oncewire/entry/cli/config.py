@@ -1,0 +1,150 @@
+"""`oncewire config ...`: which settings are in force, who said so, and whether they can work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
+from oncewire.entry.cli.place import Config, Set, loaded, now
+
+if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
+
+# A certificate that ends sooner is worth a word now: partners need time to take a new one.
+_SOON_DAYS = 30
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    config = typer.Typer(help="Settings: show them, check them.", no_args_is_help=True)
+    config.command("show")(show)
+    config.command("check")(check)
+    app.add_typer(config, name="config")
+
+
+def show(
+    origin: Annotated[bool, typer.Option("--origin", help="Say who set each value.")] = False,
+    meaning: Annotated[bool, typer.Option("--meaning", help="Say what each one means.")] = False,
+    config: Config = None,
+    settings: Set = None,
+    json: Json = False,
+) -> None:
+    """Show every setting in force. Secrets stay hidden.
+
+    Later ones win: default, oncewire.toml, ONCEWIRE_* variable, flag.
+    """
+
+    def work() -> Report:
+        found = loaded(config, settings)
+        columns = ["setting", "value"]
+        columns += ["origin"] * origin + ["meaning"] * (meaning or json)
+        columns += ["variable"] * json
+        rows = []
+        for said in found.said:
+            row = [said.key.name, said.shown]
+            row += [_who(said.origin, found.file)] * origin
+            row += [said.key.says] * (meaning or json) + [said.key.variable] * json
+            rows.append(row)
+        return Report({"file": str(found.file)}, (Listing("settings", columns, rows),))
+
+    output.answer(work, json=json)
+
+
+def _who(origin: str, file: Path) -> str:
+    return here(file) if origin == str(file) else origin
+
+
+def check(config: Config = None, settings: Set = None, json: Json = False) -> None:
+    """Check that the settings can work: files, keys, certificates, agreements, addresses.
+
+    Ends with status 1 if something would keep the party from working.
+    """
+
+    def work() -> Report:
+        found = loaded(config, settings)
+        problems = tuple(_problems(found.settings))
+        count = len(problems)
+        return Report(
+            {"file": str(found.file), "url": found.settings.endpoint_url},
+            problems=problems,
+            summary="The settings are good." if not count else f"{count} to correct.",
+            exit_code=output.WRONG if count else output.OK,
+        )
+
+    output.answer(work, json=json)
+
+
+def _problems(settings: Settings) -> Iterator[Problem]:
+    from oncewire.errors import OncewireError
+
+    if not settings.party.name or not settings.party.party_id:
+        yield Problem(
+            "the party has no name or no id", "party", "set party.name and party.party_id"
+        )
+    if settings.http.port > 65535:
+        yield Problem("there is no such port", "http.port", "choose one from 1 to 65535")
+    if not settings.http.path.startswith("/"):
+        yield Problem("the path does not begin with /", "http.path", 'write path = "/msh"')
+    yield from _key_problems(settings)
+    yield from _agreement_problems(settings)
+    try:
+        from oncewire.transport.http_address import AddressRule
+
+        AddressRule.of(settings.http.allow)
+    except OncewireError as error:
+        yield output.problem_of(error, "http.allow")
+    if settings.application.way.value == "webhook" and not settings.application.url:
+        yield Problem("webhook has nothing to call", "application.url", "set application.url")
+    data = settings.path(settings.store.path).parent
+    if not data.is_dir():
+        yield Problem(f"there is no folder {data}", "store.path", "make it, or correct store.path")
+
+
+def _key_problems(settings: Settings) -> Iterator[Problem]:
+    from oncewire.entry.keys import describe_keys, is_private
+    from oncewire.errors import OncewireError
+    from oncewire.message.instant import DAY, format_instant
+
+    certificate = settings.path(settings.keys.certificate)
+    key = settings.path(settings.keys.key)
+    try:
+        pair = describe_keys(certificate, key)
+    except OncewireError as error:
+        yield output.problem_of(error, "keys")
+        return
+    if not is_private(key):
+        yield Problem(f"others can read the private key {key}", "keys.key", f"chmod 600 {key}")
+    left = (pair.not_after - now()) // DAY
+    if left < _SOON_DAYS:
+        when = format_instant(pair.not_after)
+        said = f"our certificate ended at {when}" if left < 0 else f"our certificate ends at {when}"
+        yield Problem(said, str(certificate), "make a new one and send partners the new card")
+
+
+def _agreement_problems(settings: Settings) -> Iterator[Problem]:
+    from oncewire.agreement.check import check_all
+    from oncewire.agreement.finding import Severity
+    from oncewire.entry.agreements import load_all
+    from oncewire.errors import OncewireError
+
+    try:
+        kept = load_all(settings)
+    except OncewireError as error:
+        yield output.problem_of(error, "agreements")
+        return
+    own = settings.party.party_id
+    for one in kept:
+        if own not in {party_id.value for party_id in one.agreement.own.party.ids}:
+            yield Problem(
+                f"{one.file.name} is an agreement of {one.agreement.own.party}, not of {own}",
+                str(one.file),
+                "correct [own] party_id, or remove the file",
+            )
+    for finding in check_all([one.agreement for one in kept], now=now()):
+        if finding.severity is Severity.ERROR:
+            yield Problem(finding.sentence, f"{finding.cpa_id} {finding.key}", finding.fix)

@@ -1,0 +1,100 @@
+"""The `oncewire` command: gathers the groups of commands and keeps surprises from the user.
+
+Each module of `GROUPS` has a `register(app)` that adds its commands. It is imported at every
+start, so it imports nothing heavy at its top: what a command needs is imported inside it. A
+module that is not there yet is left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+
+import typer
+
+from oncewire import __version__
+from oncewire.entry.cli import output
+
+GROUPS = (
+    "party",
+    "serve",
+    "traffic",
+    "operator",
+    "agreements",
+    "messages",
+    "config",
+    "simulate",
+    "pipeline",
+)
+INTERNAL_ERROR = 70
+DEBUG_VARIABLE = "ONCEWIRE_DEBUG"
+
+_EPILOG = (
+    "Exit status: 0 all is well; 1 done, but something is wrong; 2 the input cannot be used; "
+    "3 not found; 4 not allowed now; 5 store or transport trouble; 130 interrupted. "
+    "Settings: oncewire.toml, then ONCEWIRE_* variables, then flags. NO_COLOR turns colours off."
+)
+
+
+def build() -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(
+        name="oncewire",
+        help="Business documents between companies: once and only once, in order, or someone is "
+        "told. Begin with `oncewire init`.",
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        # Rich tracebacks show local variables, and those may be payloads or keys.
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for group in GROUPS:
+        name = f"{__package__}.{group}"
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name).register(app)
+    app.command("version")(version)
+    return app
+
+
+def _root() -> None:
+    """Business documents between companies: once and only once, in order, or someone is told.
+
+    Begin with `oncewire init`.
+    """
+
+
+def version(json: output.Json = False) -> None:
+    """Show the version of Oncewire and of what it stands on."""
+
+    def work() -> output.Report:
+        import platform
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as installed
+
+        facts = {"oncewire": __version__, "python": platform.python_version()}
+        for name in ("aiohttp", "apsw", "cryptography", "lxml", "xmlsec", "pyspark"):
+            try:
+                facts[name] = installed(name)
+            except PackageNotFoundError:
+                facts[name] = ""
+        return output.Report(facts)
+
+    output.answer(work, json=json)
+
+
+def main() -> None:
+    """Run the command line; whatever goes wrong ends in words and an exit status."""
+    try:
+        build()()
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        name = type(error).__name__
+        sys.stderr.write(
+            f"error: a fault in Oncewire itself ({name}): {str(error)[:300]}\n"
+            f"  next:  run it again with {DEBUG_VARIABLE}=1 and report what it prints\n"
+        )
+        sys.exit(INTERNAL_ERROR)

@@ -1,0 +1,304 @@
+"""How a command answers: one model, shown as tables for people or as JSON for programs.
+
+A command builds a `Report` and hands it to `answer`. Both forms come from that one value, so
+nothing can be in the table that is not in the JSON. Every error says what is wrong, where, and
+what to do next, and ends the process with a documented exit code:
+
+    0  done, and all is well
+    1  done, and something is wrong: a violation, a failed check, an undelivered message
+    2  the input cannot be used: bad options, a bad file, a message with a fault
+    3  no such file, party, agreement or message
+    4  refused in the present state, or no permission
+    5  the store or a transport cannot be used now
+    130  interrupted
+"""
+
+from __future__ import annotations
+
+import enum
+import json as jsonlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
+
+import typer
+
+from oncewire import errors
+from oncewire.entry.files import NotHere
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OK, WRONG, BAD_INPUT, NOT_FOUND, NOT_ALLOWED, TROUBLE = range(6)
+INTERRUPTED = 130
+
+_CODES: tuple[tuple[type[errors.OncewireError], int], ...] = (
+    (NotHere, NOT_FOUND),
+    (errors.UnknownMessage, NOT_FOUND),
+    (errors.NotAllowed, NOT_ALLOWED),
+    (errors.StoreProblem, TROUBLE),
+    (errors.TransportProblem, TROUBLE),
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Answer with JSON instead of tables.")]
+"""The option that every command has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, where, and what to do next."""
+
+    problem: str
+    where: str = ""
+    next: str = ""
+    # The ebXML code it would be answered with on the wire, if it has one.
+    code: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """Without the parts that are empty."""
+        pairs = (
+            ("problem", self.problem),
+            ("where", self.where),
+            ("next", self.next),
+            ("code", self.code),
+        )
+        return {name: value for name, value in pairs if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows of one kind: a table for people, a list of objects for programs."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    # What to say instead of an empty table.
+    empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command answers."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    listings: tuple[Listing, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    # One sentence for people, after everything else; JSON has it as `summary`.
+    summary: str = ""
+    # What to run next, as commands; JSON has them as `next`.
+    hints: tuple[str, ...] = ()
+    exit_code: int = OK
+    # Text that is the answer itself (a file's content): printed bare, `text` in JSON.
+    text: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        found: dict[str, Any] = {"ok": self.exit_code == OK}
+        found |= {name: plain(value) for name, value in self.facts.items()}
+        for listing in self.listings:
+            found[listing.name] = [
+                dict(zip(listing.columns, map(plain, row), strict=True)) for row in listing.rows
+            ]
+        if self.text:
+            found["text"] = self.text
+        if self.problems:
+            found["problems"] = [problem.as_dict() for problem in self.problems]
+        if self.summary:
+            found["summary"] = self.summary
+        if self.hints:
+            found["next"] = list(self.hints)
+        return found
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return [plain(one) for one in value]
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+# --- answering ---------------------------------------------------------------------------------
+
+
+def answer(work: Callable[[], Report], *, json: bool = False) -> None:
+    """Do a command's work, show its report and end with its exit code."""
+    try:
+        report = work()
+    except errors.OncewireError as error:
+        fail(error, json=json)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    show(report, json=json)
+    if report.exit_code != OK:
+        raise typer.Exit(report.exit_code)
+
+
+def show(report: Report, *, json: bool = False) -> None:
+    """Print a report."""
+    try:
+        if json:
+            sys.stdout.write(jsonlib.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n")
+        else:
+            _show_tables(report)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`head`, a pager) has seen enough; what is left has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def fail(error: errors.OncewireError, *, json: bool = False) -> NoReturn:
+    """Print an error and end with its exit code."""
+    problem = problem_of(error)
+    if json:
+        body = {"ok": False, "problems": [problem.as_dict()]}
+        sys.stdout.write(jsonlib.dumps(body, indent=2, ensure_ascii=False) + "\n")
+    else:
+        _show_problem(console(sys.stderr), problem)
+    raise typer.Exit(exit_code_of(error))
+
+
+def exit_code_of(error: errors.OncewireError) -> int:
+    """The documented exit code of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), BAD_INPUT)
+
+
+def problem_of(error: errors.OncewireError, where: str = "") -> Problem:
+    """An error as a problem: its place is the ebXML location, the key, or what is given."""
+    place = getattr(error, "location", "") or getattr(error, "key", "") or where
+    code = getattr(error, "code", "") or getattr(error, "faultcode", "")
+    return Problem(error.problem, place, error.remedy, code)
+
+
+# --- for people --------------------------------------------------------------------------------
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A Rich console; NO_COLOR, a pipe or a dumb terminal gives plain text."""
+    from rich.console import Console
+
+    target = stream or sys.stdout
+    width = None if target.isatty() else _wide(os.environ.get("COLUMNS"))
+    return Console(file=target, width=width, highlight=False, soft_wrap=False)
+
+
+def _wide(columns: str | None) -> int:
+    # A pipe has no width: whoever reads it wants whole lines, not wrapped ones.
+    return int(columns) if columns and columns.isdigit() else 200
+
+
+def _show_tables(report: Report) -> None:
+    if report.text:
+        sys.stdout.write(report.text if report.text.endswith("\n") else report.text + "\n")
+    out = console()
+    if report.facts:
+        _show_facts(out, report.facts)
+    for listing in report.listings:
+        _show_listing(out, listing)
+    for problem in report.problems:
+        _show_problem(out, problem)
+    if report.summary:
+        out.print(report.summary, style="bold" if report.exit_code == OK else "bold red")
+    for hint in report.hints:
+        out.print(f"  next: {hint}", style="dim", markup=False)
+
+
+def _show_facts(out: Console, facts: Mapping[str, Any]) -> None:
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(name.replace("_", " "), _cell(value))
+    out.print(grid)
+
+
+def _show_listing(out: Console, listing: Listing) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    if not listing.rows:
+        if listing.empty:
+            out.print(listing.empty, style="dim")
+        return
+    table = Table(
+        box=SIMPLE_HEAD, title=listing.title or None, title_justify="left", pad_edge=False
+    )
+    for column in listing.columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in listing.rows:
+        table.add_row(*(_cell(value) for value in row))
+    out.print(table)
+
+
+def _cell(value: Any) -> Any:
+    from rich.text import Text
+
+    # `Text` and not a string: what partners write must not be read as markup.
+    found = plain(value)
+    if found is None or found == "":
+        return Text("-", style="dim")
+    if isinstance(found, bool):
+        return Text("yes" if found else "no")
+    if isinstance(found, list):
+        return Text(", ".join(str(one) for one in found) or "-")
+    if isinstance(found, dict):
+        return Text(", ".join(f"{name}={one}" for name, one in found.items()) or "-")
+    return Text(str(found))
+
+
+def _show_problem(out: Console, problem: Problem) -> None:
+    code = f" [{problem.code}]" if problem.code else ""
+    out.print(f"error{code}: {problem.problem}", style="red", markup=False)
+    if problem.where:
+        out.print(f"  where: {problem.where}", markup=False)
+    if problem.next:
+        out.print(f"  next:  {problem.next}", markup=False)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
+    """A progress bar on stderr while something takes time; silent when nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _done, **_more: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console(sys.stderr)) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(done: int, **more: Any) -> None:
+            bar.update(task, advance=done, **more)
+
+        yield advance
+
+
+Advance = Callable[..., None]
+"""What `progress` yields: call it with how many more are done."""
+
+
+def here(path: Path) -> str:
+    """A path as the reader would type it: relative where that is shorter."""
+    try:
+        relative = str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+    return relative if relative != "." else str(path)

@@ -1,0 +1,197 @@
+"""`oncewire init` and `oncewire partner ...`: a party's folder, and how two of them meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.place import Config, loaded, now
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("init")(init)
+    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
+    partner.command("card")(card)
+    partner.command("add")(add)
+    partner.command("list")(listed)
+    app.add_typer(partner, name="partner")
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to make; its last part is the name of the party.")
+    ],
+    name: Annotated[str, typer.Option(help="Another name than the folder's.")] = "",
+    party_id: Annotated[
+        str, typer.Option(help="Our PartyId as agreed with partners, for example urn:duns:1234.")
+    ] = "",
+    party_type: Annotated[
+        str, typer.Option(help="What kind of id that is, if it is not a URI.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8500,
+    tls: Annotated[bool, typer.Option("--tls", help="Listen with HTTPS.")] = False,
+    ec: Annotated[
+        bool, typer.Option("--ec", help="An elliptic key: faster, but not known to all partners.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a party: settings, keys, a place for agreements and data, in one folder.
+
+    Example: oncewire init acme --port 8601
+    """
+
+    def work() -> Report:
+        from oncewire.entry.keys import KeyKind
+        from oncewire.entry.party import make_party
+
+        made = make_party(
+            folder,
+            name or folder.resolve().name,
+            now=now(),
+            party_id=party_id or None,
+            party_type=party_type or None,
+            host=host,
+            port=port,
+            tls=tls,
+            key_kind=KeyKind.EC if ec else KeyKind.RSA,
+        )
+        place = here(made.folder)
+        return Report(
+            {
+                "party": made.name,
+                "party_id": made.party_id,
+                "folder": str(made.folder.resolve()),
+                "url": made.url,
+                "certificate": str(made.keys.certificate),
+                "fingerprint": made.keys.fingerprint,
+            },
+            summary=f"The party {made.name} is ready in {place}.",
+            hints=(
+                f"oncewire partner add OTHER_FOLDER_OR_CARD -c {place}",
+                f"oncewire partner card -c {place}",
+            ),
+        )
+
+    output.answer(work, json=json)
+
+
+def card(
+    to: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write it to this file instead of showing it."),
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show our card: who we are, where we listen, which certificate we use. Nothing secret.
+
+    Send it to a partner, who runs `oncewire partner add CARD`.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.files import write_new
+        from oncewire.entry.party import card_of
+
+        own = card_of(loaded(config).settings)
+        facts = {"party": own.name, "party_id": own.party_id, "url": own.url}
+        if to is None:
+            return Report(facts if json else {}, text=own.to_toml())
+        write_new(to, own.to_toml())
+        return Report(
+            {**facts, "file": str(to)},
+            summary=f"The card of {own.name} is in {here(to)}.",
+            hints=(f"on the partner's machine: oncewire partner add {to.name}",),
+        )
+
+    output.answer(work, json=json)
+
+
+def add(
+    who: Annotated[
+        Path, typer.Argument(help="The partner's card, or its folder if it is on this machine.")
+    ],
+    profile: Annotated[
+        str, typer.Option(help="What the agreement is based on; both sides need the same.")
+    ] = "ebms2",
+    cpa_id: Annotated[
+        str, typer.Option(help="The agreement's CPAId; without it both names, joined.")
+    ] = "",
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign messages and insist on signed ones.")
+    ] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Deliver in the order of sending.")
+    ] = False,
+    both: Annotated[
+        bool, typer.Option("--both", help="Write the other folder's agreement too.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write an existing agreement anew.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Add a partner: keep its certificate and write an agreement with it.
+
+    Example, two parties on one machine: oncewire partner add ../globex --both
+    """
+
+    def work() -> Report:
+        from oncewire.entry.partners import Wish, add_partner
+        from oncewire.entry.party import card_of, read_card
+        from oncewire.entry.settings import load
+        from oncewire.errors import InvalidValue
+
+        settings = loaded(config).settings
+        if both and not who.is_dir():
+            raise InvalidValue(
+                "--both needs the partner's folder, and this is a card",
+                remedy="leave --both out, and let the partner add our card",
+            )
+        wish = Wish(profile, cpa_id, sign, ordered)
+        added = [add_partner(settings, read_card(who), wish, replace=replace)]
+        if both:
+            theirs = load(who, environ={}).settings
+            added.append(add_partner(theirs, card_of(settings), wish, replace=replace))
+        first = added[0]
+        flags = f" --profile {profile}" if profile != "ebms2" else ""
+        flags += (" --sign" if sign else "") + (" --ordered" if ordered else "")
+        flags += f" --cpa-id {cpa_id}" if cpa_id else ""
+        waiting = () if both else (f"the partner runs: oncewire partner add OUR_CARD{flags}",)
+        rows = [(one.partner, one.cpa_id, one.profile, here(one.agreement)) for one in added]
+        return Report(
+            listings=(Listing("added", ("partner", "cpa_id", "profile", "agreement"), rows),),
+            summary=f"{first.partner} is a partner now.",
+            hints=(*waiting, f"oncewire agreement check {here(first.agreement)}"),
+        )
+
+    output.answer(work, json=json)
+
+
+def listed(config: Config = None, json: Json = False) -> None:
+    """List the partners and the agreements with them."""
+
+    def work() -> Report:
+        from oncewire.entry.agreements import load_all
+
+        rows = [
+            (
+                kept.file.stem,
+                str(kept.agreement.partner.party),
+                kept.agreement.cpa_id,
+                kept.agreement.profile,
+                ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),
+            )
+            for kept in load_all(loaded(config).settings)
+        ]
+        columns = ("partner", "party_id", "cpa_id", "profile", "address")
+        empty = "No partners yet: `oncewire partner add CARD` adds one."
+        return Report(listings=(Listing("partners", columns, rows, empty=empty),))
+
+    output.answer(work, json=json)

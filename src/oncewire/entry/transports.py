@@ -1,0 +1,105 @@
+"""Transports of a party, from its settings: which certificates go with which address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.agreements import Kept
+from oncewire.entry.files import read_text
+from oncewire.entry.settings import ClientCertificateRule, Settings
+from oncewire.transport.http import HttpTransport
+from oncewire.transport.http_address import AddressRule
+from oncewire.transport.http_client import HttpClientSettings
+from oncewire.transport.http_listener import HttpLimits
+from oncewire.transport.http_server import HttpServerSettings
+from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def http_transport(
+    settings: Settings, agreements: Iterable[Kept] = (), *, listen: bool = True
+) -> HttpTransport:
+    """HTTP as the settings and the partners' certificates want it; `listen` false only sends."""
+    server = server_settings(settings) if listen else None
+    return HttpTransport(server, client_settings(settings, agreements))
+
+
+def server_settings(settings: Settings) -> HttpServerSettings:
+    """Where and how we listen."""
+    http = settings.http
+    limits = HttpLimits(connections=http.connections, max_body=http.max_body)
+    tls = None
+    if http.tls:
+        wanted = http.client_certificates
+        trusted = () if wanted is ClientCertificateRule.IGNORED else _partners(settings)
+        tls = ServerTls(_identity(settings), ClientCertificates(wanted.value), trusted)
+    return HttpServerSettings(http.host, http.port, http.path, tls, limits)
+
+
+def client_settings(settings: Settings, agreements: Iterable[Kept] = ()) -> HttpClientSettings:
+    """How we go out: our certificate for everybody, a partner's own one for its addresses."""
+    has_keys = settings.path(settings.keys.key).is_file()
+    identity = _identity(settings) if has_keys else None
+    return HttpClientSettings(
+        addresses=AddressRule.of(settings.http.allow),
+        peers=_peers(settings, agreements, identity),
+        default_tls=PeerTls(identity=identity),
+    )
+
+
+def _identity(settings: Settings) -> Identity:
+    return Identity(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
+
+
+def _partners(settings: Settings) -> tuple[str, ...]:
+    folder = settings.path(settings.keys.partners)
+    files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
+    return tuple(read_text(file, "partner's certificate") for file in files)
+
+
+def _peers(
+    settings: Settings, agreements: Iterable[Kept], identity: Identity | None
+) -> Mapping[str, PeerTls]:
+    """TLS per origin, for partners whose certificate lies beside their agreement's name."""
+    folder = settings.path(settings.keys.partners)
+    found: dict[str, PeerTls] = {}
+    for kept in agreements:
+        file = folder / f"{kept.file.stem}.crt"
+        if not file.is_file():
+            continue
+        tls = _peer(file, identity)
+        ends = [kept.agreement.partner.endpoints]
+        ends += [binding.endpoints for binding in kept.agreement.bindings()]
+        for end in (one for some in ends for one in some):
+            if end.address.startswith("https://"):
+                found[_origin(end.address)] = tls
+    # Our own endpoints stand in the agreement too; nobody's certificate but ours is there.
+    found.pop(_origin(settings.endpoint_url), None)
+    return found
+
+
+def _origin(url: str) -> str:
+    from yarl import URL
+
+    return str(URL(url).origin())
+
+
+def _peer(file: Path, identity: Identity | None) -> PeerTls:
+    """An authority vouches for whom it issued; a partner's own certificate must be the one."""
+    text = read_text(file, "partner's certificate")
+    if _is_authority(text):
+        return PeerTls(identity=identity, trusted=(text,))
+    return PeerTls(identity=identity, pinned=(text,))
+
+
+def _is_authority(text: str) -> bool:
+    from cryptography import x509
+
+    try:
+        shown = x509.load_pem_x509_certificate(text.encode())
+        return shown.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (ValueError, x509.ExtensionNotFound):
+        return False

@@ -1,0 +1,178 @@
+"""One model, two forms: whatever the table says, the JSON says; errors say what to do next."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+import typer
+
+from oncewire import errors
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Listing, Problem, Report
+from oncewire.entry.files import NotHere
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+REPORT = Report(
+    {"cpa_id": "a-b", "ok_so_far": True, "colour": Colour.RED, "nothing": None, "many": (1, 2)},
+    (Listing("rows", ("name", "size"), [("one", 1), ("[bold]two", None)]),),
+    (Problem("it broke", "line 3", "mend it", "Inconsistent"),),
+    "Two rows.",
+    ("oncewire next",),
+    output.WRONG,
+)
+
+
+def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(REPORT, json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "ok": False,
+        "cpa_id": "a-b",
+        "ok_so_far": True,
+        "colour": "red",
+        "nothing": None,
+        "many": [1, 2],
+        "rows": [{"name": "one", "size": 1}, {"name": "[bold]two", "size": None}],
+        "problems": [
+            {
+                "problem": "it broke",
+                "where": "line 3",
+                "next": "mend it",
+                "code": "Inconsistent",
+            }
+        ],
+        "summary": "Two rows.",
+        "next": ["oncewire next"],
+    }
+
+
+def test_the_table_holds_everything_too(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(REPORT)
+    out = capsys.readouterr().out
+    for word in ("cpa id", "a-b", "yes", "red", "1, 2", "one", "[bold]two", "it broke", "line 3"):
+        assert word in out
+    for word in ("mend it", "Inconsistent", "Two rows.", "next: oncewire next"):
+        assert word in out
+    # No colour where nobody watches, and markup of strangers is only text.
+    assert "\x1b[" not in out
+
+
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, _: str) -> int:
+            return 0
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert output.console(Terminal()).no_color is False  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output.console(Terminal()).no_color is True  # type: ignore[arg-type]
+
+
+def test_an_empty_listing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(listings=(Listing("rows", ("a",), [], empty="Nothing yet."),))
+    output.show(report)
+    assert "Nothing yet." in capsys.readouterr().out
+    assert report.as_dict() == {"ok": True, "rows": []}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidValue("x"), 2),
+        (errors.AgreementProblem("x"), 2),
+        (errors.Inconsistent("x"), 2),
+        (errors.SoapFault("Client", "x"), 2),
+        (errors.JournalProblem("x"), 2),
+        (errors.UnknownMessage("x"), 3),
+        (NotHere("x"), 3),
+        (errors.NotAllowed("x"), 4),
+        (errors.StoreProblem("x"), 5),
+        (errors.StoreFull("x"), 5),
+        (errors.TransportProblem("x"), 5),
+    ],
+)
+def test_every_error_has_its_documented_code(error: errors.OncewireError, code: int) -> None:
+    assert output.exit_code_of(error) == code
+
+
+def test_an_error_says_what_where_and_next(capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors.AgreementProblem("retries is negative", key="delivery.retries", remedy="write 3")
+
+    def work() -> Report:
+        raise error
+
+    with pytest.raises(typer.Exit) as caught:
+        output.answer(work)
+    assert caught.value.exit_code == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "error: retries is negative",
+        "  where: delivery.retries",
+        "  next:  write 3",
+    ]
+    with pytest.raises(typer.Exit):
+        output.answer(work, json=True)
+    body = json.loads(capsys.readouterr().out)
+    assert body["ok"] is False
+    assert body["problems"][0] == {
+        "problem": "retries is negative",
+        "where": "delivery.retries",
+        "next": "write 3",
+    }
+
+
+def test_a_report_that_is_wrong_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as caught:
+        output.answer(lambda: REPORT)
+    assert caught.value.exit_code == 1
+    output.answer(lambda: Report(text="bare text"))
+    assert capsys.readouterr().out.endswith("bare text\n")
+
+
+def test_an_interruption_has_its_own_code() -> None:
+    def work() -> Report:
+        raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as caught:
+        output.answer(work)
+    assert caught.value.exit_code == 130
+
+
+def test_ebxml_errors_carry_code_and_location() -> None:
+    problem = output.problem_of(errors.Inconsistent("no", location="//Header"))
+    assert (problem.code, problem.where) == ("Inconsistent", "//Header")
+    assert output.problem_of(errors.SoapFault("Client", "no")).code == "Client"
+    assert output.problem_of(errors.InvalidValue("no"), "here").where == "here"
+
+
+def test_progress_is_silent_when_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("counting", 3) as advance:
+        advance(1)
+        advance(2)
+    shown = capsys.readouterr()
+    assert shown.out == shown.err == ""
+
+
+def test_paths_are_shown_as_they_would_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert output.here(tmp_path / "a" / "b") == "a/b"
+    assert output.here(Path("/elsewhere/x")) == "/elsewhere/x"
+    assert output.here(tmp_path) == str(tmp_path)
+
+
+def test_plain_values() -> None:
+    assert output.plain(b"\x01\x02") == "0102"
+    assert output.plain({"a": (Colour.RED, Path("x"))}) == {"a": ["red", "x"]}
