@@ -6,12 +6,15 @@ from dataclasses import replace
 
 from oncewire.errors import UnknownMessage
 from oncewire.handler.node import Node
-from oncewire.message.instant import Duration
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
+
+FOR_EVER: Instant = 2**62
+"""Later than any lease."""
 
 
 def take(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[StoredIncoming]:
@@ -53,6 +56,17 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
 def give_back(tx: Transaction, stored: StoredIncoming) -> None:
     """A hand-over that did not succeed: the message is ready again."""
     tx.save_incoming(stored.incoming.lost())
+
+
+def recover_hand_overs(tx: Transaction, limit: int = 10_000) -> None:
+    """After a restart: what was handed over and not confirmed is ready again, in its order.
+
+    The application may have died with this process; waiting for its leases to run out
+    would let later messages of a stream overtake these.
+    """
+    for stored in tx.ready(FOR_EVER, limit):
+        if stored.incoming.state is IncomingState.HANDED_OVER:
+            tx.save_incoming(stored.incoming.lost())
 
 
 def _journal(

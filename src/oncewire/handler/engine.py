@@ -50,6 +50,7 @@ class Engine:
                 "parties": parties,
             }
             node.write(tx, [Note("started", detail=detail)])
+            deliver.recover_hand_overs(tx)
             repost_answers(node, tx)
 
     def stop(self) -> None:

@@ -41,6 +41,9 @@ class ReceivingChannel:
         """One more row of a kind in `RECEIVING`."""
         if not terms.ordered or row.sequence_number is None:
             return
+        if row.detail is not None and "redelivered" in row.detail:
+            # Order is judged by the first hand-over; whether a second may be is S2's matter.
+            return
         epoch = self._epochs.get(row.epoch)
         if epoch is None:
             self._close_old(context)
