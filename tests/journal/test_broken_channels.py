@@ -101,6 +101,11 @@ def a_number_is_sent_before_it_is_given(rows: list[Row]) -> list[Row]:
     return drop(rows, *find(rows, Kind.NUMBERED, "m23"))
 
 
+@broken("silent_reset", "S8", "gap")
+def a_number_is_sent_that_was_never_given(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.NUMBERED))
+
+
 @broken("window", "S8", "repeated_number")
 def a_number_is_given_twice(rows: list[Row]) -> list[Row]:
     rows = _only(rows, "acme")

@@ -48,6 +48,11 @@ def handed_over_with_other_content_without_declared_parties(rows: list[Row]) -> 
     return change(rows, find(rows, Kind.SUBMITTED)[0], digest="sha-of-the-original")
 
 
+@broken("plain", "S1", "invented")
+def confirmed_but_never_handed_over(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.HANDED_OVER))
+
+
 # --- S2 -----------------------------------------------------------------------------------
 
 
@@ -153,6 +158,22 @@ def stored_and_never_handed_over(rows: list[Row]) -> list[Row]:
 def stored_and_never_handed_over_seen_by_the_receiver_alone(rows: list[Row]) -> list[Row]:
     rows = [row for row in rows if row.node == "globex"]
     return drop(rows, *find(rows, Kind.HANDED_OVER), *find(rows, Kind.CONFIRMED))
+
+
+@broken("plain", "S4", "unconfirmed")
+def handed_over_and_never_confirmed(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.CONFIRMED))
+
+
+@broken("plain", "S4", "unconfirmed")
+def handed_over_and_never_confirmed_seen_by_the_receiver_alone(rows: list[Row]) -> list[Row]:
+    rows = [row for row in rows if row.node == "globex"]
+    return drop(rows, *find(rows, Kind.CONFIRMED))
+
+
+@broken("split", "S4", "unconfirmed")
+def a_document_handed_over_and_never_confirmed(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.CONFIRMED))
 
 
 @broken("expired_unsent", "S4", "lost")

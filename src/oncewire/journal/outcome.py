@@ -7,8 +7,8 @@ handlers' clocks are never compared: every duration here is measured on one node
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from oncewire.journal import detail, trace
 from oncewire.journal.row import Row
@@ -28,8 +28,7 @@ class Outcome(StrEnum):
     SENT = "sent"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageOutcome:
+class MessageOutcome(NamedTuple):
     """One message, one verdict, and the figures a ledger and a person ask for."""
 
     message_id: str
@@ -86,8 +85,7 @@ def fold_outcome(
 
 def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOutcome | None:
     """The same from rows that are gathered already."""
-    message_id = next((_message_id(each) for each in traces), None)
-    if message_id is None:
+    if not traces:
         return None
     sender, receiver = _sender(traces), _receiver(traces)
     source = (
@@ -103,7 +101,7 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
     confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))
     return MessageOutcome(
-        message_id=message_id,
+        message_id=traces[0].message_id,
         outcome=outcome,
         reason=reason,
         reliable=reliable,
@@ -134,10 +132,6 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
 
 
 _NOBODY = Trace("")
-
-
-def _message_id(each: Trace) -> str | None:
-    return next(iter(each.kinds.values()))[0].message_id
 
 
 def _sender(traces: Sequence[Trace]) -> Trace:
@@ -173,7 +167,8 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
             return Outcome.DELIVERED, "received"
         return Outcome.UNKNOWN, failed.reason
     if standing is not None and standing.kind == trace.ACKNOWLEDGED:
-        return Outcome.DELIVERED, detail.Acknowledged.read(standing.detail).by
+        text = standing.detail
+        return Outcome.DELIVERED, "ack" if text is None else detail.Acknowledged.read(text).by
     if sender is not _NOBODY and not reliable:
         sent = trace.SENT in sender.kinds
         return (Outcome.SENT, "best_effort") if sent else (Outcome.IN_FLIGHT, "queued")
@@ -190,17 +185,19 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
 def _acknowledged(sender: Trace) -> Row | None:
     """The acknowledgement that counts: the To Party's first one, else a hub's first one."""
     rows = sender.kinds.get(trace.ACKNOWLEDGED)
-    if rows is None:
-        return None
+    if rows is None or len(rows) == 1:
+        return None if rows is None else rows[0]
     return next((row for row in rows if '"hop":true' not in (row.detail or "")), rows[0])
 
 
 def _is_late(sender: Trace) -> bool:
     """Whether an acknowledgement came after the message had failed."""
-    failed, acknowledged = sender.first(trace.FAILED), sender.last(trace.ACKNOWLEDGED)
+    failed = sender.first(trace.FAILED)
+    if failed is None:
+        return False
+    acknowledged = sender.last(trace.ACKNOWLEDGED)
     return (
-        failed is not None
-        and acknowledged is not None
+        acknowledged is not None
         and acknowledged.seq > failed.seq
         and not sender.between(trace.RESUMED, failed.seq, acknowledged.seq)
     )

@@ -53,20 +53,26 @@ class Trace:
     def first(self, kind: str) -> Row | None:
         """The earliest row of the kind."""
         rows = self.kinds.get(kind)
-        return rows[0] if rows else None
+        return None if rows is None else rows[0]
 
     def last(self, *kinds: str) -> Row | None:
         """The latest row of any of the kinds."""
         latest = None
+        get = self.kinds.get
         for kind in kinds:
-            rows = self.kinds.get(kind)
-            if rows and (latest is None or rows[-1].seq > latest.seq):
+            rows = get(kind)
+            if rows is not None and (latest is None or rows[-1].seq > latest.seq):
                 latest = rows[-1]
         return latest
 
     def between(self, kind: str, after: int, before: int) -> bool:
         """Whether a row of the kind lies between two positions of this node."""
         return any(after < row.seq < before for row in self.kinds.get(kind, ()))
+
+    @property
+    def message_id(self) -> str:
+        """The message that the rows are about."""
+        return next(iter(self.kinds.values()))[0].message_id or ""
 
     @property
     def sends(self) -> bool:
@@ -100,6 +106,10 @@ class Trace:
 
         A resumed message is under way again; an acknowledgement after the failure counts (S5).
         """
+        kinds = self.kinds
+        if FAILED not in kinds and RESUMED not in kinds:
+            rows = kinds.get(ACKNOWLEDGED)
+            return None if rows is None else rows[-1]
         return self.last(ACKNOWLEDGED, FAILED, RESUMED)
 
     @property

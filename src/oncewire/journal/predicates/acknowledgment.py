@@ -33,7 +33,7 @@ def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) 
         problem = "An acknowledgement was accepted before the message was sent."
     elif settled is not None and not _reopened(trace, settled.seq, row.seq):
         problem = "An acknowledgement was accepted though the message was settled already."
-    elif row.peer is not None and not _answers(subject, trace, row.peer):
+    elif row.peer not in (None, sent.peer) and not _answers(subject, trace, row.peer or ""):
         problem = f"An acknowledgement of {row.peer} was accepted, who was never sent the message."
     else:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.row import Row
 from oncewire.journal.trace import DUPLICATE, HANDED_OVER, RECEIVED, SUBMITTED, Trace
 
 
@@ -21,13 +22,13 @@ def judge(subject: Subject) -> None:
 def _problem(trace: Trace) -> str | None:
     kinds = trace.kinds
     submissions = kinds.get(SUBMITTED)
-    if submissions is not None and len({row.digest for row in submissions}) > 1:
+    if submissions is not None and len(submissions) > 1 and len(_digests(submissions)) > 1:
         return "Two messages with different content were submitted under one MessageId."
     received = kinds.get(RECEIVED)
     if received is None:
         return None
-    digests = {row.digest for row in received}
-    if len(digests) > len({row.peer for row in received}):
+    digests = _digests(received)
+    if len(received) > 1 and len(digests) > len({row.peer for row in received}):
         return "One party's MessageId was accepted twice, with different content."
     for row in kinds.get(DUPLICATE, ()):
         if row.digest is not None and row.digest not in digests:
@@ -36,3 +37,7 @@ def _problem(trace: Trace) -> str | None:
         if row.digest is not None and row.digest not in digests:
             return "It was handed over with other content than was received."
     return None
+
+
+def _digests(rows: list[Row]) -> set[str | None]:
+    return {row.digest for row in rows}

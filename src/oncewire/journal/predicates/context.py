@@ -93,10 +93,6 @@ class Context:
         """Whether the rows of the node that acts for this peer are among those given."""
         return peer in self.homes
 
-    def is_known(self, row: Row) -> bool:
-        """Whether the row's terms are here."""
-        return row.terms_id in self.terms
-
     def terms_of(self, row: Row) -> Terms:
         """The terms a row names."""
         terms = self.terms.get(row.terms_id) if row.terms_id is not None else None

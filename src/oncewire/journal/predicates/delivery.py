@@ -13,6 +13,7 @@ from oncewire.journal.trace import (
     FORWARDED,
     HANDED_OVER,
     INCIDENT,
+    JOINED,
     NOTIFIED,
     NUMBERED,
     RECEIVED,
@@ -32,7 +33,7 @@ def judge(subject: Subject) -> None:
             _judge_submitted(subject, trace, submitted)
     if subject.submitted is None:
         for trace in subject.traces:
-            if ACK_SENT in trace.kinds and trace.holds:
+            if (ACK_SENT in trace.kinds or JOINED in trace.kinds) and trace.holds:
                 _judge_promised(subject, trace)
 
 
@@ -55,23 +56,21 @@ def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
 
 
 def _judge_promised(subject: Subject, trace: Trace) -> None:
-    """Seen from the receiver alone: what it acknowledged it hands over.
+    """Seen from the receiver alone: what it acknowledged or joined it hands over.
 
     On an ordered channel an earlier number may be missing, and only the channel's own fold can
     tell whose turn it is.
     """
     received = trace.first(RECEIVED)
-    if received is None or HANDED_OVER in trace.kinds:
-        return
-    terms = subject.context.terms_of(received)
-    notice = "notice" in (received.detail or "") and detail.Received.read(received.detail).notice
-    if terms.reliable and not terms.ordered and not notice:
-        subject.found(
-            "S4",
-            ViolationKind.LOST,
-            trace.node,
-            "It was stored and acknowledged, but never handed over.",
-        )
+    if received is not None:
+        terms = subject.context.terms_of(received)
+        said = received.detail or ""
+        notice = "notice" in said and detail.Received.read(said).notice
+        if notice or not terms.reliable or (terms.ordered and HANDED_OVER not in trace.kinds):
+            return
+    elif HANDED_OVER not in trace.kinds:
+        return  # A document that was joined and not handed over is S13's matter.
+    _judge_receiver(subject, trace)
 
 
 def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
@@ -79,28 +78,39 @@ def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
     if NOTIFIED in trace.kinds or subject.context.waits_for_operator(trace, submitted):
         return
     for receiver in subject.traces:
-        if receiver.holds and HANDED_OVER not in receiver.kinds:
-            subject.found(
-                "S4",
-                ViolationKind.LOST,
-                receiver.node,
-                "It was acknowledged and stored, but never handed over.",
-            )
-            return
+        if receiver.holds:
+            _judge_receiver(subject, receiver)
+
+
+def _judge_receiver(subject: Subject, trace: Trace) -> None:
+    if HANDED_OVER not in trace.kinds:
+        subject.found(
+            "S4",
+            ViolationKind.LOST,
+            trace.node,
+            "It was acknowledged and stored, but never handed over.",
+        )
+    elif not trace.confirmations:
+        subject.found(
+            "S4",
+            ViolationKind.UNCONFIRMED,
+            trace.node,
+            "It was handed over, but no application ever confirmed it.",
+        )
 
 
 def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
     """No acknowledgement and no failure: excused only while the operator is waited for."""
     if subject.context.waits_for_operator(trace, row):
         return
-    if SENT in trace.kinds or NUMBERED in trace.kinds:
+    if SENT in trace.kinds or NUMBERED in trace.kinds or _arrived(subject):
         subject.found(
             "L1",
             ViolationKind.UNFINISHED,
             trace.node,
             "All its timers have run out, and its sender still has no outcome for it.",
         )
-    elif not _arrived(subject):
+    else:
         subject.found(
             "S12" if FORWARDED in trace.kinds else "S4",
             ViolationKind.LOST,

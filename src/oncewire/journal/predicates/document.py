@@ -11,7 +11,7 @@ from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind, unreadable
 from oncewire.journal.row import Row
-from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED
+from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
 
 
 class _Joining:
@@ -60,15 +60,12 @@ class DocumentFold:
             node.parts.setdefault(part.split_number, set()).add(row.message_id)
         elif row.kind == JOINED:
             self._joined(node, row)
-        elif row.kind == HANDED_OVER:
-            if row.message_id != self._split_id:
-                node.parts_handed.add(row.message_id)
-            else:
-                if node.joined is None:
-                    self._note(
-                        node, ViolationKind.INCOMPLETE, "It was handed over, but not joined."
-                    )
-                node.whole = True
+        elif row.message_id != self._split_id:
+            node.parts_handed.add(row.message_id)
+        else:
+            if node.joined is None:
+                self._note(node, ViolationKind.INCOMPLETE, "It was handed over, but not joined.")
+            node.whole = True
 
     def _joined(self, node: _Joining, row: Row) -> None:
         node.joins += 1

@@ -17,7 +17,7 @@ from oncewire.journal.trace import (
     Trace,
 )
 
-STORED = (RECEIVED, FORWARDED, DUPLICATE)
+STORED = frozenset({RECEIVED, FORWARDED, DUPLICATE})
 """Kinds that show a node has, or had, the message in its store."""
 
 
@@ -81,18 +81,19 @@ def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
         "response",
     ):
         return
-    sent = trace.last(SENT)
-    peer = row.peer or (sent.peer if sent is not None else None)
+    peer = row.peer
+    if peer is None:
+        sent = trace.last(SENT)
+        peer = sent.peer if sent is not None else None
     homes = subject.context.homes.get(peer) if peer is not None else None
     if homes is None:
         return
-    if not any(
-        other.node in homes and any(kind in other.kinds for kind in STORED)
-        for other in subject.traces
-    ):
-        subject.found(
-            "S3",
-            ViolationKind.ACK_WITHOUT_STORE,
-            trace.node,
-            f"{peer} acknowledged it, but its journal does not have it.",
-        )
+    for other in subject.traces:
+        if other.node in homes and not STORED.isdisjoint(other.kinds):
+            return
+    subject.found(
+        "S3",
+        ViolationKind.ACK_WITHOUT_STORE,
+        trace.node,
+        f"{peer} acknowledged it, but its journal does not have it.",
+    )

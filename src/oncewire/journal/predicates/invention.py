@@ -6,14 +6,23 @@ from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED, Trace
+from oncewire.journal.trace import CONFIRMED, HANDED_OVER, JOINED, RECEIVED, SUBMITTED, Trace
 
 
 def judge(subject: Subject) -> None:
     """Each node that handed the message over, against the submissions of its From Party."""
     for trace in subject.traces:
         rows = trace.kinds.get(HANDED_OVER)
-        if rows is None or JOINED in trace.kinds:
+        if rows is None:
+            if CONFIRMED in trace.kinds:
+                subject.found(
+                    "S1",
+                    ViolationKind.INVENTED,
+                    trace.node,
+                    "It was confirmed, but it was never handed over.",
+                )
+            continue
+        if JOINED in trace.kinds:
             continue
         received = trace.kinds.get(RECEIVED)
         if received is None:

@@ -64,7 +64,7 @@ def judge_traces(traces: list[Trace], context: Context) -> list[Violation]:
     """The same for rows that are gathered already."""
     if not traces:
         return []
-    message_id = next(iter(traces[0].kinds.values()))[0].message_id or ""
+    message_id = traces[0].message_id
     subject = Subject(message_id, traces, context)
     for judge in PREDICATES:
         try:

@@ -45,6 +45,8 @@ def _senders(subject: Subject) -> int:
 def _problem(trace: Trace, rows: list[Row]) -> str | None:
     """One content handed over again without excuse, or after its confirmation."""
     confirmed = trace.first(CONFIRMED)
+    if len(rows) == 1 and (confirmed is None or rows[0].seq < confirmed.seq):
+        return None
     latest: dict[str | None, Row] = {}
     for row in rows:
         before = latest.get(row.digest)

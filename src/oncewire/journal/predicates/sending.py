@@ -116,10 +116,16 @@ class SendingChannel:
                 "It was sent before the pause that the receiver asked for was over.",
                 predicate="S11",
             )
-        if row.sequence_number is None or row.epoch != self._epoch:
-            return
         number = row.sequence_number
-        if number in self._unsettled:
+        if number is None or row.epoch is None:
+            return
+        if self._epoch is None or row.epoch > self._epoch:
+            self._note(
+                row, ViolationKind.GAP, f"It was sent with number {number}, which was never given."
+            )
+        elif row.epoch < self._epoch:
+            return  # A number of an ended epoch is settled: S11 tells of the send.
+        elif number in self._unsettled:
             owner = self._unsettled[number]
             if owner != row.message_id:
                 self._note(

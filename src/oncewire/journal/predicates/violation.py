@@ -10,6 +10,7 @@ class ViolationKind(StrEnum):
     """What went wrong, in the ledger's words. One cause is reported under one of them."""
 
     LOST = "lost"  # neither confirmed nor was anyone told
+    UNCONFIRMED = "unconfirmed"  # handed over, but no application ever confirmed it
     TWICE = "twice"  # handed over or confirmed more often than once
     OUT_OF_ORDER = "out_of_order"  # handed over after a later number
     ALTERED = "altered"  # the content differs from what was submitted or first received

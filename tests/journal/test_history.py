@@ -1,0 +1,146 @@
+"""The ladder of a message and the one sentence that explains it."""
+
+import pytest
+
+from oncewire.journal.history import Direction, explain, in_words, ladder
+from oncewire.journal.row import Kind, Row
+from oncewire.message.instant import HOUR, MILLISECOND, SECOND
+from tests.journal.histories import World
+from tests.journal.scenarios import SCENARIOS
+
+
+def _rows(scenario: str, message_id: str = "m1", node: str | None = None) -> list[Row]:
+    return [
+        row
+        for row in SCENARIOS[scenario]().rows
+        if row.message_id == message_id and node in (None, row.node)
+    ]
+
+
+def test_the_ladder_follows_the_message_and_not_the_clocks() -> None:
+    # The receiver's clock is hours ahead of the sender's; the rungs are in order all the same.
+    steps = ladder(reversed(_rows("plain")))
+    assert [(step.node, step.direction, step.text) for step in steps] == [
+        ("acme", Direction.HERE, "submitted to urn:party:globex"),
+        ("acme", Direction.OUT, "attempt 1 over http"),
+        ("globex", Direction.IN, "received and stored"),
+        ("globex", Direction.OUT, "acknowledgement sent"),
+        ("acme", Direction.IN, "acknowledgement accepted of urn:party:globex (ack)"),
+        ("globex", Direction.HERE, "handed over to the application"),
+        ("globex", Direction.HERE, "confirmed by the application"),
+    ]
+    assert steps[0].peer == "urn:party:globex"
+    assert steps[0].kind == "submitted"
+
+
+def test_a_receiver_behind_in_time_still_comes_after_the_sender() -> None:
+    rows = [
+        row._replace(at=row.at - 100 * HOUR) if row.node == "globex" else row
+        for row in _rows("hub")
+    ]
+    texts = [(step.node, step.kind) for step in ladder(rows)]
+    assert texts.index(("globex", "received")) > texts.index(("acme", "sent"))
+
+
+def test_rows_that_are_missing_do_not_stop_the_ladder() -> None:
+    rows = [row for row in _rows("plain") if row.kind != Kind.SENT]
+    assert len(ladder(rows)) == len(rows)
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_every_row_of_every_message_has_words(scenario: str) -> None:
+    rows = SCENARIOS[scenario]().rows
+    for message_id in {row.message_id for row in rows if row.message_id}:
+        own = [row for row in rows if row.message_id == message_id]
+        steps = ladder(own)
+        assert sorted((step.node, step.seq) for step in steps) == sorted(
+            (row.node, row.seq) for row in own
+        )
+        assert all(step.text and "None" not in step.text for step in steps)
+        assert explain(own).endswith(".")
+
+
+def test_special_rungs_say_what_is_special() -> None:
+    assert any(
+        step.text.endswith("after it had been given up")
+        for step in ladder(_rows("unknown_then_late_ack"))
+    )
+    assert any(
+        step.text == "handed over to the application again"
+        for step in ladder(_rows("redelivered_after_a_crash"))
+    )
+    stopped = Row(1, 0, 0, "b", "acme", "stopped", "m1")
+    assert ladder([stopped])[0].text == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "node", "expected"),
+    [
+        (
+            "lost_ack",
+            None,
+            (
+                "Delivered on attempt 2, acknowledged 10 s after submission; the application "
+                "confirmed it; 1 copy was stopped."
+            ),
+        ),
+        (
+            "unknown_then_late_ack",
+            "acme",
+            "Delivered after all: the acknowledgement came after the message was given up.",
+        ),
+        ("plain", "globex", "Delivered; the application confirmed it."),
+        (
+            "refused",
+            None,
+            "Not delivered: ValueNotRecognized; its From Party was told.",
+        ),
+        (
+            "unknown",
+            None,
+            (
+                "Unknown: sent 3 times, never acknowledged (no acknowledgement after 3 attempts); "
+                "its From Party was told; ask for its status or reconcile to settle it."
+            ),
+        ),
+        ("best_effort", None, "Sent once with best effort: more cannot be known."),
+        ("hub", "hub", "Delivered on attempt 1."),
+    ],
+)
+def test_one_sentence_of_cause(scenario: str, node: str | None, expected: str) -> None:
+    assert explain(_rows(scenario, node=node)) == expected
+
+
+def test_sentences_on_the_way() -> None:
+    world = World()
+    world.submit("m1")
+
+    def told() -> str:
+        return explain([row for row in world.rows if row.message_id == "m1"])
+
+    assert told() == "Queued: it was not sent yet."
+    world.send("m1")
+    assert told() == "Under way: sent 1 time, its acknowledgement is awaited."
+    world.receive("m1")
+    assert told() == (
+        "Delivered: the receiver has it, though no acknowledgement came back; "
+        "the application does not have it yet."
+    )
+    world.hand_over("m1")
+    world.duplicate("m1")
+    world.duplicate("m1")
+    assert told().endswith(
+        "the application has it and has not confirmed yet; 2 copies were stopped."
+    )
+    suspended = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.message_id == "m0"]
+    assert explain(suspended) == (
+        "Suspended after 3 times without an answer: an operator must resume or abandon it."
+    )
+    assert explain([]) == "Nothing is known of this message."
+
+
+def test_durations_in_words() -> None:
+    assert in_words(31 * MILLISECOND) == "31 ms"
+    assert in_words(2_500 * MILLISECOND) == "2.5 s"
+    assert in_words(90 * SECOND) == "90 s"
+    assert in_words(HOUR) == "60 min"

@@ -1,0 +1,73 @@
+"""Columns as data: every backend can derive its schema, and bad rows are told by name."""
+
+import pytest
+
+from oncewire.errors import JournalProblem
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
+from oncewire.journal.schema import (
+    SCHEMA,
+    check_version,
+    row_from_dict,
+    row_to_dict,
+    rows_from_columns,
+)
+from tests.journal.scenarios import SCENARIOS
+
+
+def test_the_schema_has_every_column_in_order() -> None:
+    assert tuple(column.name for column in SCHEMA) == COLUMNS
+    assert {column.name for column in SCHEMA if not column.nullable} == {
+        "seq", "at", "mono", "boot", "node", "kind",
+    }  # fmt: skip
+    row = SCENARIOS["window"]().rows[-1]
+    for column, value in zip(SCHEMA, row, strict=True):
+        assert value is None or type(value) is column.type
+
+
+def test_rows_come_back_from_plain_values() -> None:
+    for row in SCENARIOS["split"]().rows:
+        assert row_from_dict(row_to_dict(row)) == row
+
+
+def test_a_column_that_may_be_empty_may_be_left_out() -> None:
+    row = row_from_dict({"seq": 1, "at": 2, "mono": 3, "boot": "b", "node": "n", "kind": "started"})
+    assert row == Row(1, 2, 3, "b", "n", "started")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq": None},
+        {"seq": "1"},
+        {"seq": True},
+        {"at": 2**63},
+        {"node": 5},
+        {"message_id": 5},
+        {"colour": "blue"},
+    ],
+)
+def test_a_row_that_is_none_is_a_named_problem(change: dict[str, object]) -> None:
+    values = {**row_to_dict(Row(1, 2, 3, "b", "n", "started")), **change}
+    with pytest.raises(JournalProblem, match=next(iter(change))) as raised:
+        row_from_dict(values)
+    assert raised.value.remedy
+
+
+def test_a_batch_by_column_gives_rows() -> None:
+    rows = SCENARIOS["plain"]().rows
+    columns = {name: [row_to_dict(row)[name] for row in rows] for name in COLUMNS}
+    assert list(rows_from_columns(columns)) == rows
+    del columns["size"]
+    assert list(rows_from_columns(columns)) == [row._replace(size=None) for row in rows]
+    del columns["node"]
+    with pytest.raises(JournalProblem, match="node"):
+        rows_from_columns(columns)
+
+
+def test_a_journal_of_another_version_is_refused_with_what_to_do() -> None:
+    check_version(JOURNAL_VERSION)
+    check_version(str(JOURNAL_VERSION))
+    for other in (0, 2, "2", None):
+        with pytest.raises(JournalProblem, match="version") as raised:
+            check_version(other)
+        assert "Oncewire" in raised.value.remedy
