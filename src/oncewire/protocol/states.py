@@ -72,7 +72,7 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.OUTSTANDING, _OE.TRANSMISSION_FAILED): frozenset(
         {_O.OUTSTANDING, _O.NOT_DELIVERED, _O.UNKNOWN}
     ),
-    (_O.OUTSTANDING, _OE.TRANSMISSION_ENDED): frozenset({_O.OUTSTANDING, _O.DELIVERED}),
+    (_O.OUTSTANDING, _OE.TRANSMISSION_ENDED): frozenset({_O.DELIVERED}),
     (_O.OUTSTANDING, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.OUTSTANDING, _OE.ERROR_ARRIVED): frozenset({_O.OUTSTANDING, _O.NOT_DELIVERED}),
     (_O.OUTSTANDING, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
@@ -82,7 +82,7 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.OUTSTANDING, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
     (_O.OUTSTANDING, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.SUSPENDED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
-    (_O.SUSPENDED, _OE.ERROR_ARRIVED): frozenset({_O.SUSPENDED, _O.NOT_DELIVERED}),
+    (_O.SUSPENDED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED}),
     (_O.SUSPENDED, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.SUSPENDED, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
     (_O.SUSPENDED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
@@ -101,7 +101,7 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
 _I, _IE = IncomingState, IncomingEvent
 INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = {
     (_I.ARRIVING, _IE.ARRIVED): frozenset({_I.HELD, _I.READY, _I.FORWARDED, _I.REFUSED}),
-    (_I.HELD, _IE.GAP_CLOSED): frozenset({_I.READY}),
+    (_I.HELD, _IE.GAP_CLOSED): frozenset({_I.READY, _I.FORWARDED}),
     (_I.READY, _IE.HANDED_OVER): frozenset({_I.HANDED_OVER}),
     (_I.READY, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
     (_I.HANDED_OVER, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
@@ -109,7 +109,6 @@ INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = 
     (_I.HANDED_OVER, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
     # A hand-over that was taken for lost may have succeeded after all.
     (_I.READY, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
-    (_I.CONFIRMED, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
 }
 
 FINAL_OUTGOING = frozenset({_O.DELIVERED, _O.NOT_DELIVERED, _O.UNKNOWN, _O.SENT})

@@ -1,0 +1,299 @@
+"""The state tables: every step in them can be taken, no other step can, and the docs show them."""
+
+import importlib.util
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from oncewire.errors import NotAllowed
+from oncewire.message.fault import Error, Severity
+from oncewire.message.header import ReliableMessagingMethod
+from oncewire.message.instant import DAY
+from oncewire.protocol import outgoing as outgoing_module
+from oncewire.protocol import sender
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import Sent
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import (
+    INCOMING,
+    OUTGOING,
+    IncomingEvent,
+    IncomingState,
+    OutgoingEvent,
+    OutgoingState,
+    move,
+)
+from oncewire.protocol.terms import OnExhausted
+from tests.parts import ROOT
+from tests.protocol.samples import NOW, ORDERED, PLAIN, TIMEOUT, outstanding, waiting
+
+OS, OE = OutgoingState, OutgoingEvent
+IS, IE = IncomingState, IncomingEvent
+
+SUSPENDING = replace(PLAIN, retries=0, on_exhausted=OnExhausted.SUSPEND_CHANNEL)
+FAILING = replace(PLAIN, retries=0)
+BEST_EFFORT = replace(PLAIN, reliable=False)
+DELEGATED = replace(PLAIN, method=ReliableMessagingMethod.TRANSPORT)
+
+
+def _lost(message: Outgoing) -> Outgoing:
+    """The same message, whose attempts certainly did not get across."""
+    return replace(message, attempts_lost=message.attempts)
+
+
+def _entered() -> Outgoing:
+    return sender.enter_window(waiting(), None, PLAIN, NOW).outgoing
+
+
+def _suspended() -> Outgoing:
+    return sender.attempt_due(outstanding(SUSPENDING), None, SUSPENDING, NOW + TIMEOUT).outgoing
+
+
+def _unknown() -> Outgoing:
+    return sender.abandon(outstanding(), None, PLAIN).outgoing
+
+
+def _not_delivered() -> Outgoing:
+    return _error(outstanding()).outgoing
+
+
+def _delivered() -> Outgoing:
+    return _ack(outstanding()).outgoing
+
+
+def _ack(message: Outgoing) -> Sent:
+    return sender.ack_arrived(message, None, PLAIN, ack_id="a")
+
+
+def _error(message: Outgoing, code: str = "Unknown", severity: Severity = Severity.ERROR) -> Sent:
+    error = Error(code, severity)
+    return sender.error_arrived(message, None, PLAIN, NOW, error=error, error_id="e")
+
+
+def _expire(message: Outgoing) -> Sent:
+    return sender.deadline_passed(replace(message, expires_at=NOW), None, PLAIN, NOW + DAY)
+
+
+def _exhaust(message: Outgoing, terms: Any) -> Sent:
+    return sender.attempt_due(message, None, terms, NOW + TIMEOUT)
+
+
+def _fails(message: Outgoing, terms: Any, *, certain: bool) -> Sent:
+    return sender.transmission_failed(
+        message, None, terms, NOW, attempt=message.attempts, certain=certain, reason="down"
+    )
+
+
+def _on_channel(state: OutgoingState) -> Sent:
+    """Abandon a message whose outcome was told while its number waited for the operator."""
+    terms = replace(ORDERED, on_exhausted=OnExhausted.SUSPEND_CHANNEL)
+    channel = SendingChannel.open("a>b", terms)
+    step = sender.enter_window(waiting(channel="a>b", expires_at=NOW + 1), channel, terms, NOW)
+    if state is OS.UNKNOWN:
+        step = sender.attempt_due(step.outgoing, step.channel, terms, NOW)
+    step = sender.deadline_passed(step.outgoing, step.channel, terms, NOW + 1)
+    assert step.outgoing.state is state
+    return sender.abandon(step.outgoing, step.channel, terms)
+
+
+OUTGOING_STEPS: dict[tuple[OutgoingState, OutgoingEvent, OutgoingState], Callable[[], Sent]] = {
+    (OS.WAITING, OE.WINDOW_ENTERED, OS.OUTSTANDING): lambda: sender.enter_window(
+        waiting(), None, PLAIN, NOW
+    ),
+    (OS.WAITING, OE.DEADLINE_PASSED, OS.NOT_DELIVERED): lambda: _expire(waiting()),
+    (OS.WAITING, OE.ABANDONED, OS.NOT_DELIVERED): lambda: sender.abandon(waiting(), None, PLAIN),
+    (OS.OUTSTANDING, OE.ATTEMPT_DUE, OS.OUTSTANDING): lambda: sender.attempt_due(
+        _entered(), None, PLAIN, NOW
+    ),
+    (OS.OUTSTANDING, OE.ATTEMPT_DUE, OS.SENT): lambda: sender.attempt_due(
+        _entered(), None, BEST_EFFORT, NOW
+    ),
+    (OS.OUTSTANDING, OE.TRANSMISSION_FAILED, OS.OUTSTANDING): lambda: _fails(
+        outstanding(), PLAIN, certain=True
+    ),
+    (OS.OUTSTANDING, OE.TRANSMISSION_FAILED, OS.NOT_DELIVERED): lambda: _fails(
+        outstanding(DELEGATED), DELEGATED, certain=True
+    ),
+    (OS.OUTSTANDING, OE.TRANSMISSION_FAILED, OS.UNKNOWN): lambda: _fails(
+        outstanding(DELEGATED), DELEGATED, certain=False
+    ),
+    (OS.OUTSTANDING, OE.TRANSMISSION_ENDED, OS.DELIVERED): lambda: sender.transmission_ended(
+        outstanding(DELEGATED), None, DELEGATED
+    ),
+    (OS.OUTSTANDING, OE.ACK_ARRIVED, OS.DELIVERED): lambda: _ack(outstanding()),
+    (OS.OUTSTANDING, OE.ERROR_ARRIVED, OS.OUTSTANDING): lambda: _error(
+        outstanding(), "TransientError", Severity.WARNING
+    ),
+    (OS.OUTSTANDING, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(outstanding()),
+    (OS.OUTSTANDING, OE.DEADLINE_PASSED, OS.NOT_DELIVERED): lambda: _expire(_lost(outstanding())),
+    (OS.OUTSTANDING, OE.DEADLINE_PASSED, OS.UNKNOWN): lambda: _expire(outstanding()),
+    (OS.OUTSTANDING, OE.RETRIES_EXHAUSTED, OS.SUSPENDED): lambda: _exhaust(
+        outstanding(SUSPENDING), SUSPENDING
+    ),
+    (OS.OUTSTANDING, OE.RETRIES_EXHAUSTED, OS.NOT_DELIVERED): lambda: _exhaust(
+        _lost(outstanding(FAILING)), FAILING
+    ),
+    (OS.OUTSTANDING, OE.RETRIES_EXHAUSTED, OS.UNKNOWN): lambda: _exhaust(
+        outstanding(FAILING), FAILING
+    ),
+    (OS.OUTSTANDING, OE.RESUMED, OS.OUTSTANDING): lambda: sender.resume(
+        outstanding(), None, PLAIN, NOW
+    ),
+    (OS.OUTSTANDING, OE.ABANDONED, OS.NOT_DELIVERED): lambda: sender.abandon(
+        _entered(), None, PLAIN
+    ),
+    (OS.OUTSTANDING, OE.ABANDONED, OS.UNKNOWN): lambda: sender.abandon(outstanding(), None, PLAIN),
+    (OS.SUSPENDED, OE.ACK_ARRIVED, OS.DELIVERED): lambda: _ack(_suspended()),
+    (OS.SUSPENDED, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(_suspended()),
+    (OS.SUSPENDED, OE.DEADLINE_PASSED, OS.NOT_DELIVERED): lambda: _expire(_lost(_suspended())),
+    (OS.SUSPENDED, OE.DEADLINE_PASSED, OS.UNKNOWN): lambda: _expire(_suspended()),
+    (OS.SUSPENDED, OE.RESUMED, OS.OUTSTANDING): lambda: sender.resume(
+        _suspended(), None, PLAIN, NOW
+    ),
+    (OS.SUSPENDED, OE.ABANDONED, OS.NOT_DELIVERED): lambda: sender.abandon(
+        _lost(_suspended()), None, PLAIN
+    ),
+    (OS.SUSPENDED, OE.ABANDONED, OS.UNKNOWN): lambda: sender.abandon(_suspended(), None, PLAIN),
+    (OS.UNKNOWN, OE.ACK_ARRIVED, OS.DELIVERED): lambda: _ack(_unknown()),
+    (OS.UNKNOWN, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(_unknown()),
+    (OS.UNKNOWN, OE.RESUMED, OS.OUTSTANDING): lambda: sender.resume(_unknown(), None, PLAIN, NOW),
+    (OS.UNKNOWN, OE.ABANDONED, OS.UNKNOWN): lambda: _on_channel(OS.UNKNOWN),
+    (OS.NOT_DELIVERED, OE.ACK_ARRIVED, OS.DELIVERED): lambda: _ack(_not_delivered()),
+    (OS.NOT_DELIVERED, OE.RESUMED, OS.OUTSTANDING): lambda: sender.resume(
+        _not_delivered(), None, PLAIN, NOW
+    ),
+    (OS.NOT_DELIVERED, OE.ABANDONED, OS.NOT_DELIVERED): lambda: _on_channel(OS.NOT_DELIVERED),
+    (OS.DELIVERED, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(
+        _delivered(), "DeliveryFailure"
+    ),
+    (OS.DELIVERED, OE.ERROR_ARRIVED, OS.UNKNOWN): lambda: _error(
+        _delivered(), "DeliveryFailure", Severity.WARNING
+    ),
+}
+"""For each step of the table, a way to take it through the sender's own functions."""
+
+
+def _triples(table: Any) -> set[tuple[Any, Any, Any]]:
+    return {(state, event, to) for (state, event), targets in table.items() for to in targets}
+
+
+def test_each_step_of_the_sender_has_its_way() -> None:
+    assert set(OUTGOING_STEPS) == _triples(OUTGOING)
+
+
+@pytest.mark.parametrize(
+    "triple", OUTGOING_STEPS, ids=lambda t: f"{t[0].value}, {t[1].value}: {t[2].value}"
+)
+def test_the_sender_takes_the_step(
+    triple: tuple[OutgoingState, OutgoingEvent, OutgoingState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[Any, Any, Any]] = []
+
+    def watched(table: Any, state: Any, event: Any, to: Any) -> Any:
+        taken.append((state, event, to))
+        return move(table, state, event, to)
+
+    monkeypatch.setattr(outgoing_module, "move", watched)
+    step = OUTGOING_STEPS[triple]()
+    assert taken[-1] == triple
+    assert step.outgoing.state is triple[2]
+
+
+@pytest.mark.parametrize("table", [OUTGOING, INCOMING], ids=["outgoing", "incoming"])
+def test_no_step_outside_the_table_is_possible(table: Any) -> None:
+    states, events = (OutgoingState, OutgoingEvent) if table is OUTGOING else (IS, IE)
+    allowed = _triples(table)
+    refused = 0
+    for state, event, to in itertools.product(states, events, states):
+        if (state, event, to) in allowed:
+            assert move(table, state, event, to) is to
+            continue
+        with pytest.raises(NotAllowed, match="cannot become") as caught:
+            move(table, state, event, to)
+        assert "possible here" in caught.value.remedy
+        refused += 1
+    assert refused > len(allowed)
+
+
+# --- the receiver's side ------------------------------------------------------------------
+
+ARRIVING = Incoming("buyer", "m", "digest", "terms", NOW)
+
+
+def _at(state: IncomingState) -> Incoming:
+    return replace(ARRIVING, state=state)
+
+
+@pytest.mark.requirement("RM-18")
+@pytest.mark.parametrize("triple", sorted(_triples(INCOMING)))
+def test_the_receiver_takes_the_step(
+    triple: tuple[IncomingState, IncomingEvent, IncomingState],
+) -> None:
+    state, event, to = triple
+    assert _at(state).moved(event, to).state is to
+    # Nothing is handed over before it is stored.
+    assert event is not IE.HANDED_OVER or state is IS.READY
+
+
+def test_a_hand_over_is_counted_and_leased() -> None:
+    given = _at(IS.READY).handed_over(NOW + 5)
+    assert (given.hand_overs, given.lease_until) == (1, NOW + 5)
+    again = given.lost().handed_over(None)
+    assert (again.hand_overs, again.lease_until) == (2, None)
+
+
+@pytest.mark.requirement("DUP-2")
+def test_a_message_is_confirmed_once() -> None:
+    done = _at(IS.READY).handed_over(NOW + 5).confirmed(NOW + 1)
+    assert (done.state, done.confirmed_at, done.lease_until) == (IS.CONFIRMED, NOW + 1, None)
+    assert done.confirmed(NOW + 2) is done
+    with pytest.raises(NotAllowed):
+        done.handed_over(None)
+
+
+def test_a_hand_over_taken_for_lost_may_still_be_confirmed() -> None:
+    assert _at(IS.READY).handed_over(NOW).lost().confirmed(NOW).state is IS.CONFIRMED
+
+
+# --- the drawing --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawing() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draw_states", ROOT / "scripts/draw_states.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_docs_show_the_tables(drawing: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert drawing.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_every_step_is_drawn(drawing: ModuleType) -> None:
+    drawn = drawing.page()
+    for state, _, to in _triples(OUTGOING) | _triples(INCOMING):
+        assert f"    {state.value} --> {to.value}: " in drawn
+
+
+def test_a_stale_page_is_seen(
+    drawing: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(drawing, "PAGE", tmp_path / "states.md")
+    assert drawing.main(["--check"]) == 1
+    assert "stale" in capsys.readouterr().err
+    assert drawing.main([]) == 0
+    assert drawing.main(["--check"]) == 0
+    (tmp_path / "states.md").write_text("something else")
+    assert drawing.main(["--check"]) == 1
