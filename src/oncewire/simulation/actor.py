@@ -93,12 +93,17 @@ class Actor:
         self.transitions += 1
         try:
             verb()
-            self._may_crash(f"before {step}")
-            if not self.network.healed and self.clock.happens(self.network.options.disk_full):
+            # Only a step that has something to keep is worth dying at.
+            durable = self.store.pending()
+            if durable:
+                self._may_crash(f"before {step}")
+            full = self.network.options.disk_full
+            if durable and not self.network.healed and self.clock.happens(full):
                 self.network.faults["disk_full"] += 1
                 self.store.fail_next_commit(StoreFull("the simulated disk is full"))
             actions = self.engine.commit()
-            self._may_crash(f"after {step}")
+            if durable:
+                self._may_crash(f"after {step}")
         except Crashed:
             return False
         except StoreProblem:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields
 
 from oncewire.errors import InvalidValue
-from oncewire.message.instant import SECOND, Duration
+from oncewire.message.instant import SECOND, Duration, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ class Options:
         said = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if value != getattr(default, field.name):
-                said.append(f"--{field.name.replace('_', '-')} {value!r}")
+            if value == getattr(default, field.name):
+                continue
+            if field.name in ("timeout", "retry_interval"):
+                value = format_duration(value)
+            flag = "agreement-text" if field.name == "agreement" else field.name
+            said.append(f"--{flag.replace('_', '-')} {shlex.quote(str(value))}")
         return " ".join(said)

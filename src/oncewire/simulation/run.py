@@ -63,8 +63,14 @@ class Result:
             "lost": kinds.get("lost", 0),
             "duplicated": kinds.get("twice", 0),
             "misordered": kinds.get("out_of_order", 0),
-            "violations": [
-                {"predicate": one.predicate, "kind": one.kind, "sentence": one.sentence}
+            "violations": len(self.violations),
+            "found": [
+                {
+                    "predicate": one.predicate,
+                    "kind": one.kind,
+                    "message_id": one.message_id,
+                    "sentence": one.sentence,
+                }
                 for one in self.violations
             ],
             "faults": dict(sorted(self.faults.items())),
@@ -168,7 +174,9 @@ class Simulation:
 
 
 def _count(rows: list[Row], kind: str) -> int:
-    return len({row.message_id for row in rows if row.kind == kind and row.node != "hub"})
+    """Orders of the buyer to which that happened; failure notices of hubs do not count."""
+    ids = {row.message_id for row in rows if row.kind == kind}
+    return len([one for one in ids if one is not None and one.endswith("@buyer")])
 
 
 def simulate(options: Options, seed: int) -> Result:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from typing import Any
+
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.toml import read_toml
 from oncewire.message.instant import format_duration
@@ -22,46 +26,71 @@ def agreements_of(name: str, options: Options) -> list[Agreement]:
     if name in (way[0], way[-1]):
         partner = way[-1] if place == 0 else way[0]
         neighbour = way[1] if place == 0 else way[-2]
-        via = "" if neighbour == partner else _side("via", neighbour)
-        return [read_toml(_text(name, partner, CPA_ID, options, via))]
+        via = None if neighbour == partner else neighbour
+        return [_agreement(name, partner, CPA_ID, options, via=via)]
     before, after = way[place - 1], way[place + 1]
     return [
-        read_toml(_text(name, before, f"{before}-{name}", options, "", behind=way[: place - 1])),
-        read_toml(_text(name, after, f"{name}-{after}", options, "", behind=way[place + 2 :])),
+        _agreement(name, before, f"{before}-{name}", options, behind=way[: place - 1]),
+        _agreement(name, after, f"{name}-{after}", options, behind=way[place + 2 :]),
     ]
 
 
-def _side(table: str, name: str, behind: list[str] | None = None) -> str:
-    lines = [f"[{table}]", f'party_id = "urn:sim:{name}"', f'uri = "http://{name}/msh"']
-    lines.append(f'http = "http://{name}/msh"')
-    if behind:
-        listed = ", ".join(f'"urn:sim:{one}"' for one in behind)
-        lines.append(f"behind = [{listed}]")
-    return "\n".join(lines) + "\n"
-
-
-def _text(
+def _agreement(
     own: str,
     partner: str,
     cpa_id: str,
     options: Options,
-    via: str,
+    *,
+    via: str | None = None,
     behind: list[str] | None = None,
-) -> str:
-    forwards = "forwards = true\nany_cpa_id = false\n" if own.startswith("hub") else ""
-    flow = f'[flow]\nmode = "{options.flow}"\n'
+) -> Agreement:
+    """The policies of the options, then those of their agreement, between these parties."""
+    values = _policies(options)
+    for section, said in tomllib.loads(options.agreement).items():
+        if isinstance(said, dict) and section not in _PARTIES:
+            values.setdefault(section, {}).update(said)
+        elif section == "profile":
+            values["profile"] = said
+    values["cpa_id"] = cpa_id
+    values["own"], values["partner"] = _side(own), _side(partner)
+    if behind:
+        values["partner"]["behind"] = [f"urn:sim:{one}" for one in behind]
+    if via is not None:
+        values["via"] = _side(via)
+    if own.startswith("hub"):
+        values["forwards"] = True
+    return read_toml(_as_toml(values))
+
+
+_PARTIES = ("own", "partner", "via", "action")
+
+
+def _policies(options: Options) -> dict[str, Any]:
+    flow: dict[str, Any] = {"mode": options.flow}
     if options.flow == "window":
-        flow += f"window = {options.window}\n"
-    return (
-        f'cpa_id = "{cpa_id}"\nprofile = "{options.profile}"\n{forwards}'
-        + _side("own", own)
-        + _side("partner", partner, behind)
-        + via
-        + "[delivery]\n"
-        + f'timeout = "{format_duration(options.timeout)}"\n'
-        + f"retries = {options.retries}\n"
-        + f'retry_interval = "{format_duration(options.retry_interval)}"\n'
-        + f'[hop]\nmode = "{options.hop_mode}"\n'
-        + flow
-        + options.agreement
-    )
+        flow["window"] = options.window
+    return {
+        "profile": options.profile,
+        "delivery": {
+            "timeout": format_duration(options.timeout),
+            "retries": options.retries,
+            "retry_interval": format_duration(options.retry_interval),
+        },
+        "hop": {"mode": options.hop_mode},
+        "flow": flow,
+    }
+
+
+def _side(name: str) -> dict[str, Any]:
+    uri = f"http://{name}/msh"
+    return {"party_id": f"urn:sim:{name}", "uri": uri, "http": uri}
+
+
+def _as_toml(values: dict[str, Any]) -> str:
+    """Plain values and one level of tables as TOML; JSON spells strings and lists alike."""
+    lines = [f"{key} = {json.dumps(one)}" for key, one in values.items() if type(one) is not dict]
+    for section, table in values.items():
+        if isinstance(table, dict):
+            lines.append(f"[{section}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    return "\n".join(lines)

@@ -1,0 +1,170 @@
+"""`oncewire simulate`: real handlers in a world that loses, repeats, damages and crashes."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from oncewire.simulation.options import Options
+    from oncewire.simulation.run import Result
+
+Rate = Annotated[float, typer.Option(min=0.0, max=1.0)]
+SHOWN_MAX = 20
+"""Violations listed; the command that replays them shows the rest."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    seed: Annotated[int, typer.Option(help="One run; the same seed gives the same run.")] = 1,
+    seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included.")] = "",
+    messages: Annotated[int, typer.Option(min=1, help="Messages the buyer sends.")] = 200,
+    hops: Annotated[int, typer.Option(min=1, help="1: no hub; 3: two hubs between.")] = 1,
+    loss: Annotated[float, typer.Option(min=0, max=1, help="Share of transfers lost.")] = 0.2,
+    duplicate: Annotated[float, typer.Option(min=0, max=1, help="Share repeated.")] = 0.1,
+    reorder: Annotated[float, typer.Option(min=0, max=1, help="Share much delayed.")] = 0.2,
+    corrupt: Annotated[float, typer.Option(min=0, max=1, help="Share damaged.")] = 0.01,
+    crash: Annotated[
+        float, typer.Option(min=0, max=1, help="Chance of a crash at each durable step.")
+    ] = 0.005,
+    partition: Annotated[float, typer.Option(min=0, max=1, help="Chance of a cut link.")] = 0.002,
+    disk_full: Annotated[float, typer.Option(min=0, max=1, help="Chance of a full disk.")] = 0.002,
+    window: Annotated[int, typer.Option(min=1, help="W of the sliding window.")] = 8,
+    flow: Annotated[str, typer.Option(help="window, stop-and-wait or unrestricted.")] = "window",
+    profile: Annotated[str, typer.Option(help="Profile of the agreements.")] = "window",
+    hop_mode: Annotated[str, typer.Option(help="What hubs promise.")] = "store_and_forward",
+    timeout: Annotated[str, typer.Option(help="Wait before the first resend.")] = "PT5S",
+    retry_interval: Annotated[str, typer.Option(help="Wait between resends.")] = "PT5S",
+    retries: Annotated[int, typer.Option(min=0, help="Resends before giving up.")] = 8,
+    abandon: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of incidents met by giving up.")
+    ] = 0.0,
+    agreement: Annotated[
+        Path | None, typer.Option(help="Policies of this agreement file instead.")
+    ] = None,
+    agreement_text: Annotated[str, typer.Option(hidden=True)] = "",
+    json: Json = False,
+) -> None:
+    """Run handlers over a simulated network, disk and clock, and check every promise.
+
+    Days of traffic take seconds. Any broken promise ends with status 1 and the command
+    that replays the run exactly.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.files import read_text
+        from oncewire.message.instant import parse_duration
+        from oncewire.simulation.options import Options
+
+        text = agreement_text
+        if agreement is not None:
+            text = read_text(agreement, "agreement")
+        options = Options(
+            messages=messages,
+            hops=hops,
+            loss=loss,
+            duplicate=duplicate,
+            reorder=reorder,
+            corrupt=corrupt,
+            crash=crash,
+            partition=partition,
+            disk_full=disk_full,
+            window=window,
+            flow=flow,
+            profile=profile,
+            hop_mode=hop_mode,
+            agreement=text,
+            timeout=parse_duration(timeout),
+            retry_interval=parse_duration(retry_interval),
+            retries=retries,
+            abandon=abandon,
+        )
+        return _report(list(_runs(options, _wanted(seed, seeds), quiet=json)), many=bool(seeds))
+
+    output.answer(work, json=json)
+
+
+def _wanted(seed: int, seeds: str) -> range:
+    from oncewire.errors import InvalidValue
+
+    if not seeds:
+        return range(seed, seed + 1)
+    first, dots, last = seeds.partition("..")
+    if not dots or not first.isdigit() or not last.isdigit() or int(last) < int(first):
+        raise InvalidValue(f"{seeds!r} is no range of seeds", remedy="write it as 1..50")
+    return range(int(first), int(last) + 1)
+
+
+def _runs(options: Options, seeds: range, *, quiet: bool) -> Iterable[Result]:
+    """One result after the other, with a line that tells where we are."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from oncewire.simulation.run import simulate as run_one
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=output.console(sys.stderr), disable=quiet) as progress:
+        task = progress.add_task("runs", total=len(seeds))
+        delivered = broken = 0
+        for seed in seeds:
+            result = run_one(options, seed)
+            delivered += result.delivered
+            broken += len(result.violations)
+            progress.update(
+                task, advance=1, description=f"delivered {delivered}  violations {broken}"
+            )
+            yield result
+
+
+def _report(results: list[Result], *, many: bool) -> Report:
+    faults: Counter[str] = Counter()
+    for result in results:
+        faults.update(result.faults)
+    dicts = [result.as_dict() for result in results]
+
+    def total(name: str) -> int:
+        return sum(int(str(one[name])) for one in dicts)
+
+    facts: dict[str, object] = {"seed": results[0].seed}
+    if many:
+        facts["seeds"] = [result.seed for result in results]
+    for name in ("messages", "delivered", "notified", "lost", "duplicated", "misordered"):
+        facts[name] = total(name)
+    facts["violations"] = total("violations")
+    facts["faults"] = {name: count for name, count in sorted(faults.items()) if " " not in name}
+    facts["crash_points"] = {name: count for name, count in sorted(faults.items()) if " " in name}
+    facts["transitions"] = total("transitions")
+    facts["simulated_seconds"] = round(sum(one.simulated_seconds for one in results), 3)
+    facts["wall_seconds"] = round(sum(one.wall_seconds for one in results), 3)
+    broken = [result for result in results if result.violations]
+    rows = [
+        (result.seed, one.predicate, one.kind, one.message_id or "", one.sentence)
+        for result in broken
+        for one in result.violations
+    ]
+    listing = Listing(
+        "found", ("seed", "predicate", "kind", "message_id", "sentence"), rows[:SHOWN_MAX]
+    )
+    if not broken:
+        summary = f"0 violations in {len(results)} run(s)."
+        return Report(facts, summary=summary)
+    facts["replay"] = [result.replay for result in broken]
+    summary = f"{len(broken)} run(s) broke a promise. Replay the first with: {broken[0].replay}"
+    return Report(facts, (listing,), summary=summary, exit_code=output.WRONG)
