@@ -142,6 +142,8 @@ class PartyTerms:
         One common id is enough, for several ids name the same party. An id of a type that
         we know with another value is a contradiction, and then it is not this party.
         """
+        if party.ids == self.party.ids:
+            return True
         if not self.party.shares_id_with(party):
             return False
         known = {party_id.type for party_id in self.party.ids if party_id.type is not None}
