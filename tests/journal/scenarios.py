@@ -212,6 +212,26 @@ def suspended_at_the_end() -> World:
 
 
 @scenario
+def suspended_and_late_ack() -> World:
+    """The acknowledgement comes after all and lifts the suspension that its lack had caused."""
+    world = World(ORDERED)
+    world.submit("m0")
+    world.submit("m1")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+    world.retry_until_exhausted("m0")
+    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.INCIDENT, "m0", said=detail.Incident("1", "no acknowledgement"))
+    world.arrive("m0")
+    world.acknowledged("m0")
+    world.note(Kind.RESOLVED, "m0", said=detail.Resolved("1"))
+    world.send("m1")
+    world.arrive("m1")
+    world.acknowledged("m1")
+    return world
+
+
+@scenario
 def transient() -> World:
     world = World(ORDERED)
     world.submit("m0")
@@ -440,6 +460,7 @@ def lease_expired() -> World:
     world.hand_over("m1")
     world.wait(MINUTE)
     world.hand_over("m1", redelivered=True, lease_expired=True)
+    world.hand_over("m1", redelivered=True, given_back=True)
     world.confirm("m1")
     world.acknowledged("m1")
     return world

@@ -88,6 +88,18 @@ def handed_over_again_in_the_same_boot(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.HANDED_OVER)[1], said=detail.HandedOver(redelivered=True))
 
 
+@broken("suspended_and_late_ack", "S4", "unconfirmed")
+def a_suspension_that_is_over_excuses_nothing(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.CONFIRMED, "m1"))
+
+
+@broken("suspended_at_the_end", "S4", "unconfirmed")
+def a_suspension_does_not_excuse_what_was_handed_over(rows: list[Row]) -> list[Row]:
+    received = find(rows, Kind.ACK_SENT, "m1")[0]
+    plain = find(SCENARIOS["plain"]().rows, Kind.HANDED_OVER)[0]
+    return insert(rows, received, plain)
+
+
 @broken("plain", "S2", "twice")
 def a_forgotten_copy_is_delivered_again(rows: list[Row]) -> list[Row]:
     last = find(rows, Kind.CONFIRMED)[0]

@@ -246,8 +246,10 @@ class HandedOver(Detail):
     redelivered: bool = False
     """It was handed over before, and never confirmed (S2)."""
     lease_expired: bool = False
-    """Handed over again because the application did not confirm within its lease; without it a
-    second hand-over happens only after a restart of the handler."""
+    """Handed over again because the application did not confirm within its lease."""
+    given_back: bool = False
+    """Handed over again because the last hand-over failed or the application gave it back.
+    Without one of these two a second hand-over happens only after a restart of the handler."""
     split_id: str | None = None
     """On a part: the document it was handed to, which is the part's confirmation too. On a
     document: its own SplitId, equal to the row's message_id."""

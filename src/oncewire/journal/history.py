@@ -127,7 +127,7 @@ _TEXTS = {
     trace.JOINED: "joined from {said.total} parts",
     trace.FORWARDED: "taken for the next hop{to}",
     trace.INCIDENT: "incident: {said.problem}",
-    "resolved": "incident resolved",
+    trace.RESOLVED: "incident resolved",
 }
 
 

@@ -39,6 +39,7 @@ CONFIRMED = Kind.CONFIRMED.value
 JOINED = Kind.JOINED.value
 FORWARDED = Kind.FORWARDED.value
 INCIDENT = Kind.INCIDENT.value
+RESOLVED = Kind.RESOLVED.value
 
 
 class Trace:

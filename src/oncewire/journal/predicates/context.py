@@ -16,6 +16,7 @@ from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.journal.trace import (
     ABANDONED,
     EPOCH_ENDED,
+    RESOLVED,
     RESUMED,
     STARTED,
     SUSPENDED,
@@ -26,7 +27,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.terms import Terms
 
 CONTEXT_KINDS: frozenset[str] = frozenset(
-    {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED}
+    {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED}
 )
 """The kinds that `Context.gather` reads; all other rows may be left out."""
 
@@ -87,6 +88,7 @@ class Context:
             if kind == SUSPENDED:
                 self.suspended.add((row.node, row.channel))
             else:
+                # Resumed, abandoned, or settled by a late answer: the incident is resolved.
                 self.suspended.discard((row.node, row.channel))
 
     def has_journal_of(self, peer: str | None) -> bool:

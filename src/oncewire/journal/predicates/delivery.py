@@ -75,10 +75,12 @@ def _judge_promised(subject: Subject, trace: Trace) -> None:
 
 def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
     """The To Party's handler has it and must hand it over; a hub's promise is S12's matter."""
-    if NOTIFIED in trace.kinds or subject.context.waits_for_operator(trace, submitted):
+    if NOTIFIED in trace.kinds:
         return
+    # On an ordered channel it may be held behind a number that waits for the operator.
+    held = subject.context.waits_for_operator(trace, submitted)
     for receiver in subject.traces:
-        if receiver.holds:
+        if receiver.holds and not (held and HANDED_OVER not in receiver.kinds):
             _judge_receiver(subject, receiver)
 
 

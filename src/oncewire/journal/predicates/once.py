@@ -59,8 +59,10 @@ def _problem(trace: Trace, rows: list[Row]) -> str | None:
 
 
 def _excused(before: Row, row: Row) -> bool:
-    """The process, or the application with its lease, died between hand-over and confirmation."""
+    """The process or the application died between hand-over and confirmation, or it failed."""
     if "redelivered" not in (row.detail or ""):
         return False
     said = detail.HandedOver.read(row.detail)
-    return said.redelivered and (row.boot != before.boot or said.lease_expired)
+    if row.boot != before.boot:
+        return said.redelivered
+    return said.redelivered and (said.lease_expired or said.given_back)
