@@ -46,6 +46,8 @@ class Node:
         self.keys = keys
         self.limits = limits
         self.body_max = body_max
+        # A digest of thirty values is not made anew for every message.
+        self._terms_ids: dict[Terms, str] = {}
         # Collected by transitions, given out by the commit.
         self.actions: list[Action] = []
         # Messages whose fate is to be asked of their receiver (C37).
@@ -111,7 +113,9 @@ class Node:
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""
-        terms_id = terms.terms_id
+        terms_id = self._terms_ids.get(terms)
+        if terms_id is None:
+            terms_id = self._terms_ids[terms] = terms.terms_id
         if tx.remember_terms(terms):
             at, mono = self.world.now(), self.world.mono()
             row = Row(0, at, mono, self.boot, self.name, Kind.TERMS.value, terms_id=terms_id)

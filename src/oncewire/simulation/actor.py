@@ -26,7 +26,7 @@ from oncewire.wire.parcel import Parcel
 
 DOWNTIME: Duration = 20 * SECOND
 LEASE: Duration = 30 * SECOND
-POLL: Duration = 200 * MILLISECOND
+POLL: Duration = SECOND
 
 
 class Crashed(Exception):

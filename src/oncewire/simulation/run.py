@@ -24,6 +24,9 @@ OPERATOR: Duration = 2 * MINUTE
 HEALED_FOR: Duration = 30 * HOUR
 """Long enough for every timer of the agreements to run out after the network has healed."""
 
+TROUBLE: Duration = 30 * MINUTE
+"""How long after the last submission the faults go on, at most."""
+
 EXPECTED_FAULTS = ("loss", "duplicate", "reorder", "corrupt", "crash", "partition", "disk_full")
 
 
@@ -107,10 +110,9 @@ class Simulation:
         """Submit, suffer, heal, finish, judge."""
         began = time.perf_counter()
         self._schedule()
-        trouble_ends = START + self.options.messages * PACE + 2 * MINUTE
-        self._until(trouble_ends)
+        self._suffer()
         self.network.healed = True
-        self._finish(trouble_ends)
+        self._finish(self.clock.now)
         rows = self.rows()
         report = verify(rows, healed=True)
         return Result(
@@ -153,6 +155,14 @@ class Simulation:
     def _until(self, instant: int) -> None:
         while self.clock.now < instant and self.clock.step():
             pass
+
+    def _suffer(self) -> None:
+        """Run with every fault until all is said and done, or the trouble has lasted enough."""
+        submitted = START + self.options.messages * PACE
+        while self.clock.now < submitted + TROUBLE:
+            self._until(self.clock.now + MINUTE)
+            if self.clock.now > submitted and self._is_quiet():
+                return
 
     def _finish(self, since: int) -> None:
         """Run on until nothing is outstanding, or every timer had its time."""
