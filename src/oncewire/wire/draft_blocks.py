@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lxml import etree
-
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
 from oncewire.message import (
     Acknowledgment,
@@ -26,6 +24,7 @@ from oncewire.message import (
     SequenceNumber,
     SequenceStatus,
     Severity,
+    SignedDigest,
     StatusRequest,
     StatusResponse,
 )
@@ -34,7 +33,7 @@ from oncewire.message.instant import parse_instant
 from oncewire.wire import draft_names as n
 from oncewire.wire.draft_element import DraftElement
 from oncewire.wire.refusal import Findings
-from oncewire.wire.tree import whole_number
+from oncewire.wire.tree import Element, whole_number
 
 
 def ack_request(word: str, location: str, findings: Findings) -> AckRequest | None:
@@ -142,13 +141,11 @@ def _sequence(
     return SequenceNumber(number, status)
 
 
-def manifest(
-    root: DraftElement, findings: Findings
-) -> tuple[list[Reference], list[list[etree._Element]]]:
+def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], list[list[Element]]]:
     """The references, and the foreign elements of each."""
     element = root.first("manifest")
     references: list[Reference] = []
-    foreign: list[list[etree._Element]] = []
+    foreign: list[list[Element]] = []
     if element is None:
         return references, foreign
     for item in element.all("reference"):
@@ -188,7 +185,10 @@ def _reference(item: DraftElement) -> Reference:
 
 
 def with_foreign(
-    message: Message, own: tuple[bytes, ...], references: list[tuple[bytes, ...]]
+    message: Message,
+    own: tuple[bytes, ...],
+    references: list[tuple[bytes, ...]],
+    digests: list[tuple[SignedDigest, ...]],
 ) -> Message:
     """The message with the exact bytes of what is foreign in it."""
     return replace(
@@ -197,6 +197,10 @@ def with_foreign(
         manifest=tuple(
             replace(reference, foreign=foreign) if foreign else reference
             for reference, foreign in zip(message.manifest, references, strict=True)
+        ),
+        acknowledgments=tuple(
+            replace(answer, references=given) if given else answer
+            for answer, given in zip(message.acknowledgments, digests, strict=True)
         ),
     )
 
@@ -257,9 +261,15 @@ def _message_words(item: DraftElement) -> str:
     return (children[0].text or "") if children else ""
 
 
-def acknowledgments(root: DraftElement, header: Header, findings: Findings) -> list[Acknowledgment]:
-    """Each Acknowledgment (ACK-17..19); it acknowledges what MessageData refers to."""
+def acknowledgments(
+    root: DraftElement, header: Header, findings: Findings
+) -> tuple[list[Acknowledgment], list[list[Element]]]:
+    """Each Acknowledgment (ACK-17..19) and its ds:Reference elements, if it has any.
+
+    It acknowledges what MessageData refers to.
+    """
     answers = []
+    digests = []
     for element in root.all("acknowledgment"):
         stamp = element.value("timestamp")
         word = element.value("type")
@@ -288,7 +298,9 @@ def acknowledgments(root: DraftElement, header: Header, findings: Findings) -> l
             )
         except InvalidValue as problem:
             findings.invalid(Inconsistent, problem, "//Acknowledgment")
-    return answers
+            continue
+        digests.append(element.children.get("reference", []))
+    return answers, digests
 
 
 def _from(element: DraftElement | None) -> Party | None:

@@ -6,6 +6,7 @@ them all; only the kind of a message is told in two ways, so the dialect hands t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
@@ -28,6 +29,7 @@ from oncewire.message.instant import Instant, parse_instant
 from oncewire.wire import draft_blocks as blocks
 from oncewire.wire import draft_names as n
 from oncewire.wire.draft_element import DraftElement
+from oncewire.wire.ebms2_signals import signed_digest
 from oncewire.wire.refusal import Findings
 from oncewire.wire.source import exact_bytes
 from oncewire.wire.tree import Element, whole_number
@@ -117,7 +119,7 @@ class DraftReading(Findings):
                     remedy="report at least one Error",
                 )
             )
-        acknowledgments = blocks.acknowledgments(self.root, value, self)
+        acknowledgments, digests = blocks.acknowledgments(self.root, value, self)
         request, response = blocks.status(self.root, self)
         message = Message(
             dialect=self.dialect,
@@ -131,13 +133,17 @@ class DraftReading(Findings):
             manifest=tuple(manifest),
             payloads=payloads,
         )
-        self.message = self._with_foreign(message, header, foreign)
+        self.message = self._with_foreign(message, header, foreign, digests)
 
     def _with_foreign(
-        self, message: Message, header: DraftElement, references: list[list[Element]]
+        self,
+        message: Message,
+        header: DraftElement,
+        references: list[list[Element]],
+        digests: list[list[Element]],
     ) -> Message:
         own = [child for name, child in header.order if name not in _KNOWN_HEADER]
-        wanted = [*own, *(child for children in references for child in children)]
+        wanted = [*own, *itertools.chain(*references, *digests)]
         if not wanted:
             return message
         try:
@@ -145,11 +151,13 @@ class DraftReading(Findings):
         except EbxmlError as error:
             self.fault(error)
             return message
-        return blocks.with_foreign(
-            message,
-            tuple(next(written) for _ in own),
-            [tuple(next(written) for _ in children) for children in references],
-        )
+        kept = tuple(next(written) for _ in own)
+        named = [tuple(next(written) for _ in children) for children in references]
+        proofs = []
+        for children in digests:
+            read = [signed_digest(child, next(written), self) for child in children]
+            proofs.append(tuple(one for one in read if one is not None))
+        return blocks.with_foreign(message, kept, named, proofs)
 
     # Header
 

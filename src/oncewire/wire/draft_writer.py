@@ -6,6 +6,10 @@ from oncewire.message import ErrorList, Message, Reference, Split
 from oncewire.message.fault import CODE_CONTEXT
 from oncewire.wire import draft_names as n
 from oncewire.wire.markup import attribute, identifier, optional_attribute, text
+from oncewire.wire.tree import foreign_text
+
+# An element without a namespace would join ours, or be mistaken for it.
+_OWN = frozenset({"", n.NAMESPACE})
 
 
 def manifest(message: Message) -> str:
@@ -25,7 +29,7 @@ def _reference(reference: Reference) -> str:
         f'<Description xml:lang="{attribute(language)}">{text(words)}</Description>'
         for language, words in reference.descriptions
     )
-    inner += "".join(element.decode() for element in reference.foreign)
+    inner += "".join(foreign_text(element, _OWN) for element in reference.foreign)
     return (
         f'<Reference xlink:type="simple" xlink:href="{attribute(reference.href)}"'
         f"{optional_attribute('xlink:role', reference.role)}"
@@ -66,4 +70,4 @@ def split(value: Split | None) -> str:
 
 def foreign(message: Message) -> str:
     """Foreign elements at the end of Header, as their own bytes (HDR-7)."""
-    return "".join(element.decode() for element in message.header.foreign)
+    return "".join(foreign_text(element, _OWN) for element in message.header.foreign)

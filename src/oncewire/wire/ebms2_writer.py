@@ -38,6 +38,7 @@ from oncewire.message.instant import format_instant
 from oncewire.wire import ebms2_names as n
 from oncewire.wire import ebms2_rules
 from oncewire.wire.markup import attribute, boolean, identifier, optional_attribute, text
+from oncewire.wire.tree import foreign_text
 
 _OPEN = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -49,6 +50,7 @@ _SYNC_REPLY = (
     f'<eb:SyncReply SOAP:mustUnderstand="1" eb:version="2.0" SOAP:actor="{n.ACTOR_NEXT}"/>'
 )
 _BLOCK = 'SOAP:mustUnderstand="1" eb:version="2.0"'
+_OWN = frozenset({"", n.EB, n.RMX})
 _NCNAME = re.compile(r"[A-Za-z_][A-Za-z0-9._\-]*\Z")
 _LANGUAGE = re.compile(r"[a-zA-Z]{1,8}(?:-[a-zA-Z0-9]{1,8})*\Z")
 
@@ -88,7 +90,7 @@ def write(message: Message, form: Form) -> bytes:
     if header.split is not None:
         parts.append(_split(header, form))
     if header.foreign:
-        parts.extend(element.decode() for element in header.foreign)
+        parts.extend(foreign_text(element, _OWN) for element in header.foreign)
     parts.append("</eb:MessageHeader>")
     if sync:
         parts.append(_SYNC_REPLY)
@@ -224,7 +226,7 @@ def ack_requested(request: AckRequested, declarations: str = "") -> str:
 
 def _acknowledgment(answer: Acknowledgment) -> str:
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
-    digests = "".join(_digest(digest) for digest in answer.references)
+    digests = "".join(signed_digest(digest) for digest in answer.references)
     return (
         f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{answer.actor.value}">'
         f"<eb:Timestamp>{format_instant(answer.timestamp)}</eb:Timestamp>"
@@ -233,7 +235,8 @@ def _acknowledgment(answer: Acknowledgment) -> str:
     )
 
 
-def _digest(digest: SignedDigest) -> str:
+def signed_digest(digest: SignedDigest) -> str:
+    """A ds:Reference: the very bytes it came in, or new ones."""
     if digest.xml:
         return digest.xml.decode()
     return (
@@ -358,7 +361,7 @@ def _reference(reference: Reference, form: Form) -> str:
     inner += _descriptions(reference.descriptions)
     if reference.compression is not None:
         inner += _compression(reference, form)
-    inner += "".join(element.decode() for element in reference.foreign)
+    inner += "".join(foreign_text(element, _OWN) for element in reference.foreign)
     return (
         f'<eb:Reference xlink:type="simple" xlink:href="{attribute(reference.href)}"'
         f"{optional_attribute('xlink:role', reference.role)}"

@@ -6,8 +6,11 @@ import re
 
 from oncewire.errors import InvalidValue
 
-_SPECIAL_TEXT = re.compile(r"[&<>\r]")
-_SPECIAL_ATTRIBUTE = re.compile(r'[&<>"\r\n\t]')
+# What XML 1.0 cannot carry in any form, not even as a character reference.
+_ILLEGAL = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
+_SPECIAL_TEXT = re.compile(rf"[&<>\r{_ILLEGAL}]")
+_SPECIAL_ATTRIBUTE = re.compile(rf'[&<>"\r\n\t{_ILLEGAL}]')
+_NEVER = re.compile(f"[{_ILLEGAL}]")
 # A bare carriage return would be read back as a line feed, so it travels as a reference.
 _TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
 _ATTRIBUTE = str.maketrans(
@@ -25,7 +28,16 @@ _ATTRIBUTE = str.maketrans(
 
 def text(value: str) -> str:
     """The value as element content."""
-    return value.translate(_TEXT) if _SPECIAL_TEXT.search(value) else value
+    return _escaped(value, _TEXT) if _SPECIAL_TEXT.search(value) else value
+
+
+def _escaped(value: str, table: dict[int, str]) -> str:
+    if _NEVER.search(value):
+        raise InvalidValue(
+            f"{value[:64]!r} contains a character that XML cannot carry",
+            remedy="remove control characters",
+        )
+    return value.translate(table)
 
 
 def identifier(value: str) -> str:
@@ -35,12 +47,12 @@ def identifier(value: str) -> str:
             f"{value[:64]!r} begins or ends with a space",
             remedy="readers drop outer spaces and would see another id; remove them",
         )
-    return value.translate(_TEXT) if _SPECIAL_TEXT.search(value) else value
+    return _escaped(value, _TEXT) if _SPECIAL_TEXT.search(value) else value
 
 
 def attribute(value: str) -> str:
     """The value between double quotes."""
-    return value.translate(_ATTRIBUTE) if _SPECIAL_ATTRIBUTE.search(value) else value
+    return _escaped(value, _ATTRIBUTE) if _SPECIAL_ATTRIBUTE.search(value) else value
 
 
 def optional_attribute(name: str, value: str | None) -> str:

@@ -74,14 +74,22 @@ def header_lines(lines: list[bytes]) -> list[tuple[str, str]]:
             if not headers:
                 raise _broken("the first line of a part is indented")
             name, value = headers[-1]
-            headers[-1] = (name, f"{value} {line.strip().decode('latin-1')}")
+            headers[-1] = (name, f"{value} {_decoded(line.strip())}")
             continue
         name_bytes, colon, value_bytes = line.partition(b":")
-        name = name_bytes.strip().decode("latin-1")
+        name = _decoded(name_bytes.strip())
         if not colon or not name or " " in name:
             raise _broken("a part has no blank line between its headers and its content")
-        headers.append((name, value_bytes.strip().decode("latin-1")))
+        headers.append((name, _decoded(value_bytes.strip())))
     return headers
+
+
+def _decoded(text: bytes) -> str:
+    # Headers are ASCII by right; senders that write more write UTF-8 or Latin-1.
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
 
 
 def _broken(problem: str) -> MimeProblem:

@@ -27,6 +27,7 @@ from oncewire.wire import draft_names as n
 from oncewire.wire import draft_writer as pieces
 from oncewire.wire.draft_element import DraftElement
 from oncewire.wire.draft_reader import DraftReading
+from oncewire.wire.ebms2_writer import signed_digest
 from oncewire.wire.markup import boolean, identifier, optional_attribute
 from oncewire.wire.refusal import Findings
 from oncewire.wire.tree import Element
@@ -234,5 +235,6 @@ def _acknowledgment(answer: Acknowledgment, form: Form) -> str:
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
     return (
         f'<Acknowledgment signed="{boolean(answer.signed)}"{optional_attribute("type", kind)}>'
-        f"<Timestamp>{format_instant(answer.timestamp)}</Timestamp>{party}</Acknowledgment>"
+        f"<Timestamp>{format_instant(answer.timestamp)}</Timestamp>{party}"
+        f"{''.join(signed_digest(digest) for digest in answer.references)}</Acknowledgment>"
     )

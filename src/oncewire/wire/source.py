@@ -107,6 +107,13 @@ def piece_encoding(envelope: bytes, encoding: str) -> str:
     return "utf-16-be" if big else "utf-16-le"
 
 
+def _has_bare_names(element: etree._Element, uri: str) -> bool:
+    return any(
+        not node.prefix and str(node.tag).startswith(f"{{{uri}}}")
+        for node in element.iter(etree.Element)
+    )
+
+
 def _self_contained(text: str, element: etree._Element) -> str:
     """Add the declarations of prefixes that occur in the text but are bound outside it."""
     start = _START_TAG.match(text)
@@ -118,7 +125,7 @@ def _self_contained(text: str, element: etree._Element) -> str:
         if uri == _XML_NAMESPACE:
             continue
         name = f"xmlns:{prefix}" if prefix else "xmlns"
-        used = prefix is None or f"{prefix}:" in text
+        used = f"{prefix}:" in text if prefix else _has_bare_names(element, uri)
         if used and not re.search(rf"\s{re.escape(name)}\s*=", tag):
             added += f' {name}="{attribute(uri)}"'
     if not added:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from lxml import etree
 
-from oncewire.errors import OtherXml
+from oncewire.errors import InvalidValue, OtherXml
 from oncewire.wire.limits import Limits, doctype_refused, enforce
 
 WHITESPACE = " \t\r\n"
@@ -59,6 +59,26 @@ def _reason(error: Exception) -> str:
     # libxml2 repeats the offending text, which may be long or not printable.
     text = str(error).splitlines()[0] if str(error) else "nothing to read"
     return "".join(char if char.isprintable() else "?" for char in text[:200])
+
+
+def foreign_text(element: bytes, own: frozenset[str]) -> str:
+    """A foreign element as it will be written, if it can stand alone and is foreign indeed."""
+    try:
+        root = etree.fromstring(element, _SHARED)
+        text = element.decode()
+    except (etree.XMLSyntaxError, ValueError):
+        text, root = "", None
+    if root is None or root.getroottree().docinfo.internalDTD is not None or text[:2] == "<?":
+        raise InvalidValue(
+            "a foreign element is not well-formed by itself",
+            remedy="give one element in UTF-8 that declares its namespaces, without declaration",
+        )
+    if namespace(root) in own:
+        raise InvalidValue(
+            f"the element {local_name(root)[:64]} is not foreign",
+            remedy="set the value of the message instead",
+        )
+    return text
 
 
 def local_name(element: etree._Element) -> str:
