@@ -53,6 +53,8 @@ class Letter:
     abandoned: bool = False
     notified: bool = False
     forgotten: bool = False
+    # How often an operator was called about it; after a few times they stop resuming.
+    incidents: int = 0
 
 
 @dataclass
@@ -161,7 +163,7 @@ class World:
         self.answers: list[tuple[str, Error | None]] = []
         self.hidden: list[str] = []
         self.reports: list[tuple[str, int, bool]] = []
-        self.incidents: dict[str, int] = {}
+        self.incidents: set[str] = set()
         self.known: dict[str, tuple[Remembered, Error | None]] = {}
         self.places: dict[str, tuple[int, int]] = {}
         self.seen = Delivered()
@@ -322,9 +324,9 @@ class World:
             elif isinstance(effect, fx.Notify):
                 letter.notified = True
             elif isinstance(effect, fx.Raise):
-                self.incidents[effect.message_id or ""] = 0
+                self.incidents.add(effect.message_id or "")
             elif isinstance(effect, fx.Resolve):
-                self.incidents.pop(effect.message_id or "", None)
+                self.incidents.discard(effect.message_id or "")
             elif isinstance(effect, fx.AskStatus) and self.has_stored(effect.message_id):
                 self.answers.append((effect.message_id, None))
         if any(isinstance(effect, fx.Admit) for effect in step.effects):
@@ -365,19 +367,18 @@ class World:
         if not self.incidents:
             return
         message_id = self.rng.choice(sorted(self.incidents))
-        self.incidents[message_id] += 1
         letter = self.letters.get(message_id)
         if letter is None:
-            self.incidents.pop(message_id)
+            self.incidents.discard(message_id)
             return
-        patience = self.incidents[message_id] <= 3
+        letter.incidents += 1
+        patience = letter.incidents <= 3
         resumes = patience and (not self.customs.abandons or self.rng.random() < 0.5)
         if not (resumes and self.resume(letter)):
             self.abandon(letter)
 
     def resume(self, letter: Letter) -> bool:
         """Lift the suspension; every unsettled message starts again (RTY-13)."""
-        tries = self.incidents.get(letter.outgoing.message_id, 0)
         self.note(f"resume {letter.outgoing.message_id}")
         if self.sending.suspended:
             self.sending = self.sending.resume()
@@ -394,8 +395,6 @@ class World:
                 self.perform(letter, sender.resume(*self._of(letter)))
             except NotAllowed:
                 return False
-        if letter.outgoing.message_id in self.incidents:
-            self.incidents[letter.outgoing.message_id] = tries
         self.admit()
         return True
 
@@ -410,7 +409,7 @@ class World:
         else:
             letter.abandoned = True
             self.perform(letter, step)
-        self.incidents.pop(letter.outgoing.message_id, None)
+        self.incidents.discard(letter.outgoing.message_id)
 
     def abandon_any(self) -> None:
         live = [x for x in self.letters.values() if x.outgoing.state not in FINAL_OUTGOING]
@@ -548,7 +547,7 @@ class World:
         assert judged.channel is not None
         before, self.receiving = self.receiving, judged.channel
         if any(isinstance(effect, fx.Raise) for effect in judged.effects):
-            self.incidents[""] = 0
+            self.incidents.add("")
         self.hand_over(judged.deliver, skips_of(judged.effects))
         if before.epoch != self.receiving.epoch:
             self.note(f"receiver's epoch {self.receiving.epoch}")

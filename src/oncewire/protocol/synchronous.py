@@ -109,8 +109,12 @@ def _ignored() -> Error:
 
 
 def timeout_error() -> Error:
-    """The error a node returns whose connection ran out before a reply was there (SYNC-17)."""
-    return Error("DeliveryFailure", Severity.ERROR, "", TIMEOUT_MESSAGE)
+    """The error a node returns whose connection ran out before a reply was there (SYNC-17).
+
+    A warning: the request left and may well have been delivered (ERR-9), and its sender
+    must not be told otherwise.
+    """
+    return Error("DeliveryFailure", Severity.WARNING, "", TIMEOUT_MESSAGE)
 
 
 def answerable_after_restart(terms: Terms) -> bool:

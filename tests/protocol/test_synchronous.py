@@ -1,0 +1,151 @@
+"""What comes back on the connection that brought the request, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.errors import Inconsistent
+from oncewire.message.envelope import Message
+from oncewire.message.fault import ErrorClass, Severity
+from oncewire.message.header import SyncReplyMode
+from oncewire.protocol import sender
+from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.synchronous import (
+    ASYNCHRONOUS,
+    SyncPlan,
+    answerable_after_restart,
+    plan_reply,
+    timeout_error,
+)
+from oncewire.protocol.terms import AckBundling, SyncRetries, Terms
+from tests.protocol.samples import NOW, PLAIN, hop, message, outstanding
+
+WISHES = [mode for mode in SyncReplyMode if mode is not SyncReplyMode.NONE]
+AGREED = replace(PLAIN, sync_mode=SyncReplyMode.SIGNALS_AND_RESPONSE)
+DRAFT = replace(AGREED, sync_retries=SyncRetries.NONE)
+"""The sync paper: no retries, and a response alone excludes acknowledgements."""
+
+
+def plan(
+    one: Message,
+    terms: Terms = AGREED,
+    *,
+    can_answer: bool = True,
+    final: bool = True,
+    ack_owed: bool = True,
+) -> SyncPlan:
+    return plan_reply(one, terms, can_answer=can_answer, final=final, ack_owed=ack_owed)
+
+
+def wishing(mode: SyncReplyMode | None, **changes: object) -> Message:
+    return message(sync_reply=mode, **changes)
+
+
+@pytest.mark.requirement("SYNC-9", "CPA-1", "CPA-17")
+@pytest.mark.parametrize("mode", WISHES)
+def test_the_wish_stands_in_the_header(mode: SyncReplyMode) -> None:
+    assert plan(wishing(mode)).mode is mode
+
+
+@pytest.mark.parametrize("mode", [None, SyncReplyMode.NONE])
+def test_without_a_wish_the_reply_comes_on_its_own(mode: SyncReplyMode | None) -> None:
+    assert plan(wishing(mode)) is ASYNCHRONOUS
+
+
+@pytest.mark.requirement("SYNC-3", "SYNC-5", "SYNC-6", "SYNC-2")
+@pytest.mark.parametrize(
+    ("mode", "signals", "response"),
+    [
+        (SyncReplyMode.NONE, False, False),
+        (SyncReplyMode.MSH_SIGNALS_ONLY, True, False),
+        (SyncReplyMode.SIGNALS_ONLY, True, False),
+        (SyncReplyMode.RESPONSE_ONLY, True, True),
+        (SyncReplyMode.SIGNALS_AND_RESPONSE, True, True),
+    ],
+)
+def test_what_each_mode_brings_back(mode: SyncReplyMode, signals: bool, response: bool) -> None:
+    assert (SyncPlan(mode).signals, SyncPlan(mode).response) == (signals, response)
+
+
+@pytest.mark.requirement("SYNC-1", "CPA-8")
+def test_as_agreed_means_the_agreements_mode() -> None:
+    asking = message(sync_reply_as_agreed=True)
+    assert plan(asking).mode is SyncReplyMode.SIGNALS_AND_RESPONSE
+    with pytest.raises(Inconsistent, match="the agreement has none"):
+        plan(asking, PLAIN)
+
+
+@pytest.mark.requirement("SYNC-13")
+def test_a_wish_the_agreement_does_not_provide_for_is_refused() -> None:
+    with pytest.raises(Inconsistent, match="the agreement has none") as caught:
+        plan(wishing(SyncReplyMode.MSH_SIGNALS_ONLY), PLAIN)
+    assert caught.value.location == "//SyncReply"
+
+
+@pytest.mark.requirement("SYNC-14")
+def test_only_the_opening_message_may_ask() -> None:
+    with pytest.raises(Inconsistent, match="opens a conversation"):
+        plan(wishing(SyncReplyMode.RESPONSE_ONLY, ref_to_message_id="earlier"))
+
+
+@pytest.mark.requirement("SYNC-19")
+def test_an_error_uri_is_invalid_in_a_synchronous_exchange() -> None:
+    asking = wishing(
+        SyncReplyMode.MSH_SIGNALS_ONLY, routing=(hop(error_uri="http://errors.example"),)
+    )
+    with pytest.raises(Inconsistent, match="ErrorURI"):
+        plan(asking)
+
+
+@pytest.mark.requirement("SYNC-4")
+def test_a_response_alone_is_refused_when_an_acknowledgement_is_due() -> None:
+    asking = wishing(SyncReplyMode.RESPONSE_ONLY)
+    with pytest.raises(Inconsistent, match="an acknowledgement is due"):
+        plan(asking, DRAFT)
+    with pytest.raises(Inconsistent, match="an acknowledgement is due"):
+        plan(asking, replace(AGREED, ack_bundling=AckBundling.STANDALONE))
+    assert plan(asking, DRAFT, ack_owed=False).response
+
+
+@pytest.mark.requirement("SYNC-7", "ACK-16")
+def test_where_the_acknowledgement_rides_on_the_response_both_come() -> None:
+    assert plan(wishing(SyncReplyMode.RESPONSE_ONLY), AGREED).response
+
+
+@pytest.mark.requirement("SYNC-10")
+def test_a_transport_that_cannot_answer_makes_it_a_warning() -> None:
+    ignored = plan(wishing(SyncReplyMode.SIGNALS_AND_RESPONSE), can_answer=False)
+    assert ignored.mode is SyncReplyMode.NONE
+    assert ignored.warning is not None
+    assert ignored.warning.severity is Severity.WARNING
+
+
+@pytest.mark.requirement("SYNC-11", "SYNC-16")
+def test_an_intermediary_honours_the_wish_whatever_the_end_parties_agreed() -> None:
+    asking = wishing(SyncReplyMode.SIGNALS_AND_RESPONSE)
+    assert plan(asking, PLAIN, final=False).mode is SyncReplyMode.SIGNALS_AND_RESPONSE
+    assert plan(asking, PLAIN, final=False, can_answer=False) is ASYNCHRONOUS
+
+
+@pytest.mark.requirement("SYNC-12")
+def test_errors_come_back_on_the_connection_too() -> None:
+    assert plan(wishing(SyncReplyMode.RESPONSE_ONLY), ack_owed=False).signals
+
+
+@pytest.mark.requirement("SYNC-17")
+def test_a_connection_that_runs_out_says_so_and_claims_no_more() -> None:
+    error = timeout_error()
+    assert "communication protocol time-out" in error.description
+    assert error.error_class is ErrorClass.MESSAGING
+    # The request may well have been delivered: its sender must not be told otherwise (S5).
+    outgoing = outstanding(DRAFT)
+    step = sender.error_arrived(outgoing, None, DRAFT, NOW, error=error, error_id="e")
+    assert step.outgoing.state is OutgoingState.OUTSTANDING
+    end = sender.attempt_due(step.outgoing, None, DRAFT, NOW + DRAFT.timeout)
+    assert end.outgoing.state is OutgoingState.UNKNOWN
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_after_a_restart_only_a_request_that_is_repeated_can_be_answered() -> None:
+    assert answerable_after_restart(AGREED)
+    assert not answerable_after_restart(DRAFT)
