@@ -174,7 +174,7 @@ class HttpClient:
 
 
 class _NotSent(Exception):
-    """Raised before the first byte: the connection must not be used."""
+    """Raised while a cargo is written: this connection must not be used any further."""
 
 
 class _Body(aiohttp.Payload):
@@ -194,7 +194,7 @@ class _Body(aiohttp.Payload):
         self._used = used
         self.sent = False
         self.stale = False
-        self.refusal = ""
+        self.trouble = ""
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Never asked for: a cargo is bytes."""
@@ -222,7 +222,8 @@ class _Body(aiohttp.Payload):
             self._before_first_byte(writer)
         if left:
             # The peer must not take a short body for a whole one: fail, which cuts the connection.
-            raise _NotSent(f"the cargo is not {self._cargo.size} bytes long as it said")
+            self.trouble = f"the cargo is not {self._cargo.size} bytes long as it said"
+            raise _NotSent(self.trouble)
 
     def _before_first_byte(self, writer: AbstractStreamWriter) -> None:
         transport = getattr(writer, "transport", None)
@@ -244,8 +245,8 @@ class _Body(aiohttp.Payload):
         tls = transport.get_extra_info("ssl_object")
         shown = tls.getpeercert(binary_form=True) if tls is not None else None
         if shown not in self._pinned:
-            self.refusal = "the peer's certificate is not the pinned one"
-            raise _NotSent(self.refusal)
+            self.trouble = "the peer's certificate is not the pinned one"
+            raise _NotSent(self.trouble)
 
 
 def _has_news(transport: asyncio.BaseTransport) -> bool:
@@ -302,7 +303,7 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
 
 
 def _failed(error: Exception, body: _Body) -> Outcome:
-    reason = body.refusal or _words(error)
+    reason = body.trouble or _words(error)
     if not body.sent or _ended_handshake(error):
         return Outcome(OutcomeKind.REFUSED, reason[:_REASON_LENGTH])
     return Outcome(OutcomeKind.UNKNOWN, reason[:_REASON_LENGTH])

@@ -95,6 +95,10 @@ class Report:
     exit_code: int = OK
     # Text that is the answer itself (a file's content): printed bare, `text` in JSON.
     text: str = ""
+    # Reports of the same kind inside this one, under a name.
+    parts: tuple[str, tuple[Report, ...]] = ("", ())
+    # Whether the table leaves out facts that are empty; JSON always has them.
+    sparse: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -104,6 +108,8 @@ class Report:
             found[listing.name] = [
                 dict(zip(listing.columns, map(plain, row), strict=True)) for row in listing.rows
             ]
+        if self.parts[0]:
+            found[self.parts[0]] = [part.as_dict() for part in self.parts[1]]
         if self.text:
             found["text"] = self.text
         if self.problems:
@@ -201,8 +207,14 @@ def _show_tables(report: Report) -> None:
     if report.text:
         sys.stdout.write(report.text if report.text.endswith("\n") else report.text + "\n")
     out = console()
-    if report.facts:
-        _show_facts(out, report.facts)
+    facts = report.facts
+    if report.sparse:
+        facts = {name: value for name, value in facts.items() if not _empty(value)}
+    if facts:
+        _show_facts(out, facts)
+    for part in report.parts[1]:
+        out.rule(style="dim")
+        _show_tables(part)
     for listing in report.listings:
         _show_listing(out, listing)
     for problem in report.problems:
@@ -251,11 +263,23 @@ def _cell(value: Any) -> Any:
         return Text("-", style="dim")
     if isinstance(found, bool):
         return Text("yes" if found else "no")
-    if isinstance(found, list):
-        return Text(", ".join(str(one) for one in found) or "-")
-    if isinstance(found, dict):
-        return Text(", ".join(f"{name}={one}" for name, one in found.items()) or "-")
-    return Text(str(found))
+    return Text(_words(found) or "-")
+
+
+def _empty(value: Any) -> bool:
+    return value is None or value is False or value in ("", [], (), {})
+
+
+def _words(value: Any) -> str:
+    """A nested value in one line: what is empty is left out, single values lose their name."""
+    if isinstance(value, list):
+        return ", ".join(_words(one) for one in value)
+    if isinstance(value, dict):
+        filled = {name: one for name, one in value.items() if not _empty(one)}
+        if len(filled) == 1:
+            return _words(next(iter(filled.values())))
+        return ", ".join(f"{name} {_words(one)}" for name, one in filled.items())
+    return str(value)
 
 
 def _show_problem(out: Console, problem: Problem) -> None:

@@ -1,0 +1,334 @@
+"""`oncewire message ...` and `oncewire replay`: look into messages, make one, compare answers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.place import now
+
+if TYPE_CHECKING:
+    from oncewire.agreement.agreement import Agreement
+    from oncewire.entry.archive import Exchange
+    from oncewire.message.form import Form, Validation
+    from oncewire.wire.compare import Comparison
+
+_FILE_MAX = 64 * 1024 * 1024
+AgreementFile = Annotated[
+    Path | None,
+    typer.Option("--agreement", "-a", help="An agreement file: its parties, form and terms."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Messages: look into one, make one.", no_args_is_help=True)
+    group.command("decode")(decode)
+    group.command("build")(build)
+    app.add_typer(group, name="message")
+    app.command("replay")(replay)
+
+
+# --- decode ------------------------------------------------------------------------------------
+
+
+def decode(
+    file: Annotated[Path, typer.Argument(help="XML, MIME, mail or recorded HTTP; - reads stdin.")],
+    validation: Annotated[
+        str, typer.Option(help="Judge the official schema: enforce, report or off.")
+    ] = "report",
+    certificate: Annotated[
+        list[Path] | None,
+        typer.Option(help="The sender's certificate: verifies the signature with it."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a message says: ids, parties, wishes, acknowledgements, errors, parts, signature.
+
+    A message that must be refused is shown as the error it would be answered with, and the
+    command ends with status 2.
+    """
+
+    def work() -> Report:
+        from oncewire.wire.describe import describe_bytes
+
+        data = _content(file)
+        level = _validation(validation)
+        state = _signature_state(data, certificate) if certificate else None
+        values = describe_bytes(data, validation=level, signature_state=state)
+        return _described(values)
+
+    output.answer(work, json=json)
+
+
+def _content(file: Path) -> bytes:
+    from oncewire.entry.files import read_bytes
+    from oncewire.errors import InvalidValue
+
+    if str(file) != "-":
+        return read_bytes(file, "message", _FILE_MAX)
+    data = sys.stdin.buffer.read(_FILE_MAX + 1)
+    if len(data) > _FILE_MAX:
+        raise InvalidValue(
+            f"the message has more than {_FILE_MAX} bytes", remedy="name a smaller file"
+        )
+    return data
+
+
+def _validation(word: str) -> Validation:
+    from oncewire.errors import InvalidValue
+    from oncewire.message.form import Validation
+
+    try:
+        return Validation(word)
+    except ValueError:
+        known = ", ".join(one.value for one in Validation)
+        raise InvalidValue(f"--validation {word!r} is not known", remedy=f"use {known}") from None
+
+
+def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
+    """The verdict with certificates that the caller vouches for."""
+    from oncewire.entry.files import read_bytes
+    from oncewire.errors import EbxmlError
+    from oncewire.wire import codec, signature
+    from oncewire.wire.capture import open_capture
+    from oncewire.wire.certificates import Trust, load_certificates
+    from oncewire.wire.digests import signature_parts
+    from oncewire.wire.refusal import ReadFault
+
+    pinned = [
+        one for path in certificates for one in load_certificates(read_bytes(path, "certificate"))
+    ]
+    try:
+        received = codec.read(open_capture(data).parcel)
+    except ReadFault:
+        # Refused anyway; `describe` says why.
+        return None
+    if not received.signed:
+        return None
+    try:
+        trust = Trust(pinned=tuple(pinned))
+        signature.verify(received.envelope, signature_parts(received), trust, now())
+    except EbxmlError as error:
+        return f"bad: {error.problem}"
+    return "good"
+
+
+def _described(values: dict[str, Any]) -> Report:
+    if "messages" in values:
+        rest = {name: value for name, value in values.items() if name != "messages"}
+        parts = tuple(_described(one) for one in values["messages"])
+        worst = max((one.exit_code for one in parts), default=output.OK)
+        return Report(rest, parts=("messages", parts), exit_code=worst)
+    facts, listings = {}, []
+    for name, value in values.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            rows = [tuple(one.values()) for one in value]
+            title = name.replace("_", " ")
+            listings.append(Listing(name, tuple(value[0]), rows, title=title))
+        else:
+            facts[name] = value
+    summary, code = "", output.OK
+    hints: tuple[str, ...] = ()
+    if "fault" in values:
+        fault = values["fault"]
+        place = f" at {fault['location']}" if fault["location"] else ""
+        summary = (
+            f"It would be answered with {values['answered_with']}: {fault['code']} "
+            f"({fault['severity']}){place}: {fault['message']}"
+        )
+        code, hints = output.BAD_INPUT, (fault["remedy"],) if fault["remedy"] else ()
+    return Report(facts, tuple(listings), summary=summary, hints=hints, exit_code=code, sparse=True)
+
+
+# --- build -------------------------------------------------------------------------------------
+
+
+def build(
+    to: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")],
+    payload: Annotated[
+        list[str] | None,
+        typer.Option("--payload", "-p", help="A payload: FILE or 'FILE;media/type'."),
+    ] = None,
+    agreement: AgreementFile = None,
+    sender: Annotated[str, typer.Option("--from", help="From: PartyId, or type|PartyId.")] = "",
+    receiver: Annotated[str, typer.Option("--to", help="To: PartyId, or type|PartyId.")] = "",
+    cpa_id: Annotated[str, typer.Option(help="The agreement's CPAId.")] = "",
+    service: Annotated[
+        str, typer.Option(help="The service, a URI, or type|service.")
+    ] = "urn:oncewire:service:documents",
+    action: Annotated[str, typer.Option(help="The action.")] = "Deliver",
+    message_id: Annotated[str, typer.Option(help="MessageId; without it a new one.")] = "",
+    conversation: Annotated[str, typer.Option(help="ConversationId; without it a new one.")] = "",
+    ref_to: Annotated[str, typer.Option(help="RefToMessageId.")] = "",
+    dialect: Annotated[str, typer.Option(help="ebms2, ms-0.9x or rm-0.78.")] = "ebms2",
+    ack: Annotated[
+        str, typer.Option(help="Ask for an acknowledgement: none, unsigned, signed.")
+    ] = "none",
+    once: Annotated[bool, typer.Option("--once", help="Ask that copies are dropped.")] = False,
+    sync: Annotated[bool, typer.Option("--sync", help="Ask for the reply at once.")] = False,
+    sequence: Annotated[int, typer.Option(help="A sequence number.", min=-1)] = -1,
+    time_to_live: Annotated[str, typer.Option(help="Lifetime, for example PT5M.")] = "",
+    certificate: Annotated[Path | None, typer.Option(help="Sign: our certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Sign: its private key.")] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="The body alone, without headers.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a message from options and payload files, for tests and questions.
+
+    To have a document delivered reliably use `oncewire send` instead.
+    """
+
+    def work() -> Report:
+        from oncewire.entry import building
+        from oncewire.entry.files import write_new
+        from oncewire.entry.keys import describe_keys
+        from oncewire.errors import InvalidValue
+        from oncewire.handler.world import RealWorld
+        from oncewire.message.form import Form
+        from oncewire.message.ids import Service
+        from oncewire.message.instant import parse_duration
+
+        agreed = _agreement(agreement)
+        if agreed is None and not (sender and receiver and cpa_id):
+            raise InvalidValue(
+                "it is not said who sends to whom under which agreement",
+                remedy="give --from, --to and --cpa-id, or --agreement FILE",
+            )
+        if (certificate is None) != (key is None):
+            raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
+        kind, bar, name = service.rpartition("|")
+        unique = RealWorld().new_id()
+        wanted = building.Wanted(
+            from_party=building.read_party(sender or "urn:x"),
+            to_party=building.read_party(receiver or "urn:x"),
+            cpa_id=cpa_id or "x",
+            service=Service(name if bar else service, kind if bar else None),
+            action=action,
+            message_id=message_id or f"{unique}@oncewire",
+            conversation_id=conversation or unique,
+            timestamp=now(),
+            form=Form(dialect=_choice(dialect, "dialect")),
+            ack=_choice(ack, "ack"),
+            duplicate_elimination=once,
+            ref_to_message_id=ref_to or None,
+            time_to_live=parse_duration(time_to_live) if time_to_live else None,
+            sequence=sequence if sequence >= 0 else None,
+            sync_reply=sync,
+            payloads=tuple(
+                building.read_payload(one, at) for at, one in enumerate(payload or (), 1)
+            ),
+        )
+        if agreed is not None:
+            wanted = building.under_agreement(wanted, agreed)
+        keys = describe_keys(certificate, key) if certificate and key else None
+        parcel = building.parcel_of(wanted, keys)
+        write_new(to, building.as_file(parcel, bare=bare))
+        return Report(
+            {
+                "file": str(to),
+                "message_id": wanted.message_id,
+                "conversation_id": wanted.conversation_id,
+                "content_type": parcel.content_type,
+                "size": len(parcel.body),
+                "signed": keys is not None,
+            },
+            summary=f"Written to {here(to)}.",
+            hints=(f"oncewire message decode {here(to)}",),
+        )
+
+    output.answer(work, json=json)
+
+
+def _agreement(file: Path | None) -> Agreement | None:
+    from oncewire.entry.agreements import read_file
+
+    return None if file is None else read_file(file)
+
+
+def _choice(word: str, what: str) -> Any:
+    from oncewire.errors import InvalidValue
+    from oncewire.message import AckRequest, Dialect
+
+    words: type[Dialect] | type[AckRequest] = Dialect if what == "dialect" else AckRequest
+    choices: dict[str, Any] = {one.value.lower(): one for one in words}
+    if word.lower() not in choices:
+        known = ", ".join(choices)
+        raise InvalidValue(f"--{what} {word!r} is not known", remedy=f"use {known}")
+    return choices[word.lower()]
+
+
+# --- replay ------------------------------------------------------------------------------------
+
+
+def replay(
+    archive: Annotated[
+        Path, typer.Argument(help="A folder, .zip or .tar of recorded requests and answers.")
+    ],
+    agreement: AgreementFile = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List exchanges without differences too.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compare the answers another handler gave with those Oncewire would give.
+
+    Pairs are found by name: x.request.http and x.response.http. Nothing is sent or stored.
+    Ends with status 1 if an answer would differ.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.archive import exchanges
+        from oncewire.message.form import Form
+
+        agreed = _agreement(agreement)
+        form = agreed.form if agreed is not None else Form()
+        rows: list[tuple[object, ...]] = []
+        parted: list[tuple[object, ...]] = []
+        recorded = exchanges(archive)
+        with output.progress("replaying", len(recorded), quiet=json) as advance:
+            for one in recorded:
+                row, differences = _compared(one, form)
+                parted += [(one.name, *pair) for pair in differences]
+                if differences or every or row[-1]:
+                    rows.append((one.name, *row[:3], len(differences), row[3]))
+                advance(1)
+        differing = len({row[0] for row in parted})
+        columns = ("exchange", "message_id", "theirs", "ours", "differences", "note")
+        return Report(
+            {"exchanges": len(recorded), "differing": differing},
+            (
+                Listing("compared", columns, rows),
+                Listing("differences", ("exchange", "field", "theirs", "ours"), parted),
+            ),
+            summary=f"{len(recorded) - differing} of {len(recorded)} answers are the same.",
+            exit_code=output.WRONG if parted else output.OK,
+        )
+
+    output.answer(work, json=json)
+
+
+def _compared(one: Exchange, form: Form) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
+    """The row of one exchange and its differences; trouble with one is its note, not the end."""
+    from oncewire.errors import OncewireError
+    from oncewire.wire.capture import open_capture
+    from oncewire.wire.compare import compare
+
+    try:
+        request = open_capture(one.request())
+        content = one.answer() if one.answer is not None else b""
+        answer = open_capture(content) if content.strip() else None
+        found: Comparison = compare(request, answer, form, now=now())
+    except OncewireError as error:
+        return ("", "", "", error.problem), []
+    row = (found.message_id, _word(found.theirs), _word(found.ours), found.ours.problem)
+    return row, [(each.field, each.theirs, each.ours) for each in found.differences]
+
+
+def _word(answer: Any) -> str:
+    return str(answer.message.kind.value if answer.message is not None else answer.kind.value)
