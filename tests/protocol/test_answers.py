@@ -262,6 +262,18 @@ def test_a_refusal_of_the_message_that_suspended_its_channel_lifts_the_suspensio
     assert stream.number("b") == 1
 
 
+def test_a_refusal_after_the_number_was_given_up_ends_no_other_epoch() -> None:
+    stream = Stream(replace(ORDERED, retries=0))
+    stream.enter("a")
+    stream.due("a", after=TIMEOUT)
+    stream.enter("b")
+    assert stream.channel.epoch == 2
+    stream.step("a", sender.error_arrived, stream.terms, stream.now, error=MESSAGING, error_id="e")
+    assert stream.state("a") is OutgoingState.NOT_DELIVERED
+    assert not stream.channel.ending
+    assert stream.under_way == [0]
+
+
 # --- an intermediary takes its acknowledgement back ---------------------------------------
 
 

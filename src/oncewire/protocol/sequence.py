@@ -7,6 +7,7 @@ number comes the first again, and 0 may well lie after 99,999,999.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from oncewire.errors import InvalidValue
@@ -104,8 +105,8 @@ class SendingWindow:
     def __contains__(self, number: int) -> bool:
         return self.numbers.distance(self.first_unsettled, number) < self.window
 
-    def __iter__(self) -> WindowIterator:
-        return WindowIterator(self.numbers, self.start, self.window)
+    def __iter__(self) -> Iterator[int]:
+        return _walk(self.numbers, self.start, self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +138,10 @@ class DuplicationWindow:
         """Whether the number lies in EDW+1 .. EDW+W: new, and as far as a sender may go."""
         return 1 <= self.numbers.distance(self.furthest, number) <= self.window
 
-    def __iter__(self) -> WindowIterator:
-        return WindowIterator(self.numbers, self.start, self.window)
+    def __iter__(self) -> Iterator[int]:
+        return _walk(self.numbers, self.start, self.window)
 
 
-class WindowIterator:
-    """Walks the numbers of a window in order, wrapping around."""
-
-    __slots__ = ("_left", "_next", "_numbers")
-
-    def __init__(self, numbers: SequenceRange, start: int, window: int) -> None:
-        self._numbers, self._next, self._left = numbers, start, window
-
-    def __iter__(self) -> WindowIterator:
-        return self
-
-    def __next__(self) -> int:
-        if self._left == 0:
-            raise StopIteration
-        self._left -= 1
-        number, self._next = self._next, self._numbers.after(self._next)
-        return number
+def _walk(numbers: SequenceRange, start: int, window: int) -> Iterator[int]:
+    """The numbers of a window in order, wrapping around."""
+    return (numbers.after(start, step) for step in range(window))
