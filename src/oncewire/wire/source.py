@@ -17,6 +17,7 @@ from oncewire.wire.limits import encoding_of
 from oncewire.wire.markup import attribute
 
 _START_TAG = re.compile(r"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_START_TAG_BYTES = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _NAME = re.compile(r"<[^\s/>]+")
 _XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
 
@@ -57,17 +58,25 @@ def spans(
 def end_of_element(envelope: bytes, index: int, begin: int) -> int:
     """Past the last byte of an element whose end expat reported at `index`.
 
-    For `<a/>` expat already points past it; for `</a>` it points at the end tag.
+    For `<a/>` expat already points past it; for `</a>` it points at the end tag. The bytes
+    at `index` cannot tell: after `<a/>` the parent's end tag may follow at once.
     """
-    if index > begin and envelope[index : index + 2] == b"</":
+    wide = envelope[begin : begin + 2] in (b"<\x00", b"\x00<")
+    if not wide:
+        tag = _START_TAG_BYTES.match(envelope, begin)
+        if tag is not None and tag.group().endswith(b"/>"):
+            return tag.end()
         return envelope.index(b">", index) + 1
-    if index > begin and envelope[index : index + 4] in (b"<\x00/\x00", b"\x00<\x00/"):
-        wide = b">\x00" if envelope[index] else b"\x00>"
-        close = envelope.index(wide, index)
-        while (close - index) % 2:
-            close = envelope.index(wide, close + 1)
-        return close + 2
-    return index
+    little = envelope[begin] != 0
+    written = envelope[begin:index].decode("utf-16-le" if little else "utf-16-be", "replace")
+    name = _START_TAG.match(written)
+    if name is not None and name.group().endswith("/>"):
+        return begin + len(name.group().encode("utf-16-le"))
+    mark = b">\x00" if little else b"\x00>"
+    close = envelope.index(mark, index)
+    while (close - index) % 2:
+        close = envelope.index(mark, close + 1)
+    return close + 2
 
 
 def exact_bytes(
