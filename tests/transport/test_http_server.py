@@ -240,7 +240,7 @@ def test_a_body_that_grows_too_long_is_cut_off() -> None:
         b"POST /msh HTTP/1.1\r\nHost: x\r\n folded: y\r\nBad Header: z\r\n\r\n",
         b"POST /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"POST /msh HTTP/1.1\r\nHost: x\r\nLong: " + b"a" * 20_000 + b"\r\n\r\n",
-        b"POST /msh HTTP/1.1\r\nHost: x\r\n" + b"H: v\r\n" * 500 + b"\r\n",
+        b"POST /msh HTTP/1.1\r\nHost: x\r\n" + b"H: v\r\n" * 100 + b"\r\n",
     ],
 )
 def test_garbage_gets_400_or_an_end_and_never_a_traceback(request_bytes: bytes) -> None:

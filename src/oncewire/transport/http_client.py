@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from typing import TypeAlias
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -29,6 +30,7 @@ from oncewire.transport.http_tls import PeerTls, client_context, pins
 # How often a pooled connection that turned out to be closed is replaced before we give up.
 _STALE_TRIES = 3
 _REASON_LENGTH = 300
+_TARGETS_MAX = 10_000
 # Nobody waits longer than a day because a peer said so.
 _LONGEST_RETRY_AFTER = 86_400
 
@@ -39,6 +41,10 @@ _HANDSHAKE_ALERTS = (
     "CERTIFICATE_REVOKED", "CERTIFICATE_UNKNOWN", "UNSUPPORTED_CERTIFICATE", "ACCESS_DENIED",
     "HANDSHAKE_FAILURE",
 )  # fmt: skip
+
+
+Target: TypeAlias = tuple[URL, ssl.SSLContext, frozenset[bytes]]
+"""A checked URL, the TLS context for it, and the certificates pinned there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class HttpClient:
         self.settings = settings or HttpClientSettings()
         self._peers = dict(self.settings.peers)
         self._tls: dict[PeerTls, tuple[ssl.SSLContext, frozenset[bytes]]] = {}
+        self._targets: dict[str, Target] = {}
         self._session: aiohttp.ClientSession | None = None
         # Connections that have carried a request: only those can be stale.
         self._used: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
@@ -72,6 +79,7 @@ class HttpClient:
     def set_peer(self, address: str, tls: PeerTls) -> None:
         """Use these certificates for an address from now on (a new partner, a roll-over)."""
         self._peers[address] = tls
+        self._targets.clear()
 
     async def start(self) -> None:
         """Open the pool; TransportProblem if a certificate of the settings cannot be used."""
@@ -105,8 +113,7 @@ class HttpClient:
         if self._session is None:
             return Outcome(OutcomeKind.REFUSED, "the HTTP client is not started")
         try:
-            url = _checked(address)
-            context, pinned = self._context(self._tls_for(url))
+            url, context, pinned = self._target(address)
         except TransportProblem as error:
             return Outcome(OutcomeKind.REFUSED, str(error)[:_REASON_LENGTH])
         outcome = Outcome(OutcomeKind.REFUSED, "every pooled connection was closed by the peer")
@@ -159,6 +166,16 @@ class HttpClient:
             retry_after=retry_after(response.headers),
         )
         return outcome_of(reply, response.reason or "")
+
+    def _target(self, address: str) -> Target:
+        """An address as it is used; the few that partners have are worked out once."""
+        known = self._targets.get(address)
+        if known is None:
+            url = _checked(address)
+            known = (url, *self._context(self._tls_for(url)))
+            if len(self._targets) < _TARGETS_MAX:
+                self._targets[address] = known
+        return known
 
     def _tls_for(self, url: URL) -> PeerTls:
         for name in (str(url), str(url.origin())):

@@ -197,13 +197,11 @@ class _Body:
         return piece
 
     async def _next(self) -> bytes:
-        limits = self._limits
-        # A steady body of any size is welcome; one that drips holds a place for nothing.
-        allowed = self._began + limits.body_grace + self._taken / limits.body_rate
-        left = min(limits.body_pause, allowed - asyncio.get_running_loop().time())
         try:
-            async with asyncio.timeout(max(left, 0.0)):
-                piece = await self._content.readany()
+            # Most messages are here already when they are asked for: no timer for those.
+            piece = self._content.read_nowait()
+            if not piece and not self._content.at_eof():
+                piece = await self._awaited()
         except TimeoutError as error:
             raise BrokenBody(408, "the body came too slowly") from error
         except (RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
@@ -212,9 +210,20 @@ class _Body:
             # aiohttp reports a bad chunk or a lost peer by several classes of its own.
             raise BrokenBody(400, f"the body cannot be read: {type(error).__name__}") from error
         self._taken += len(piece)
-        if self._taken > limits.max_body:
-            raise BrokenBody(413, f"a body may have {limits.max_body} bytes")
+        if self._taken > self._limits.max_body:
+            raise BrokenBody(413, f"a body may have {self._limits.max_body} bytes")
         return piece
+
+    async def _awaited(self) -> bytes:
+        """What comes next, if it comes in time.
+
+        A steady body of any size is welcome; one that drips holds a place for nothing.
+        """
+        limits = self._limits
+        allowed = self._began + limits.body_grace + self._taken / limits.body_rate
+        left = min(limits.body_pause, allowed - asyncio.get_running_loop().time())
+        async with asyncio.timeout(max(left, 0.0)):
+            return await self._content.readany()
 
 
 def _peer(request: web.BaseRequest) -> Peer:
