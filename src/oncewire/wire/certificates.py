@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509 import verification
@@ -84,14 +84,21 @@ def key_info_ders(parent: etree._Element) -> tuple[bytes, ...]:
 
 def key_info_certificates(parent: etree._Element) -> tuple[x509.Certificate, ...]:
     """The certificates below an element, such as a CPA's tp:Certificate or a ds:KeyInfo."""
-    return tuple(_from_der(der) for der in key_info_ders(parent))
+    return tuple(from_der(der) for der in key_info_ders(parent))
 
 
-def _from_der(der: bytes) -> x509.Certificate:
+def from_der(der: bytes) -> x509.Certificate:
+    """A certificate that came with a message: read to the end now, so that nothing fails later."""
     try:
-        return x509.load_der_x509_certificate(der)
-    except ValueError as trouble:
+        certificate = x509.load_der_x509_certificate(der)
+        certificate.subject.rfc4514_string()
+        certificate.issuer.rfc4514_string()
+        validity(certificate)
+        certificate.public_key()
+        _ = certificate.extensions
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as trouble:
         raise SecurityFailure("a certificate in KeyInfo cannot be read") from trouble
+    return certificate
 
 
 @functools.lru_cache(maxsize=1024)
@@ -197,7 +204,7 @@ def candidates(key_info: Sequence[bytes], trust: Trust) -> tuple[x509.Certificat
     if trust.anchors:
         named = tuple(
             certificate
-            for certificate in map(_from_der, key_info)
+            for certificate in map(from_der, key_info)
             if certificate.subject.rfc4514_string() in trust.subjects
         )
         if named:
@@ -269,7 +276,7 @@ def _check_chain(
         .build_client_verifier()
     )
     try:
-        verifier.verify(certificate, [*trust.intermediates, *map(_from_der, shown)])
+        verifier.verify(certificate, [*trust.intermediates, *map(from_der, shown)])
     except verification.VerificationError as trouble:
         raise SecurityFailure(
             f"the certificate of {who} does not chain to a trust anchor of the agreement"

@@ -27,6 +27,7 @@ EXC_C14N = algorithms.CANONICAL_URIS["exc-c14n"]
 
 # One per part and one for the envelope; far above any real message, far below an attack on memory.
 MAX_REFERENCES = 1_000
+_OPENING = f'<ds:Reference xmlns:ds="{DS}" '
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,8 @@ def read_acknowledged(acknowledgment: etree._Element) -> tuple[SignedReference, 
                 "a reference in the acknowledgment lacks its URI or its digest",
                 location="//Header/Acknowledgment/Reference",
             )
-        name = algorithms.digest_name(methods[0].get("Algorithm", ""))
-        references.append(SignedReference(uri, name, decode_base64(values[0], "DigestValue")))
+        method = methods[0].get("Algorithm", "")
+        references.append(acknowledged(uri, method, decode_base64(values[0], "DigestValue")))
     return tuple(references)
 
 
@@ -205,6 +206,11 @@ def decode_base64(element: etree._Element, what: str) -> bytes:
 # --- writing -------------------------------------------------------------------------------------
 
 
+def complete_reference(reference: SignedReference) -> bytes:
+    """The ds:Reference complete in itself: it can be put anywhere, as into an Acknowledgment."""
+    return reference_xml(reference).replace("<ds:Reference ", _OPENING, 1).encode()
+
+
 def reference_xml(reference: SignedReference) -> str:
     """The ds:Reference as text; `ds` must be bound around it, everything else it binds itself."""
     return (
@@ -257,8 +263,12 @@ def _xpath_xml(exclusion: Exclusion) -> str:
 
 def reference_elements(references: Iterable[SignedReference]) -> list[etree._Element]:
     """The ds:Reference elements to put into an Acknowledgment, each complete in itself."""
-    text = "".join(reference_xml(reference) for reference in references)
-    return list(nodeset.parse(f'<r xmlns:ds="{DS}">{text}</r>'.encode()))
+    return [nodeset.parse(complete_reference(reference)) for reference in references]
+
+
+def acknowledged(uri: str, digest_method: str, digest_value: bytes) -> SignedReference:
+    """A reference of an Acknowledgment that was read elsewhere, from its plain values."""
+    return SignedReference(uri, algorithms.digest_name(digest_method), digest_value)
 
 
 def check_acknowledged(

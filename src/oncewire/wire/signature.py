@@ -212,17 +212,19 @@ def _check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartD
             )
 
 
-def readable_envelope(verified: Verified) -> etree._Element:
-    """The signed tree with the hop blocks back in the header, for a reader of whole envelopes.
+def readable_envelope(verified: Verified) -> bytes:
+    """The signed octets with the hop blocks back in the header, for a reader of whole envelopes.
 
     A reader must treat those blocks as anybody's word; the checks have made sure that no block
     of the sender can be among them.
     """
-    root = copy.deepcopy(verified.root)
+    if not verified.hop_blocks:
+        return verified.octets
+    root = nodeset.parse(verified.octets)
     header = wrapping.frame_of(root).header
     for block in verified.hop_blocks:
         header.append(copy.deepcopy(block))
-    return root
+    return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=False)
 
 
 # --- looking without believing -------------------------------------------------------------------
@@ -244,7 +246,7 @@ def inspect(envelope: bytes, parts: Sequence[PartDigests]) -> SignatureReport:
     """A report on the signature; it trusts nothing and therefore proves nothing."""
     root = nodeset.parse(envelope)
     signature = _read_signature(wrapping.frame_of(root).header)
-    shown = [x509.load_der_x509_certificate(der) for der in signature.key_info[:1]]
+    shown = [certificates.from_der(der) for der in signature.key_info[:1]]
     value_good = bool(shown) and algorithms.verify_octets(
         shown[0], signature.name, signature.octets, signature.value, 0
     )

@@ -191,6 +191,8 @@ def check_parts(
     known: set[str] = set()
     for content_id in received:
         bare = bare_content_id(content_id)
+        if not bare:
+            continue  # nothing can refer to a part without a name, so nothing is read from it
         if bare in known:
             raise SecurityFailure(
                 f"two parts have the Content-ID {bare[:120]!r}", location=f"cid:{bare[:120]}"

@@ -234,6 +234,7 @@ def _inside_hop_blocks(goods: dict[str, bytes]) -> Iterator[Forgery]:
             root = etree.fromstring(goods["hops"])
             again = copy.deepcopy(_find(root, "SyncReply"))
             again.set("{urn:forger}note", "EVIL")
+            again.tail = None
             root[0].append(again)
             yield Forgery(f"a second SyncReply, {name} {actor}", _octets(root))
 

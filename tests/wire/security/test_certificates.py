@@ -278,6 +278,13 @@ def test_a_list_must_be_fresh_and_its_issuers_own() -> None:
         certificates.check(leaf.certificate, trust(good, known=False), NOW)
     with pytest.raises(SecurityFailure, match="not signed by a known issuer"):
         certificates.check(leaf.certificate, trust(_crl(_authority())), NOW)
+    # Somebody else the agreement knows signs a list in the issuer's name.
+    poser = Identity(keys.mallory().key, authority.certificate)
+    known = Trust(
+        (leaf.certificate,), intermediates=(keys.mallory().certificate,), crls=(_crl(poser),)
+    )
+    with pytest.raises(SecurityFailure, match="not signed by a known issuer"):
+        certificates.check(leaf.certificate, known, NOW)
     with pytest.raises(SecurityFailure, match="no revocation list"):
         certificates.check(leaf.certificate, trust(required=True), NOW)
     other = _crl(_authority("somebody else"))

@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 from hypothesis import given
 from hypothesis import strategies as st
@@ -200,6 +201,32 @@ def test_a_broken_document_is_refused(old: bytes, new: bytes, why: str) -> None:
     with pytest.raises(SecurityFailure, match=why) as refused:
         decrypt_part(changed, _key())
     assert refused.value.code == "SecurityFailure"
+
+
+@pytest.mark.parametrize("last", [0, 17, 255])
+def test_padding_that_cannot_be_is_refused(last: int) -> None:
+    document = _cbc_document(b"seven boxes 123" + bytes([last]))
+    with pytest.raises(SecurityFailure, match="cannot be decrypted"):
+        decrypt_part(document, _key(), _EVERYTHING)
+    assert decrypt_part(_cbc_document(b"seven boxes 123\x01"), _key(), _EVERYTHING).content == (
+        b"seven boxes 123"
+    )
+
+
+def _cbc_document(padded: bytes) -> bytes:
+    """A document whose last block is exactly this."""
+    content_key, iv = bytes(32), bytes(16)
+    octets = iv + Cipher(AES(content_key), CBC(iv)).encryptor().update(padded)
+    wrapped = _key().public_key().encrypt(content_key, padding.PKCS1v15())
+    return (
+        f'<e:EncryptedData xmlns:e="{XENC}">'
+        f'<e:EncryptionMethod Algorithm="{DATA_URIS["aes256-cbc"]}"/>'
+        f'<k:KeyInfo xmlns:k="{DS}"><e:EncryptedKey>'
+        f'<e:EncryptionMethod Algorithm="{KEY_URIS["rsa-1_5"]}"/><e:CipherData><e:CipherValue>'
+        f"{base64.b64encode(wrapped).decode()}</e:CipherValue></e:CipherData></e:EncryptedKey>"
+        f"</k:KeyInfo><e:CipherData><e:CipherValue>{base64.b64encode(octets).decode()}"
+        "</e:CipherValue></e:CipherData></e:EncryptedData>"
+    ).encode()
 
 
 @pytest.mark.parametrize("data", ["aes256-gcm", "aes256-cbc"])

@@ -40,7 +40,7 @@ def test_the_referee_alone_would_believe_many() -> None:
     # xmlsec only says that a signature is good, not of what: these forgeries are real ones.
     certificate = keys.alpha().certificate_pem
     fooled = 0
-    for forgery in forger.forgeries(SEED):
+    for forgery in forger.forgeries(SEED)[:400]:
         if b"EVIL" not in forgery.envelope:
             continue
         root = etree.fromstring(forgery.envelope)

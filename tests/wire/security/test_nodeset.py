@@ -223,6 +223,12 @@ def test_text_behind_what_is_left_out_stays() -> None:
     assert nodeset.document_octets(root, left_out, "c14n") == b"<a>1234<c></c>56</a>"
 
 
+def test_only_the_topmost_of_nested_elements_is_left_out() -> None:
+    inner = f'<b s:actor="{NEXT}"><c/><d s:actor="{NEXT_MSH}"/></b>'
+    root = nodeset.parse(f'<a xmlns:s="{SOAP}">{inner}</a>'.encode())
+    assert [element.tag for element in EBMS2.subtrees(root)] == ["b"]
+
+
 def test_when_the_root_is_left_out_nothing_is_left() -> None:
     root = nodeset.parse(f'<a xmlns:s="{SOAP}" s:actor="{NEXT}"><b/></a>'.encode())
     assert nodeset.document_octets(root, EBMS2.subtrees(root), "c14n") == b""

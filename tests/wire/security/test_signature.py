@@ -141,7 +141,7 @@ def test_the_view_holds_what_was_signed_and_nothing_else() -> None:
         "AckRequested",
         "HopSequence",
     ]
-    whole = signature.readable_envelope(verified)
+    whole = etree.fromstring(signature.readable_envelope(verified))
     assert len(whole.findall(".//{*}AckRequested")) == 2
     assert len(verified.root.findall(".//{*}AckRequested")) == 1
 
@@ -151,6 +151,11 @@ def test_hop_blocks_may_change_on_the_way() -> None:
     forwarded = signed.replace(b">4711<", b">99<").replace(b'window="8"', b'window="9"')
     assert forwarded != signed
     assert _verify(forwarded).octets == _verify(signed).octets
+
+
+def test_without_hop_blocks_the_signed_octets_are_the_envelope() -> None:
+    verified = _verify(_signed())
+    assert signature.readable_envelope(verified) == verified.octets
 
 
 def test_a_comment_cannot_cut_a_value_short() -> None:
@@ -261,6 +266,12 @@ def test_other_signature_algorithms_do_not_exist(uri: str) -> None:
         (rb'(<ds:Reference URI="">.*?</ds:Reference>)', rb"\1\1", "covers the envelope 2 times"),
         (rb'URI=""', rb'URI="#body"', "neither envelope nor part"),
         (rb' URI=""', rb"", "has no URI"),
+        (
+            rb'(URI="cid:[^>]*>)',
+            rb'\1<ds:Transforms><ds:Transform Algorithm="x"/></ds:Transforms>',
+            "transforms the part",
+        ),
+        (rb'(<ds:Reference URI="cid:.*?</ds:Reference>)', rb"\1" * 1_001, "more than 1000"),
         (rb'URI="cid:', rb'URI="http:', "neither envelope nor part"),
         (rb"<ds:Transforms>", rb"<ds:Transforms><ds:Transform/>", "not the standard's"),
         (rb"<ds:Transforms>.*?</ds:Transforms>", rb"", "not the standard's"),
@@ -336,6 +347,34 @@ def test_parts_must_be_the_signed_ones(parts: list[PartDigests], why: str) -> No
         signature.verify(_signed(), parts, trust, NOW)
 
 
+def test_a_part_is_signed_once() -> None:
+    template = documents.template(
+        documents.XPATH,
+        documents.INCLUSIVE,
+        signature=algorithms.SIGNATURE_URIS["ecdsa-sha256"],
+        parts=(f"cid:{PART_ID}", f"cid:{PART_ID}"),
+    )
+    signed = reference_engine.sign(
+        documents.envelope(template), alpha().key_pem, {f"cid:{PART_ID}": PART}
+    )
+    with pytest.raises(SecurityFailure, match=r"refers to part .* twice"):
+        _verify(signed)
+
+
+def test_parts_without_a_name_are_not_read() -> None:
+    parts = [_part(), _part(b"x", ""), _part(b"y", "")]
+    assert _verify(_signed(), parts=parts).unsigned_parts == ()
+
+
+def test_an_ecdsa_value_has_one_length() -> None:
+    key = alpha().key
+    value = algorithms.sign_octets(key, "ecdsa-sha256", b"octets")
+    certificate = alpha().certificate
+    longer = b"\0" + value[:32] + b"\0" + value[32:]
+    assert algorithms.verify_octets(certificate, "ecdsa-sha256", b"octets", value, 0)
+    assert not algorithms.verify_octets(certificate, "ecdsa-sha256", b"octets", longer, 0)
+
+
 def test_a_manifest_part_must_be_signed() -> None:
     template = documents.template(
         documents.XPATH,
@@ -355,6 +394,10 @@ def test_a_manifest_part_must_be_signed() -> None:
         (b"SOAP:Header", b"SOAP:Head", "exactly one SOAP Header"),
         (b"SOAP:Body", b"SOAP:Bodies", "exactly one SOAP Body"),
         (b"eb:MessageHeader", b"eb:MessageHeading", "has no MessageHeader"),
+        (b"</SOAP:Header>", b"<eb:MessageHeader/></SOAP:Header>", "MessageHeader stands twice"),
+        (b"</SOAP:Header>", b"<eb:AckRequested/></SOAP:Header>", "AckRequested stands twice"),
+        (b"</SOAP:Body>", b"<eb:Manifest/></SOAP:Body>", "Manifest stands twice"),
+        (b"</SOAP:Body>", b"<eb:SyncReply/></SOAP:Body>", "where the standard has none"),
     ],
 )
 def test_we_do_not_sign_what_we_would_refuse(old: bytes, new: bytes, why: str) -> None:
@@ -482,5 +525,10 @@ def test_an_acknowledgment_whose_copied_expression_lost_its_binding_still_counts
     lost = copied.replace("SOAP:actor", "SOAP-ENV:actor").replace("xmlns:SOAP=", "xmlns:x=")
     block = nodeset.parse(f'<a xmlns:ds="{documents.DS}">{lost}</a>'.encode())
     references.check_acknowledged(references.read_acknowledged(block), sent.references)
+    plain = [
+        references.acknowledged(one.uri, algorithms.DIGEST_URIS[one.digest_name], one.digest)
+        for one in sent.references
+    ]
+    references.check_acknowledged(plain, sent.references)
     with pytest.raises(SecurityFailure, match="not bound"):
         references.read_references(block)
