@@ -19,6 +19,7 @@ BOUNDARY_MAX = 256
 """RFC 2046 allows 70 characters; a few senders write more, nobody writes hundreds."""
 _PADDING_MAX = 256
 _PIECE = 65_536
+_RETURN = 13
 
 
 class PartSink(Protocol):
@@ -54,6 +55,9 @@ class Boundary(NamedTuple):
     at: int
     line_end: int
     closing: bool
+    # Whether its line ends in a bare line feed. Then so does the frame, and a carriage return
+    # before the next boundary is the content's.
+    bare: bool = False
     # Whether it is one depends on bytes that have not come yet.
     undecided: bool = False
 
@@ -84,8 +88,14 @@ def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -
         if line_end >= 0:
             rest = buffer[after:line_end].strip(b" \t\r")
             if rest in (b"", b"--"):
-                return Boundary(at, line_end, closing=rest == b"--")
+                bare = buffer[line_end - 1 : line_end] != b"\r"
+                return Boundary(at, line_end, rest == b"--", bare)
         start = after
+
+
+def content_end(buffer: bytes, start: int, at: int, *, bare: bool) -> int:
+    """Where content ends before the boundary found at `at`: its line end is the boundary's."""
+    return at - 1 if not bare and at > start and buffer[at - 1] == _RETURN else at
 
 
 class _State(Enum):
@@ -123,6 +133,7 @@ class MultipartReader:
         self._decoder: Decoder | None = None
         self._nested: MultipartReader | None = None
         self._preamble = 0
+        self._bare = False
         self.unclosed = False
 
     def feed(self, data: bytes) -> None:
@@ -185,21 +196,22 @@ class MultipartReader:
         if found.undecided:
             self._pass(found.at - 1 if found.at else 0)
             return False
-        self._boundary(found.at, found.line_end, closing=found.closing, final=final)
+        self._boundary(found, final=final)
         return True
 
-    def _boundary(self, at: int, line_end: int, *, closing: bool, final: bool) -> None:
+    def _boundary(self, found: Boundary, *, final: bool) -> None:
         buffer = self._buffer
         if self._state is _State.BODY:
-            end = at - 1 if at > self._skip and buffer[at - 1 : at] == b"\r" else at
+            end = content_end(buffer, self._skip, found.at, bare=self._bare)
             self._emit(buffer[self._skip : end])
             self._end_part()
-        self._buffer = buffer[line_end + 1 :]
+        self._bare = found.bare
+        self._buffer = buffer[found.line_end + 1 :]
         self._skip = 0
         self._lines = []
         self._line_bytes = 0
-        self._state = _State.EPILOGUE if closing else _State.HEADERS
-        if final and closing:
+        self._state = _State.EPILOGUE if found.closing else _State.HEADERS
+        if final and found.closing:
             self._buffer = b""
 
     def _keep_tail(self, *, final: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncewire.errors import MimeProblem
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.mime import delimiter_of, find_boundary
+from oncewire.wire.mime import content_end, delimiter_of, find_boundary
 from oncewire.wire.mime_headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.transfer import base64_lines, decoder, is_identity
@@ -25,9 +25,9 @@ def root_part(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int
             break
         following = find_boundary(body, delimiter, found.line_end, final=True)
         begin, headers = _content_start(body, found.line_end + 1)
-        end = following.at if following is not None else len(body)
-        if following is not None and body[end - 1 : end] == b"\r":
-            end -= 1
+        end = len(body)
+        if following is not None:
+            end = content_end(body, begin, following.at, bare=found.bare)
         if not wanted or headers.content_id == wanted:
             # Positions are those of the body without the line end put before it.
             return begin - 1, max(begin, end) - 1, headers.transfer_encoding

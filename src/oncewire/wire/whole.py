@@ -14,7 +14,7 @@ from typing import NamedTuple
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Payload
 from oncewire.wire.limits import Limits
-from oncewire.wire.mime import delimiter_of, find_boundary
+from oncewire.wire.mime import content_end, delimiter_of, find_boundary
 from oncewire.wire.mime_headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.transfer import decoder, is_identity
@@ -93,9 +93,7 @@ def _parts(body: bytes, boundary: str, limits: Limits) -> list[tuple[PartHeaders
         headers = PartHeaders.of(header_lines(lines))
         if headers.media_type.startswith("multipart/"):
             return None
-        end = following.at
-        if end > start and body[end - 1] == 13:
-            end -= 1
+        end = content_end(body, start, following.at, bare=found.bare)
         content = body[start:end] if end > start else b""
         if not is_identity(headers.transfer_encoding):
             undo = decoder(headers.transfer_encoding)
