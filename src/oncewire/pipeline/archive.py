@@ -1,0 +1,236 @@
+"""An archive of raw messages: which files there are, cut into pieces of bearable size.
+
+An archive is a folder (of very many small files, most often), a tar or zip bundle, or one file.
+The driver lists it once; a piece says everything a task needs to read its share: some files, a
+range of a zip's entries, or a range of bytes of a tar.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MESSAGE_SUFFIXES = (".mime", ".msg", ".eml", ".http", ".xml", ".ebxml", ".soap")
+TAR_SUFFIXES = (".tar",)
+PACKED_TAR_SUFFIXES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+ZIP_SUFFIXES = (".zip",)
+BUNDLE_SUFFIXES = TAR_SUFFIXES + PACKED_TAR_SUFFIXES + ZIP_SUFFIXES
+
+# Small files cost more by the file than by the byte, so a piece is bounded in both.
+BYTES_PER_PIECE = 16 * 1024 * 1024
+FILES_PER_PIECE = 4_000
+
+TOO_LARGE = 256 * 1024 * 1024
+"""A message beyond this is told as a row with that problem; tasks have bounded memory."""
+
+FileKey = tuple[str, int, int]
+"""Path, size and time of last change: what tells a file that was read from one that was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file of the archive."""
+
+    path: str
+    size: int
+    modified: int
+    """Microseconds since 1970."""
+    problem: str = ""
+    """Why it cannot even be opened."""
+
+    @property
+    def key(self) -> FileKey:
+        return self.path, self.size, self.modified
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one task reads."""
+
+    files: list[Found] = field(default_factory=list)
+    bundle: Found | None = None
+    start: int = 0
+    """First entry (zip) or first byte (tar) of the bundle's range."""
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One message's bytes, or why there are none."""
+
+    found: Found
+    member: str | None
+    data: bytes
+    problem: str = ""
+
+
+# --- on the driver ----------------------------------------------------------------------------
+
+
+def pieces(
+    root: str,
+    *,
+    known: frozenset[FileKey] = frozenset(),
+    piece_bytes: int = BYTES_PER_PIECE,
+    suffixes: tuple[str, ...] = MESSAGE_SUFFIXES,
+) -> Iterator[Piece]:
+    """The archive, cut; files in `known` are passed over."""
+    group, held = Piece(), 0
+    for found in _list(root, suffixes):
+        if found.key in known:
+            continue
+        if not found.problem and _is_bundle(found.path):
+            yield from _bundle_pieces(found, piece_bytes)
+            continue
+        group.files.append(found)
+        held += found.size
+        if held >= piece_bytes or len(group.files) >= FILES_PER_PIECE:
+            yield group
+            group, held = Piece(), 0
+    if group.files:
+        yield group
+
+
+def _list(root: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    """Every message file and bundle below a root, in order of their paths."""
+    if not Path(root).is_dir():
+        yield _look(root)
+        return
+    unreadable: list[OSError] = []
+    for folder, folders, files in os.walk(root, onerror=unreadable.append):
+        folders.sort()
+        for name in sorted(files):
+            if name.lower().endswith(suffixes + BUNDLE_SUFFIXES) and not name.startswith("."):
+                yield _look(os.path.join(folder, name))  # noqa: PTH118 - a Path costs 10 times it
+    for error in unreadable:
+        yield Found(str(error.filename), 0, 0, f"the folder cannot be read: {error.strerror}")
+
+
+def _look(path: str) -> Found:
+    try:
+        seen = os.stat(path)  # noqa: PTH116 - as above
+    except OSError as error:
+        return Found(path, 0, 0, f"it cannot be opened: {error.strerror}")
+    if not stat.S_ISREG(seen.st_mode):
+        return Found(path, 0, seen.st_mtime_ns // 1000, "it is no regular file")
+    return Found(path, seen.st_size, seen.st_mtime_ns // 1000)
+
+
+def _is_bundle(path: str) -> bool:
+    return path.lower().endswith(BUNDLE_SUFFIXES)
+
+
+def _bundle_pieces(found: Found, piece_bytes: int) -> Iterator[Piece]:
+    """A bundle that can be entered in the middle is shared; any other is one piece."""
+    name = found.path.lower()
+    cuts = [0]
+    try:
+        if name.endswith(ZIP_SUFFIXES):
+            cuts = _zip_cuts(found.path, piece_bytes)
+        elif name.endswith(TAR_SUFFIXES) and found.size > piece_bytes:
+            cuts = _tar_cuts(found.path, piece_bytes)
+    except (OSError, tarfile.TarError, zipfile.BadZipFile):
+        cuts = [0]  # The task that reads it says what is wrong.
+    for index, start in enumerate(cuts):
+        end = cuts[index + 1] if index + 1 < len(cuts) else None
+        yield Piece(bundle=found, start=start, end=end)
+
+
+def _zip_cuts(path: str, piece_bytes: int) -> list[int]:
+    cuts, held = [0], 0
+    with zipfile.ZipFile(path) as bundle:
+        for index, entry in enumerate(bundle.infolist()):
+            if held >= piece_bytes or index - cuts[-1] >= FILES_PER_PIECE:
+                cuts.append(index)
+                held = 0
+            held += entry.file_size
+    return cuts
+
+
+def _tar_cuts(path: str, piece_bytes: int) -> list[int]:
+    cuts = [0]
+    with tarfile.open(path, mode="r:") as bundle:
+        for entry in bundle:
+            if entry.offset - cuts[-1] >= piece_bytes:
+                cuts.append(entry.offset)
+            bundle.members.clear()  # type: ignore[attr-defined]
+    return cuts
+
+
+# --- on executors -----------------------------------------------------------------------------
+
+
+def contents(piece: Piece, largest: int = TOO_LARGE) -> Iterator[Content]:
+    """The messages' bytes of one piece; what cannot be read is told, never raised."""
+    bundle = piece.bundle
+    if bundle is None:
+        yield from _files(piece.files, largest)
+        return
+    members = _zip_members if bundle.path.lower().endswith(ZIP_SUFFIXES) else _tar_members
+    try:
+        yield from members(bundle, piece, largest)
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        yield Content(bundle, None, b"", f"the bundle is damaged: {error}")
+
+
+def _files(files: Iterable[Found], largest: int) -> Iterator[Content]:
+    for found in files:
+        problem = found.problem
+        data = b""
+        if not problem and found.size > largest:
+            problem = _beyond(found.size, largest)
+        if not problem:
+            try:
+                with open(found.path, "rb") as opened:  # noqa: PTH123 - as above
+                    data = opened.read()
+            except OSError as error:
+                problem = f"it cannot be opened: {error.strerror}"
+        yield Content(found, None, data, problem)
+
+
+def _zip_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
+    with zipfile.ZipFile(found.path) as bundle:
+        for entry in bundle.infolist()[piece.start : piece.end]:
+            if entry.is_dir():
+                continue
+            if entry.file_size > largest:
+                yield Content(found, entry.filename, b"", _beyond(entry.file_size, largest))
+                continue
+            try:
+                with bundle.open(entry) as opened:
+                    # One byte more than promised shows an entry that lies about its size.
+                    data = opened.read(entry.file_size + 1)
+                yield Content(found, entry.filename, data)
+            except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, ValueError) as error:
+                yield Content(found, entry.filename, b"", f"the entry is damaged: {error}")
+
+
+def _tar_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
+    packed = found.path.lower().endswith(PACKED_TAR_SUFFIXES)
+    with open(found.path, "rb") as opened:  # noqa: PTH123 - as above
+        opened.seek(piece.start)
+        with tarfile.open(fileobj=opened, mode="r|*" if packed else "r:") as bundle:
+            # `tarfile` counts from where it began, so its offsets are relative to the start.
+            for entry in bundle:
+                if piece.end is not None and not packed and entry.offset >= piece.end:
+                    return
+                bundle.members.clear()  # type: ignore[attr-defined]
+                if not entry.isfile():
+                    continue
+                if entry.size > largest:
+                    yield Content(found, entry.name, b"", _beyond(entry.size, largest))
+                    continue
+                reader = bundle.extractfile(entry)
+                data = reader.read() if reader is not None else b""
+                cut = len(data) < entry.size
+                problem = f"it ends after {len(data)} of {entry.size} bytes" if cut else ""
+                yield Content(found, entry.name, data, problem)
+
+
+def _beyond(size: int, largest: int) -> str:
+    return f"it has {size} bytes, more than the {largest} of option maxBytes"

@@ -1,0 +1,42 @@
+"""Places where tests kill the driver, so that recovery is shown and not supposed.
+
+Nothing happens here unless ONCEWIRE_CRASH_AT names a place; only tests set it. It holds
+`place:count:file`: each time the place is reached a line is added to the file, which proves it,
+and at the given count the whole process group of the driver is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+VARIABLE = "ONCEWIRE_CRASH_AT"
+GROUP_VARIABLE = "ONCEWIRE_CRASH_GROUP"
+"""The driver's process group; Spark's Python workers leave it and could not find it otherwise."""
+
+PLACES = (
+    "before_offset_log",
+    "after_offset_log",
+    "mid_task",
+    "before_publishing",
+    "after_publishing",
+    "before_commit_log",
+)
+
+
+def reached(place: str) -> None:
+    """Here is the place."""
+    wanted = os.environ.get(VARIABLE)
+    if wanted is None:
+        return
+    name, count, proof = wanted.split(":", 2)
+    if name != place:
+        return
+    handle = os.open(proof, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(handle, f"{place}\n".encode())
+    os.fsync(handle)
+    size = os.fstat(handle).st_size
+    os.close(handle)
+    if size == int(count) * (len(place) + 1):
+        os.killpg(int(os.environ[GROUP_VARIABLE]), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)

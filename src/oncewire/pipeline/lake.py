@@ -1,0 +1,315 @@
+"""The lake: tables as plain Parquet, made safe without a table format.
+
+    LAKE/CURRENT                        names the published version; replaced, never edited
+    LAKE/versions/00000012.json         which directories make up each table in that version
+    LAKE/bronze/journal/<node>/<first>-<last>/     and so on: directories that are written once
+
+A run writes new directories, forces them to disk, and publishes by replacing one pointer file.
+Readers go through the pointer, so they see a whole version or the one before, and a driver that
+is killed anywhere leaves at most directories that nobody refers to. Directories of a journal's
+rows are named by their range of `seq` and replaced whole when a batch is replayed.
+
+The lake is a folder on a file system that the driver and every executor can reach.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.errors import JournalProblem, NotAllowed
+from oncewire.journal.row import JOURNAL_VERSION
+from oncewire.journal.schema import check_version
+from oncewire.pipeline import crash
+from oncewire.pipeline.book import CURRENT_FILE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+LAYERS = ("bronze", "silver", "gold")
+VERSIONS = "versions"
+LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One directory of a table."""
+
+    path: str
+    """Relative to the lake."""
+    rows: int
+    key: str = ""
+    """What the table is divided by: a node, a day."""
+    first: int = 0
+    last: int = 0
+    """The range of `seq` that it holds, where it holds a node's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """How far a node's journal was taken in."""
+
+    seq: int
+    at: int
+    boot: str
+    folded: int = 0
+    """How far its rows are in the gold tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What is published: the directories of every table, and where each journal stands."""
+
+    number: int = 0
+    journal_version: int = JOURNAL_VERSION
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    tables: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
+    judged: dict[str, Any] = field(default_factory=dict)
+    """Under which circumstances the gold tables were judged; see `judging`."""
+
+    @property
+    def journal(self) -> tuple[Entry, ...]:
+        """The directories of the journal; an entry's key is its node."""
+        return self.tables.get("journal", ())
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        return sum(entry.rows for entry in self.tables.get(table, ()))
+
+    def with_table(self, table: str, entries: Iterable[Entry]) -> Version:
+        """The same with other directories for one table; empty ones are left out."""
+        kept = tuple(entry for entry in entries if entry.rows)
+        return replace(self, tables={**self.tables, table: kept})
+
+    def adding(self, table: str, *entries: Entry) -> Version:
+        """The same with more directories for one table; an equal path is replaced."""
+        paths = {entry.path for entry in entries}
+        old = (one for one in self.tables.get(table, ()) if one.path not in paths)
+        return self.with_table(table, (*old, *entries))
+
+    def with_node(self, node: str, state: NodeState) -> Version:
+        """The same with another standing of one node."""
+        return replace(self, nodes={**self.nodes, node: state})
+
+    def as_text(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def of_text(cls, text: str) -> Version:
+        values = json.loads(text)
+        check_version(values["journal_version"])
+        return cls(
+            number=values["number"],
+            journal_version=values["journal_version"],
+            nodes={name: NodeState(**state) for name, state in values["nodes"].items()},
+            tables={
+                table: tuple(Entry(**entry) for entry in entries)
+                for table, entries in values["tables"].items()
+            },
+            judged=values["judged"],
+        )
+
+
+class Lake:
+    """One lake on disk."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    # --- reading ---
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was published here."""
+        return (self.root / CURRENT_FILE).is_file()
+
+    def current(self) -> Version:
+        """The published version."""
+        try:
+            name = (self.root / CURRENT_FILE).read_text(encoding="utf-8").strip()
+            return Version.of_text((self.root / VERSIONS / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise JournalProblem(
+                f"there is no lake at {self.root}",
+                remedy="make one with `oncewire pipeline run --store STORE --lake LAKE`",
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise JournalProblem(
+                f"the lake at {self.root} cannot be read: {error}",
+                remedy="its CURRENT file names a version; see that the file is there and whole",
+            ) from None
+
+    def current_or_new(self) -> Version:
+        """The published version, or an empty one."""
+        return self.current() if self.exists else Version()
+
+    def folders(self, version: Version, table: str, key: str | None = None) -> list[str]:
+        """The directories of a table, as full paths: for DuckDB, pandas or anything else."""
+        return [
+            str(self.root / entry.path)
+            for entry in version.tables.get(table, ())
+            if key is None or entry.key == key
+        ]
+
+    def read(
+        self, spark: SparkSession, version: Version, schema: StructType, *tables: str
+    ) -> DataFrame:
+        """Tables of a version as one DataFrame; without any directory it has no rows."""
+        folders = [folder for table in tables for folder in self.folders(version, table)]
+        return self.read_folders(spark, schema, folders)
+
+    def read_folders(
+        self, spark: SparkSession, schema: StructType, folders: list[str]
+    ) -> DataFrame:
+        """The rows of some directories."""
+        if not folders:
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*folders)
+
+    # --- writing ---
+
+    @contextmanager
+    def writing(self) -> Iterator[Version]:
+        """The only writer, from the published version on.
+
+        The system lifts the lock when the process dies, however it does.
+        """
+        (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise NotAllowed(
+                    f"another run writes to the lake at {self.root}",
+                    remedy="wait for it; one lake has one writer",
+                ) from None
+            version = self.current_or_new()
+            self.sweep(version)
+            yield version
+        finally:
+            os.close(handle)
+
+    def write(
+        self, frame: DataFrame, path: str, *, key: str = "", first: int = 0, last: int = 0
+    ) -> Entry:
+        """Write a directory whole, in place of what a killed run may have left there."""
+        folder = self.root / path
+        frame.write.mode("overwrite").parquet(str(folder))
+        return Entry(path, count_rows(folder), key, first, last)
+
+    def write_divided(self, frame: DataFrame, path: str, by: str) -> list[Entry]:
+        """Write one directory for each value of a column, which stays in the files too."""
+        folder = self.root / path
+        divided = frame.withColumn("part", frame[by])
+        divided.repartition("part").write.mode("overwrite").partitionBy("part").parquet(str(folder))
+        return [
+            Entry(f"{path}/{one.name}", count_rows(one), one.name.removeprefix("part="))
+            for one in sorted(folder.glob("part=*"))
+        ]
+
+    def publish(self, version: Version) -> Version:
+        """Make a version the current one: all of it, or nothing."""
+        before = self.current_or_new()
+        published = replace(version, number=before.number + 1)
+        known = {entry.path for entries in before.tables.values() for entry in entries}
+        for entries in published.tables.values():
+            for entry in entries:
+                if entry.path not in known:
+                    force_folder(self.root / entry.path)
+        name = f"{published.number:08d}.json"
+        (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
+        _write_forced(self.root / VERSIONS / name, published.as_text())
+        crash.reached("before_publishing")
+        _write_forced(self.root / CURRENT_FILE, name + "\n")
+        crash.reached("after_publishing")
+        return published
+
+    def sweep(self, version: Version) -> int:
+        """Remove directories that neither this version nor the one before refers to.
+
+        A reader that began with the version before may still be at work. Returns how many
+        directories were removed.
+        """
+        kept = {entry.path for entries in version.tables.values() for entry in entries}
+        for file in sorted((self.root / VERSIONS).glob("*.json")):
+            number = int(file.stem)
+            if number == version.number - 1:
+                try:
+                    older = Version.of_text(file.read_text(encoding="utf-8"))
+                except (JournalProblem, ValueError, KeyError, TypeError):
+                    continue
+                kept |= {entry.path for entries in older.tables.values() for entry in entries}
+            elif number != version.number:
+                file.unlink(missing_ok=True)
+        removed = 0
+        for layer in LAYERS:
+            removed += self._sweep_folder(self.root / layer, kept)
+        return removed
+
+    def _sweep_folder(self, folder: Path, kept: set[str]) -> int:
+        if not folder.is_dir() or folder.relative_to(self.root).as_posix() in kept:
+            return 0
+        removed, has_data = 0, False
+        for one in list(folder.iterdir()):
+            if one.is_dir() and one.name != "_temporary":
+                removed += self._sweep_folder(one, kept)
+            elif one.suffix == ".parquet" or one.name in ("_temporary", "_SUCCESS"):
+                has_data = True
+        if has_data and not any(path.startswith(self._under(folder)) for path in kept):
+            shutil.rmtree(folder, ignore_errors=True)
+            return removed + 1
+        if not any(folder.iterdir()):
+            folder.rmdir()
+        return removed
+
+    def _under(self, folder: Path) -> str:
+        return folder.relative_to(self.root).as_posix() + "/"
+
+
+def safe_name(text: str) -> str:
+    """A folder's name for any node's name: readable, and different for different nodes."""
+    readable = re.sub(r"[^A-Za-z0-9.-]", "_", text)[:60].lstrip("._")
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def count_rows(folder: Path) -> int:
+    """How many rows the Parquet files of a directory hold, by their footers."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
+
+
+def force_folder(folder: Path) -> None:
+    """Force every file of a directory, and the directories down to it, to disk."""
+    for path in [*folder.rglob("*"), folder, folder.parent, folder.parent.parent]:
+        _force(path)
+
+
+def _force(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_forced(path: Path, text: str) -> None:
+    """Write beside, force to disk, rename: the file is whole at every moment."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+    beside.replace(path)
+    _force(path.parent)

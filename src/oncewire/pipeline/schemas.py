@@ -1,0 +1,326 @@
+"""Every table's columns, as Spark types, in one place.
+
+The journal's own columns are taken from `oncewire.journal.schema` and the ledger's from
+`MessageOutcome`, so a fact that is added there is a column here. Tables that show the journal
+itself keep instants as integers, as the contract says; tables made for people and SQL have
+timestamps, which in Spark are microseconds in UTC too.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from oncewire.journal.outcome import MessageOutcome
+from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.schema import SCHEMA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LONG, _TEXT, _FLAG, _TIME = LongType(), StringType(), BooleanType(), TimestampType()
+
+
+def _table(*columns: tuple[str, DataType] | tuple[str, DataType, bool]) -> StructType:
+    """Columns as (name, type[, may it be empty]); empty is allowed unless said otherwise."""
+    return StructType(
+        [StructField(column[0], column[1], column[2] if len(column) > 2 else True)
+         for column in columns]
+    )  # fmt: skip
+
+
+# --- bronze: what came, unchanged -----------------------------------------------------------
+
+JOURNAL: Final = StructType(
+    [
+        StructField(column.name, _LONG if column.type is int else _TEXT, column.nullable)
+        for column in SCHEMA
+    ]
+)
+"""The journal as every backend has it: `oncewire.journal.row`."""
+
+QUARANTINE: Final = _table(
+    ("source", _TEXT, False),
+    ("node", _TEXT),
+    ("seq", _LONG),
+    ("problem", _TEXT, False),
+    ("raw", _TEXT, False),
+)
+"""Journal rows that break the contract, as JSON, each with the reason: kept, not judged."""
+
+DOCUMENT_ROWS: Final = StructType([*JOURNAL.fields, StructField("document", _TEXT)])
+"""Journal rows about a split document, with its SplitId."""
+
+PAYLOAD: Final = _table(
+    ("content_id", _TEXT, False),
+    ("media_type", _TEXT, False),
+    ("size", _LONG, False),
+    ("digest", _TEXT, False),
+    ("data", BinaryType()),
+)
+
+ENVELOPES: Final = _table(
+    # Where it was found.
+    ("file", _TEXT, False),
+    ("member", _TEXT),
+    ("position", IntegerType(), False),
+    ("file_size", _LONG, False),
+    ("modified", _LONG, False),
+    ("size", _LONG),
+    ("sha256", _TEXT),
+    ("capture", _TEXT),
+    # What is wrong with it, if anything is.
+    ("readable", _FLAG, False),
+    ("code", _TEXT),
+    ("location", _TEXT),
+    ("problem", _TEXT),
+    # What it says.
+    ("dialect", _TEXT),
+    ("kind", _TEXT),
+    ("message_id", _TEXT),
+    ("ref_to", _TEXT),
+    ("conversation_id", _TEXT),
+    ("cpa_id", _TEXT),
+    ("from_party", _TEXT),
+    ("from_role", _TEXT),
+    ("to_party", _TEXT),
+    ("to_role", _TEXT),
+    ("service", _TEXT),
+    ("action", _TEXT),
+    ("sent_at", _TIME),
+    ("time_to_live", _TIME),
+    ("semantics", _TEXT),
+    ("reliable", _FLAG),
+    ("sequence_number", _LONG),
+    ("sequence_status", _TEXT),
+    ("hops", IntegerType()),
+    ("split_id", _TEXT),
+    ("split_number", _LONG),
+    ("split_total", _LONG),
+    ("ack_requested", _FLAG),
+    ("acknowledges", _TEXT),
+    ("errors", ArrayType(_TEXT)),
+    ("signed", _FLAG),
+    ("closed", _FLAG),
+    ("payload_count", IntegerType()),
+    ("payload_bytes", _LONG),
+    ("digest", _TEXT),
+    ("schema_problems", IntegerType()),
+    ("notes", ArrayType(_TEXT)),
+)
+"""Raw messages of an archive, one row each; `readable` is false where one could not be read."""
+
+ENVELOPES_WITH_PAYLOADS: Final = StructType(
+    [*ENVELOPES.fields, StructField("payloads", ArrayType(PAYLOAD))]
+)
+
+
+# --- silver: one fact a row, typed ------------------------------------------------------------
+
+MESSAGES: Final = _table(
+    ("node", _TEXT, False),
+    ("seq", _LONG, False),
+    ("event", _TEXT, False),
+    ("at", _TIME, False),
+    ("message_id", _TEXT),
+    ("ref_to", _TEXT),
+    ("terms_id", _TEXT),
+    ("peer", _TEXT),
+    ("channel", _TEXT),
+    ("epoch", _LONG),
+    ("sequence_number", _LONG),
+    ("hop", _LONG),
+    ("digest", _TEXT),
+    ("size", _LONG),
+    ("from_party", _TEXT),
+    ("to_party", _TEXT),
+    ("cpa_id", _TEXT),
+    ("conversation_id", _TEXT),
+    ("service", _TEXT),
+    ("action", _TEXT),
+    ("time_to_live", _TIME),
+    ("best_effort", _FLAG),
+    ("signature", _TEXT),
+    ("split_id", _TEXT),
+    ("split_number", _LONG),
+    ("split_total", _LONG),
+)
+"""A message becomes known to a node: it was submitted, received, forwarded or joined there."""
+
+ATTEMPTS: Final = _table(
+    ("node", _TEXT, False),
+    ("seq", _LONG, False),
+    ("event", _TEXT, False),
+    ("at", _TIME, False),
+    ("message_id", _TEXT),
+    ("attempt", _LONG),
+    ("transport", _TEXT),
+    ("peer", _TEXT),
+    ("hop", _LONG),
+    ("channel", _TEXT),
+    ("epoch", _LONG),
+    ("sequence_number", _LONG),
+    ("reason", _TEXT),
+)
+"""A transmission `began`, or was `refused` (nothing arrived), or its end is `unknown`."""
+
+STORED_MESSAGES: Final = _table(
+    ("position", _LONG, False),
+    ("direction", _TEXT, False),
+    ("node", _TEXT, False),
+    ("message_id", _TEXT, False),
+    ("state", _TEXT, False),
+    ("peer", _TEXT),
+    ("terms_id", _TEXT),
+    ("channel", _TEXT),
+    ("epoch", _LONG),
+    ("sequence_number", _LONG),
+    ("attempts", _LONG),
+    ("since", _LONG, False),
+    ("from_party", _TEXT),
+    ("to_party", _TEXT),
+    ("cpa_id", _TEXT),
+    ("conversation_id", _TEXT),
+    ("service", _TEXT),
+    ("action", _TEXT),
+    ("timestamp", _LONG),
+    ("ref_to", _TEXT),
+    ("kind", _TEXT),
+    ("digest", _TEXT),
+    ("size", _LONG),
+    ("split_id", _TEXT),
+    ("split_number", _LONG),
+    ("split_total", _LONG),
+    ("hop", _LONG),
+)
+"""`format("oncewire")`, table `messages`: what a store holds now, its state rows' facts."""
+
+
+# --- gold: what it tells us -------------------------------------------------------------------
+
+FINDING: Final = StructType([StructField(name, _TEXT, True) for name in Violation._fields])
+"""One violation, in the words of `oncewire.journal.predicates.violation`."""
+
+VIOLATIONS: Final = FINDING
+
+
+def _spelled(annotation: Any) -> str:
+    """An annotation as it was written: an Instant is an int, but not every int is one."""
+    return getattr(annotation, "__forward_arg__", None) or str(annotation)
+
+
+_OUTCOME_TYPES: dict[str, DataType] = {
+    "str": _TEXT,
+    "str | None": _TEXT,
+    "Outcome": _TEXT,
+    "bool": _FLAG,
+    "int": _LONG,
+    "int | None": _LONG,
+    "Instant | None": _TIME,
+    "Duration | None": _LONG,
+}
+
+OUTCOME: Final = StructType(
+    [
+        StructField(name, _OUTCOME_TYPES[_spelled(annotation)], name != "message_id")
+        for name, annotation in MessageOutcome.__annotations__.items()
+    ]
+)
+"""`oncewire.journal.outcome.MessageOutcome`, field by field."""
+
+LEDGER: Final = StructType(
+    [
+        *OUTCOME.fields,
+        StructField("verdict", _TEXT, False),
+        StructField("from_peer", _TEXT),
+        StructField("to_peer", _TEXT),
+        StructField("closed_on", DateType()),
+        StructField("violations", ArrayType(FINDING)),
+    ]
+)
+"""One row and one verdict for each reliable message."""
+
+SEQUENCE_GAPS: Final = _table(
+    ("node", _TEXT, False),
+    ("channel", _TEXT, False),
+    ("epoch", _LONG),
+    ("side", _TEXT, False),
+    ("first_missing", _LONG, False),
+    ("missing", _LONG, False),
+    ("after_message_id", _TEXT),
+    ("before_message_id", _TEXT),
+    ("state", _TEXT, False),
+)
+"""Numbers that an epoch passed over, one row for each run of them."""
+
+PARTNER_SERVICE: Final = _table(
+    ("node", _TEXT, False),
+    ("direction", _TEXT, False),
+    ("partner", _TEXT),
+    ("hour", _TIME),
+    ("messages", _LONG, False),
+    ("bytes", _LONG),
+    ("delivered", _LONG, False),
+    ("not_delivered", _LONG, False),
+    ("unknown", _LONG, False),
+    ("in_flight", _LONG, False),
+    ("violations", _LONG, False),
+    ("resends", _LONG, False),
+    ("duplicates_stopped", _LONG, False),
+    ("late_acks", _LONG, False),
+    ("latency_p50", DoubleType()),
+    ("latency_p95", DoubleType()),
+    ("latency_p99", DoubleType()),
+)
+"""What a partner gets and gives, by the hour of submission (or receipt); latency in seconds."""
+
+RECONCILIATION: Final = _table(
+    ("message_id", _TEXT, False),
+    ("disagreement", _TEXT, False),
+    ("sender", _TEXT),
+    ("receiver", _TEXT),
+    ("sender_says", _TEXT),
+    ("receiver_says", _TEXT),
+    ("sender_proof", _TEXT),
+    ("receiver_proof", _TEXT),
+    ("sentence", _TEXT, False),
+)
+"""Where two parties' books disagree about a message, and who holds which proof."""
+
+
+@cache
+def _arrow(columns: str) -> pa.Schema:
+    return to_arrow_schema(StructType.fromJson(json.loads(columns)), timezone="UTC")
+
+
+def arrow(schema: StructType) -> pa.Schema:
+    """The same columns as Arrow has them."""
+    return _arrow(schema.json())
+
+
+def only(schema: StructType, names: list[str]) -> StructType:
+    """Some columns of a table, in the table's order."""
+    wanted = set(names)
+    return StructType([field for field in schema.fields if field.name in wanted])
+
+
+def nullable(schema: StructType) -> StructType:
+    """The same columns, none of them promised: a reader of others' files cannot promise."""
+    return StructType([StructField(one.name, one.dataType, True) for one in schema.fields])

@@ -1,0 +1,106 @@
+"""The Spark session every job runs in: local and quiet by default, a cluster by configuration.
+
+Under `spark-submit` the master and the settings given there stand. Executors get the interpreter
+that runs this one unless another is named: a virtual environment that is not activated would
+otherwise start workers that have none of the packages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from oncewire.pipeline.ebxml_source import EbxmlSource
+from oncewire.pipeline.oncewire_source import is_local, oncewire_source_for
+
+DEFAULT_MASTER = "local[2]"
+
+PROCESS: dict[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+}
+"""Settings of the processes: given once, when they start."""
+
+QUERIES: dict[str, str] = {
+    # An hour or a day in a table is one of UTC, whatever the machine's zone is.
+    "spark.sql.session.timeZone": "UTC",
+    # Rows cross between the JVM and Python as Arrow batches, never one by one.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A fold holds one message at a time; larger batches would only cost memory.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # For small aggregates; a fold's partitions follow from the number of rows.
+    "spark.sql.shuffle.partitions": "8",
+}
+"""Settings of queries, which the jobs rely on."""
+
+SOURCES: dict[str, str] = {
+    # Without it Spark refuses a Python source that takes filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+def open_session(
+    name: str = "oncewire",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The running session, or a new one; both sources are registered in it."""
+    chosen = dict(config or {})
+    _choose_interpreter(chosen.get("spark.pyspark.python"))
+    builder = SparkSession.builder.appName(name)
+    if _submitted():
+        # Whoever submitted has said where it runs and with how much; we only add.
+        if master is not None:
+            builder = builder.master(master)
+    else:
+        builder = builder.master(_patient(master or DEFAULT_MASTER))
+        chosen = {**PROCESS, **chosen}
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(os.environ.get("ONCEWIRE_SPARK_LOG", "FATAL"))
+    for key, value in QUERIES.items():
+        if key not in chosen:
+            session.conf.set(key, value)
+    return register(session)
+
+
+def register(session: SparkSession) -> SparkSession:
+    """Make `format("oncewire")` and `format("ebxml")` known in a session of any origin."""
+    for key, value in SOURCES.items():
+        session.conf.set(key, value)
+    session.dataSource.register(oncewire_source_for(session.sparkContext.master))
+    session.dataSource.register(EbxmlSource)
+    return session
+
+
+def cores_of(session: SparkSession) -> int:
+    """How many tasks run at once."""
+    return max(1, session.sparkContext.defaultParallelism)
+
+
+def _submitted() -> bool:
+    """Whether `spark-submit` started this process and waits with its own settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _patient(master: str) -> str:
+    """`local[2]` as `local[2,4]`: a failed task is tried again, as on a cluster."""
+    if is_local(master) and "," not in master:
+        cores = "1" if master == "local" else master[len("local[") : -1]
+        return f"local[{cores},4]"
+    return master
+
+
+def _choose_interpreter(named: str | None) -> None:
+    if named:
+        os.environ["PYSPARK_PYTHON"] = named
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
