@@ -24,8 +24,9 @@ from oncewire.handler.answer import (
     response_again,
 )
 from oncewire.handler.node import Node
-from oncewire.handler.onward import forward_released, send_onward
+from oncewire.handler.onward import send_onward
 from oncewire.handler.perform import open_incident
+from oncewire.handler.release import release, write_notes
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
@@ -39,7 +40,7 @@ from oncewire.protocol.acknowledging import (
     answer_duplicate,
     check_receipt,
 )
-from oncewire.protocol.effects import Effect, Note, Raise
+from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.hops import HopDuty, answer_previous, hop_duty
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
@@ -277,36 +278,15 @@ class Arriving:
         """Save the stream's new state and record what the judgement noted."""
         if judgement.channel is not None:
             self.tx.save_receiving_channel(judgement.channel)
-        notes = [effect for effect in judgement.effects if isinstance(effect, Note)]
-        if notes:
-            self.node.write(self.tx, notes)
-        self._raise(judgement.effects)
-
-    def _raise(self, effects: tuple[Effect, ...]) -> None:
-        for effect in effects:
+        write_notes(self.node, self.tx, judgement.effects)
+        for effect in judgement.effects:
             if isinstance(effect, Raise):
                 open_incident(self.node, self.tx, effect)
 
     def _release(self, judgement: Judgement) -> None:
         """Messages that waited for this one: to the application, or on to the next hop."""
-        own_id = self.message.header.message_id
-        for message_id in judgement.deliver:
-            if message_id == own_id:
-                continue
-            for held in self.tx.incoming_by_id(message_id):
-                if held.incoming.state is not IncomingState.HELD:
-                    continue
-                if judgement.channel is None or held.incoming.channel != judgement.channel.key:
-                    continue
-                self._release_one(held)
-
-    def _release_one(self, held: StoredIncoming) -> None:
-        if self.node.acts_for(held.facts.to_party):
-            ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
-            self.tx.save_incoming(ready)
-            self.node.actions.append(Ready(1))
-        else:
-            forward_released(self.node, self.tx, held)
+        if judgement.channel is not None:
+            release(self.node, self.tx, judgement.channel.key, judgement.deliver)
 
     # --- a copy ---
 

@@ -17,6 +17,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import notice_of
 from oncewire.handler.receive import receive, receive_reply, repost_answers
+from oncewire.handler.release import give_up_gaps
 from oncewire.handler.signals import ask_status
 from oncewire.handler.source import Source
 from oncewire.handler.submit import Accepted, Submission, submit
@@ -78,7 +79,9 @@ class Engine:
 
     def next_wake(self) -> Instant | None:
         """When `tick` has something to do next."""
-        return self.node.store.next_wake()
+        wake = self.node.store.next_wake()
+        looks = self.node.gaps_due_at
+        return looks if wake is None else min(wake, looks)
 
     # --- verbs ---
 
@@ -119,6 +122,7 @@ class Engine:
         with node.store.transition() as tx:
             transmit.expire_due(node, tx)
             transmit.transmit_due(node, tx)
+            give_up_gaps(node, tx)
             for stored in operate.tell_failures(node, tx):
                 if stored.relayed_from is None:
                     node.actions.append(notice_of(stored.outgoing))

@@ -52,6 +52,8 @@ class Node:
         self.actions: list[Action] = []
         # Messages whose fate is to be asked of their receiver (C37).
         self.status_questions: list[str] = []
+        # When held messages are looked at next.
+        self.gaps_due_at: Instant = 0
         # Pings that were answered, by their MessageId.
         self.pongs: list[str] = []
         # Messages whose transmission is under way in this process.

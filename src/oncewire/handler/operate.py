@@ -54,7 +54,13 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
 
 
 def resume_channel(node: Node, tx: Transaction, key: str) -> None:
-    """Lift a suspension: every unsettled message starts again with a fresh counter."""
+    """Lift a suspension: every unsettled message starts again with a fresh counter.
+
+    An incident of a stream that only arrives here is resolved by the operator's word.
+    """
+    if tx.sending_channel(key) is None and tx.receiving_channel(key) is not None:
+        resolve_incidents(node, tx, Resolve(channel=key))
+        return
     channel = find_channel(tx, key).resume()
     tx.save_sending_channel(channel)
     resolve_incidents(node, tx, Resolve(channel=key))

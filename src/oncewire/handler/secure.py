@@ -104,7 +104,7 @@ def verified_message(
     parts = [_digests(payload, *needed) for payload in message.payloads]
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     verified = signature.verify(received.envelope, parts, _trust(security), node.now(), policy)
-    octets = etree.tostring(signature.readable_envelope(verified))
+    octets = signature.readable_envelope(verified)
     reading = wire_header.read(octets, "utf-8", node.limits, Validation.OFF)
     unsigned = set(verified.unsigned_parts)
     payloads = tuple(one for one in message.payloads if one.content_id not in unsigned)

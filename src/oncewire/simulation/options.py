@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, fields
 
 from oncewire.errors import InvalidValue
-from oncewire.message.instant import SECOND, Duration, format_duration
+from oncewire.message.instant import HOUR, SECOND, Duration, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Options:
     timeout: Duration = 5 * SECOND
     retry_interval: Duration = 5 * SECOND
     retries: int = 8
+    persist_duration: Duration = 2 * HOUR
     # How the operator meets an incident: share of messages abandoned instead of resumed.
     abandon: float = 0.0
 
@@ -52,7 +53,7 @@ class Options:
             value = getattr(self, field.name)
             if value == getattr(default, field.name):
                 continue
-            if field.name in ("timeout", "retry_interval"):
+            if field.name in ("timeout", "retry_interval", "persist_duration"):
                 value = format_duration(value)
             flag = "agreement-text" if field.name == "agreement" else field.name
             said.append(f"--{flag.replace('_', '-')} {shlex.quote(str(value))}")

@@ -21,7 +21,7 @@ from oncewire.simulation.topology import CPA_ID, agreements_of, names
 
 PACE: Duration = SECOND // 2
 OPERATOR: Duration = 2 * MINUTE
-HEALED_FOR: Duration = 30 * HOUR
+HEALED_FOR: Duration = 6 * HOUR
 """Long enough for every timer of the agreements to run out after the network has healed."""
 
 TROUBLE: Duration = 30 * MINUTE

@@ -75,6 +75,7 @@ def _policies(options: Options) -> dict[str, Any]:
             "timeout": format_duration(options.timeout),
             "retries": options.retries,
             "retry_interval": format_duration(options.retry_interval),
+            "persist_duration": format_duration(options.persist_duration),
         },
         "hop": {"mode": options.hop_mode},
         "flow": flow,

@@ -151,6 +151,9 @@ class Transaction(Protocol):
         """READY messages, and HANDED_OVER ones whose lease has run out (`lease_until` is
         `now` or earlier; without one it never does), all by position."""
 
+    def held(self, limit: int) -> list[StoredIncoming]:
+        """HELD messages, first received first: they wait for an earlier number."""
+
     # --- incidents ---
 
     def open_incident(

@@ -246,6 +246,11 @@ class MemoryTransaction:
             found = sorted([*found, *(key[1:] for key in lost)])[:limit]
         return [table.rows[key].stored for _, key in found]
 
+    def held(self, limit: int) -> list[StoredIncoming]:
+        table = self._tables.incoming
+        found = table.by_state.of(IncomingState.HELD)[:limit]
+        return [table.rows[key].stored for _, _, key in found]
+
     # --- incidents ---
 
     def open_incident(

@@ -147,6 +147,10 @@ class IncomingSteps:
         both = sorted(_read(found) + _read(lost), key=lambda stored: stored.position)
         return both[:limit]
 
+    def held(self, limit: int) -> list[StoredIncoming]:
+        tail = "WHERE state = 'held' ORDER BY incoming.row LIMIT ?"
+        return _read(self._writer.run(_SELECT + tail, (limit,)))
+
 
 def _read(rows: Iterable[Values]) -> list[StoredIncoming]:
     return [read_stored_incoming(row) for row in rows]

@@ -49,6 +49,7 @@ def simulate(
     timeout: Annotated[str, typer.Option(help="Wait before the first resend.")] = "PT5S",
     retry_interval: Annotated[str, typer.Option(help="Wait between resends.")] = "PT5S",
     retries: Annotated[int, typer.Option(min=0, help="Resends before giving up.")] = 8,
+    persist_duration: Annotated[str, typer.Option(help="How long ids are kept.")] = "PT2H",
     abandon: Annotated[
         float, typer.Option(min=0, max=1, help="Share of incidents met by giving up.")
     ] = 0.0,
@@ -90,6 +91,7 @@ def simulate(
             timeout=parse_duration(timeout),
             retry_interval=parse_duration(retry_interval),
             retries=retries,
+            persist_duration=parse_duration(persist_duration),
             abandon=abandon,
         )
         return _report(list(_runs(options, _wanted(seed, seeds), quiet=json)), many=bool(seeds))

@@ -1,0 +1,68 @@
+"""Release: messages that were held until their turn came, and the end of waiting for a gap."""
+
+from __future__ import annotations
+
+from oncewire.handler.actions import Ready
+from oncewire.handler.node import Node
+from oncewire.handler.onward import forward_released
+from oncewire.message.instant import MINUTE, Duration
+from oncewire.protocol.effects import Effect, Note
+from oncewire.protocol.receiver import give_up_gap, hold_deadline
+from oncewire.protocol.states import IncomingEvent, IncomingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming
+
+LOOK_EVERY: Duration = MINUTE
+"""How often held messages are looked at; they wait for hours, so a minute is exact enough."""
+
+BATCH = 256
+
+
+def release(node: Node, tx: Transaction, key: str, message_ids: tuple[str, ...]) -> None:
+    """These held messages of a channel may go: to the application, or to the next hop."""
+    for message_id in message_ids:
+        for held in tx.incoming_by_id(message_id):
+            if held.incoming.state is IncomingState.HELD and held.incoming.channel == key:
+                _release_one(node, tx, held)
+
+
+def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
+    if node.acts_for(held.facts.to_party):
+        tx.save_incoming(held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY))
+        node.actions.append(Ready(1))
+    else:
+        forward_released(node, tx, held)
+
+
+def give_up_gaps(node: Node, tx: Transaction) -> None:
+    """Hand over what has waited longer than its missing predecessors can still be sent."""
+    now = node.now()
+    if now < node.gaps_due_at:
+        return
+    node.gaps_due_at = now + LOOK_EVERY
+    for stored in tx.held(BATCH):
+        terms = node.terms_of(tx, stored.incoming.terms_id)
+        if now >= hold_deadline(stored.incoming.received_at, terms):
+            _give_up_before(node, tx, stored)
+
+
+def _give_up_before(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+    incoming = stored.incoming
+    if incoming.channel is None or incoming.number is None:
+        return
+    channel = tx.receiving_channel(incoming.channel)
+    waits = channel is not None and any(one.number == incoming.number for one in channel.held)
+    if channel is None or not waits:
+        # Released together with an earlier one of this look.
+        return
+    freed = give_up_gap(channel, incoming.number, node.terms_of(tx, incoming.terms_id))
+    tx.save_receiving_channel(freed.channel)
+    write_notes(node, tx, freed.effects)
+    release(node, tx, incoming.channel, freed.deliver)
+
+
+def write_notes(node: Node, tx: Transaction, effects: tuple[Effect, ...]) -> None:
+    """Journal what a receiving step noted."""
+    notes = [effect for effect in effects if isinstance(effect, Note)]
+    if notes:
+        node.write(tx, notes)

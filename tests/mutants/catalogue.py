@@ -1,0 +1,454 @@
+"""Deliberate bugs. Each replaces one piece of the product and must be caught by the checker.
+
+A mutant names the module, the text it replaces and what it puts there, the promise that
+must be seen broken, and a world in which the bug shows. When the product changes so that
+the text is gone, the suite says so: the mutant has to be written anew, not dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PLAIN = "messages=40"
+CRASHING = "messages=60,crash=0.05"
+HUB = "messages=30,hops=2,crash=0.01"
+WRAPPING = "messages=60,window=3,agreement='[sequence]\\nrange=[0,7]\\n'"
+GIVING_UP = "messages=60,retries=1,loss=0.4,abandon=0.7"
+FAILING = (
+    "messages=40,profile='ebms2',flow='unrestricted',retries=1,loss=0.5,abandon=1.0,"
+    "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'"
+)
+SHORT_LIVED = (
+    "messages=60,loss=0.3,reorder=0.5,abandon=1.0,"
+    "agreement='[delivery]\\ntime_to_live=\"PT20S\"\\n'"
+)
+FORGETFUL = (
+    "messages=30,loss=0.9,retries=60,agreement='[delivery]\\npersist_duration=\"PT40S\"\\n'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One bug and the world that shows it."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    # Predicates of TRUST.md section 2, any of which may catch it.
+    caught_by: tuple[str, ...]
+    world: str = PLAIN
+    requirement: str = ""
+
+
+_SENDING = "oncewire.protocol.sending"
+_RECEIVING = "oncewire.protocol.receiving"
+_RECEIVER = "oncewire.protocol.receiver"
+_ATTEMPTS = "oncewire.protocol.attempts"
+_ANSWERS = "oncewire.protocol.answers"
+_SETTLING = "oncewire.protocol.settling"
+_OPERATING = "oncewire.protocol.operating"
+_ENGINE = "oncewire.handler.engine"
+_ARRIVE = "oncewire.handler.arrive"
+_DELIVER = "oncewire.handler.deliver"
+_PERFORM = "oncewire.handler.perform"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- durability ---
+    Mutant(
+        "acknowledge before the commit",
+        _ENGINE,
+        "                node.store.commit()\n",
+        "                node.commits = getattr(node, 'commits', 0) + 1\n"
+        "                if node.commits % 3 == 0:\n"
+        "                    node.store.commit()\n",
+        ("S3", "S4", "S1"),
+        CRASHING,
+        "STO-1",
+    ),
+    Mutant(
+        "act although the commit failed",
+        _ENGINE,
+        "                    node.in_flight.discard(action.message_id)\n            raise\n",
+        "                    node.in_flight.discard(action.message_id)\n            return actions\n",
+        ("S1", "S2", "S3", "S4"),
+        "messages=60,disk_full=0.1",
+        "RM-13",
+    ),
+    Mutant(
+        "remember duplicates only until the next restart",
+        _ARRIVE,
+        "        sender = facts.from_party\n",
+        "        sender = facts.from_party + self.node.boot\n",
+        ("S2", "S6", "S8"),
+        CRASHING,
+        "STO-4",
+    ),
+    Mutant(
+        "journal an arrival but do not store it",
+        _ARRIVE,
+        "        tx.add_incoming(stored)\n        self._journal_received(stored)\n",
+        "        self._journal_received(stored)\n",
+        ("S2", "S4", "S6", "S7", "S8"),
+        PLAIN,
+        "RM-18",
+    ),
+    Mutant(
+        "forget that the application confirmed",
+        _DELIVER,
+        "    tx.save_incoming(confirmed)\n",
+        "",
+        ("S2",),
+        PLAIN,
+        "DUP-2",
+    ),
+    Mutant(
+        "forget that a message was handed over",
+        _DELIVER,
+        "        tx.save_incoming(incoming)\n        _journal",
+        "        _journal",
+        ("S2",),
+        PLAIN,
+        "DUP-2",
+    ),
+    Mutant(
+        "hide that a hand-over is a repeat",
+        _DELIVER,
+        '        detail["redelivered"] = True\n',
+        "        pass\n",
+        ("S2",),
+        CRASHING,
+        "STO-3",
+    ),
+    Mutant(
+        "believe damaged bytes",
+        "oncewire.handler.intact",
+        "    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == match.group(1)",
+        "    return True",
+        ("S1", "S4", "S9"),
+        "messages=60,corrupt=0.3",
+    ),
+    # --- retries ---
+    Mutant(
+        "never resend",
+        _ATTEMPTS,
+        "        next_attempt_at=now + wait if terms.runs_protocol else None,\n",
+        "        next_attempt_at=None,\n",
+        ("S4", "L1"),
+        PLAIN,
+        "RTY-18",
+    ),
+    Mutant(
+        "resend too early",
+        _ATTEMPTS,
+        "    wait = terms.timeout if first else terms.retry_interval\n",
+        "    wait = terms.retry_interval // 5\n",
+        ("S11",),
+        PLAIN,
+        "RTY-1",
+    ),
+    Mutant(
+        "one retry too many",
+        _ATTEMPTS,
+        "    if outgoing.attempts_here > _retries(terms):\n",
+        "    if outgoing.attempts_here > _retries(terms) + 1:\n",
+        ("S11",),
+        GIVING_UP,
+        "RTY-3",
+    ),
+    Mutant(
+        "give up one retry early",
+        _ATTEMPTS,
+        "    if outgoing.attempts_here > _retries(terms):\n",
+        "    if outgoing.attempts_here > max(_retries(terms) - 1, 0):\n",
+        ("S11",),
+        FAILING,
+        "RTY-18",
+    ),
+    Mutant(
+        "resume without zeroing the counter",
+        _OPERATING,
+        "        attempts_here=0,\n",
+        "        attempts_here=outgoing.attempts_here,\n",
+        ("S4", "L1", "S11"),
+        "messages=30,retries=1,loss=0.6",
+        "RTY-13",
+    ),
+    Mutant(
+        "resend under a new MessageId",
+        _PERFORM,
+        "    node.in_flight.add(effect.message_id)\n",
+        "    if effect.attempt > 1:\n"
+        "        old, new = effect.message_id.encode(), f'{effect.attempt}{effect.message_id}'.encode()\n"
+        "        parcel = StoredParcel(parcel.content_type, (),\n"
+        "            tuple(p.replace(old, new) for p in parcel.body))\n"
+        "    node.in_flight.add(effect.message_id)\n",
+        ("S1",),
+        PLAIN,
+        "DUP-3",
+    ),
+    Mutant(
+        "send on after TimeToLive",
+        "oncewire.protocol.outgoing",
+        "        if self.expires_at is not None:\n            ends.append(self.expires_at)\n",
+        "",
+        ("S11",),
+        SHORT_LIVED,
+        "HDR-9",
+    ),
+    Mutant(
+        "send on after persistDuration",
+        "oncewire.protocol.outgoing",
+        "            ends.append(self.first_sent_at + terms.persist_duration)\n",
+        "            pass\n",
+        ("S11",),
+        FORGETFUL,
+        "RTY-17",
+    ),
+    Mutant(
+        "keep the number of an acknowledged message",
+        _ANSWERS,
+        "    return settle(delivered, channel, terms, effects)\n",
+        "    return Sent(delivered, channel, effects)\n",
+        ("S4", "L1"),
+        PLAIN,
+        "SW-5",
+    ),
+    Mutant(
+        "leave a failed number unsettled",
+        _SETTLING,
+        "    return give_up_number(failed, channel, terms, (*effects, Raise(reason, failed.message_id)))\n",
+        "    return Sent(failed, channel, effects)\n",
+        ("S4", "L1"),
+        "messages=30,retries=1,loss=0.6,agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
+        "RTY-16",
+    ),
+    # --- outcomes ---
+    Mutant(
+        "call unknown not delivered",
+        _SETTLING,
+        "    to = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED\n",
+        "    to = OutgoingState.NOT_DELIVERED\n",
+        ("S5",),
+        FAILING,
+        "RM-2",
+    ),
+    Mutant(
+        "fail without telling the From Party",
+        _SETTLING,
+        "next_attempt_at=None, reason=reason, notice_owed=True)\n",
+        "next_attempt_at=None, reason=reason, notice_owed=False)\n",
+        ("S4",),
+        FAILING,
+        "RTY-14",
+    ),
+    Mutant(
+        "lose a hub's failure report",
+        _ENGINE,
+        "                    report_failure(node, tx, stored)\n",
+        "                    pass\n",
+        ("S4", "S12"),
+        "messages=30,hops=2,retries=1,loss=0.6,"
+        "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
+        "HOP-9",
+    ),
+    # --- windows and numbers ---
+    Mutant(
+        "window one too wide",
+        _SENDING,
+        "        return max(0, terms.window_size - self.span(terms))\n",
+        "        return max(0, terms.window_size + 1 - self.span(terms))\n",
+        ("S8",),
+        "messages=60,window=2,loss=0.4",
+        "SW-4",
+    ),
+    Mutant(
+        "wrap-around compared as plain integers",
+        "oncewire.protocol.sequence",
+        "        return (end - start) % self.size\n",
+        "        return max(end - start, 0)\n",
+        ("S4", "S6", "S7", "S8", "L1"),
+        WRAPPING,
+        "SEQ-12",
+    ),
+    Mutant(
+        "give one number twice",
+        _SENDING,
+        "next_number=terms.numbers.after(number), used",
+        "next_number=terms.numbers.after(number, channel.used % 7 > 0), used",
+        ("S4", "S8", "L1"),
+        PLAIN,
+        "SEQ-1",
+    ),
+    Mutant(
+        "slide past an unacknowledged number",
+        _SENDING,
+        "        while first in settled:\n",
+        "        first, settled = terms.numbers.after(number), set()\n        while first in settled:\n",
+        ("S4", "S8", "L1"),
+        "messages=60,window=4,loss=0.4",
+        "SW-5",
+    ),
+    Mutant(
+        "hand over early messages at once",
+        _ARRIVE,
+        "            IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to\n",
+        "            IncomingEvent.ARRIVED, to\n",
+        ("S6", "S7"),
+        "messages=60,loss=0.4",
+        "SW-10",
+    ),
+    Mutant(
+        "release everything that is held",
+        _RECEIVING,
+        "        while number in held:\n            released.append(held.pop(number))\n"
+        "            number, passed = terms.numbers.after(number), passed + 1\n        channel",
+        "        while held:\n            number = next(iter(held))\n"
+        "            released.append(held.pop(number))\n"
+        "            number, passed = terms.numbers.after(number), passed + 1\n        channel",
+        ("S4", "S6", "S7"),
+        "messages=60,loss=0.4",
+        "SW-10",
+    ),
+    Mutant(
+        "never release what was held",
+        "oncewire.handler.release",
+        "                _release_one(node, tx, held)\n",
+        "                pass\n",
+        ("S4", "S7"),
+        "messages=60,loss=0.4",
+        "SW-10",
+    ),
+    Mutant(
+        "restart on a late copy of a Reset message",
+        _RECEIVER,
+        "    if known is not None:\n        return _judge_known",
+        "    if known is not None and not (\n"
+        "        arrival.sequence and arrival.sequence.status and"
+        " arrival.sequence.status.value == 'Reset'):\n        return _judge_known",
+        ("S2", "S4", "S6", "S7", "S8", "L1"),
+        "messages=40,duplicate=0.5",
+        "SEQ-15",
+    ),
+    Mutant(
+        "let a refused number block the channel",
+        _RECEIVER,
+        "    if channel is None or sequence is None or sequence.number not in terms.numbers:\n",
+        "    if True:\n",
+        ("S4", "L1", "S7"),
+        SHORT_LIVED,
+    ),
+    Mutant(
+        "skip a number without a word",
+        _RECEIVER,
+        "    return [\n        _skip(key, epoch, entry.number, entry.message_id, \"refused\")\n"
+        "        for entry in entries\n        if entry.refused\n    ]\n",
+        "    return []\n",
+        ("S7",),
+        SHORT_LIVED,
+    ),
+    Mutant(
+        "abandon a number and go on as if nothing happened",
+        _SENDING,
+        "        return replace(self.settle(number, terms), ending=True)\n",
+        "        return self.settle(number, terms)\n",
+        ("S4", "S7", "S8", "L1"),
+        GIVING_UP,
+        "SEQ-14",
+    ),
+    Mutant(
+        "restart without saying Reset",
+        _SENDING,
+        "        return SequenceStatus.RESET if self.used < marked else SequenceStatus.CONTINUE\n",
+        "        return SequenceStatus.CONTINUE\n",
+        ("S4", "S7", "S8", "L1"),
+        GIVING_UP,
+        "SEQ-14",
+    ),
+    Mutant(
+        "drop what the old epoch held",
+        _RECEIVING,
+        "        return fresh, tuple(released), skipped\n",
+        "        return fresh, (), skipped\n",
+        ("S4", "S7"),
+        "messages=80,retries=1,loss=0.5,abandon=1.0",
+    ),
+    Mutant(
+        "send the whole window of a new epoch at once",
+        _SENDING,
+        "            alone=terms.numbered,\n",
+        "            alone=False,\n",
+        ("S4", "S6", "S7", "S8", "L1"),
+        "messages=150,retries=1,loss=0.5,abandon=1.0,reorder=0.5",
+    ),
+    # --- answers ---
+    Mutant(
+        "treat a copy as a refusal",
+        _ARRIVE,
+        "        if judgement.verdict is Verdict.DUPLICATE and known is not None:\n",
+        "        if False:\n",
+        ("S5", "S2", "S4", "S9", "S10"),
+        "messages=60,duplicate=0.5",
+        "DUP-4",
+    ),
+    Mutant(
+        "leave a copy unanswered",
+        _ARRIVE,
+        "        if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:\n",
+        "        if reply is DuplicateReply.STORED_ANSWER:\n            return NOTHING\n        if False:\n",
+        ("S4", "L1", "S11"),
+        "messages=40,loss=0.5",
+        "DUP-10",
+    ),
+    Mutant(
+        "acknowledge what was refused",
+        _ARRIVE,
+        "        answer = answer_error(node, self.message, self.agreement, (error,), plan)\n"
+        "        incoming",
+        "        answer = self._acknowledge(ack_owed(self.message, self.resolution.terms,"
+        " final=self.final), plan)\n        incoming",
+        ("S3", "S4", "S5"),
+        SHORT_LIVED,
+        "ACK-1",
+    ),
+    # --- hubs ---
+    Mutant(
+        "acknowledge at the hub and forward nothing",
+        _ARRIVE,
+        "            send_onward(node, tx, stored, self.ahead)\n",
+        "            pass\n",
+        ("S4", "S12"),
+        HUB,
+        "HOP-8",
+    ),
+    Mutant(
+        "change the message on its way",
+        "oncewire.handler.seal",
+        "    spliced = splice.next_hop(envelope, hop, route.form)\n",
+        "    spliced = splice.next_hop(envelope, hop, route.form).replace(b'PlaceOrder', b'Cancel')\n",
+        ("S1", "S4", "S9"),
+        HUB,
+        "RM-9",
+    ),
+    Mutant(
+        "a hub that loses its place in the onward stream",
+        "oncewire.handler.onward",
+        "    channel = None\n    if key is not None:\n"
+        "        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)\n",
+        "    channel = None\n    if key is not None:\n"
+        "        channel = SendingChannel.open(key, route.terms)\n",
+        ("S4", "S6", "S7", "S8", "L1"),
+        HUB,
+        "HOP-1",
+    ),
+    Mutant(
+        "come back before the Transient Error allows",
+        _ANSWERS,
+        "    due = max(until, outgoing.next_attempt_at or until)\n",
+        "    due = now\n",
+        ("S11",),
+        "messages=30,hops=2,hop_mode='transient_until_forwarded',"
+        "agreement='[sequence]\\nnumbered=false\\nordered=false\\n[flow]\\nmode=\"unrestricted\"\\n'",
+        "RTY-8",
+    ),
+)
