@@ -13,7 +13,9 @@ its number, status and timestamp, never change after the first attempt.
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oncewire.errors import Inconsistent, NotAllowed, SecurityFailure, TransientError
@@ -174,32 +176,32 @@ class World:
 
     def run(self) -> World:
         """Trouble, healing, and the checks."""
-        for _ in range(self.customs.steps):
-            self.trouble()
+        troubles, chances = self._troubles()
+        for trouble in self.rng.choices(troubles, cum_weights=chances, k=self.customs.steps):
+            trouble()
+            self.check_step()
         self.heal()
         self.check_end()
         return self
 
-    def trouble(self) -> None:
-        """One random thing happens."""
-        rng, customs = self.rng, self.customs
-        actions = [
-            (3.0, self.submit),
-            (6.0, self.deliver_copy),
-            (4.0, self.deliver_answer),
-            (4.0, self.tick),
-            (1.0, self.hide),
-            (0.7, self.unhide),
-            (1.0, self.report),
-            (0.7, self.resolve_incident),
-            (0.3 if customs.abandons else 0.0, self.abandon_any),
-            (0.4 if customs.restarts else 0.0, self.restart),
-            (0.3 if customs.forgets else 0.0, self.forget),
-            (0.3 if customs.releases else 0.0, self.release),
-        ]
-        weights = [weight for weight, _ in actions]
-        rng.choices([action for _, action in actions], weights)[0]()
-        self.check_step()
+    def _troubles(self) -> tuple[list[Callable[[], None]], list[float]]:
+        """What may happen next, and the running sum of how likely each is."""
+        customs = self.customs
+        weights: dict[Callable[[], None], float] = {
+            self.submit: 3.0,
+            self.deliver_copy: 6.0,
+            self.deliver_answer: 4.0,
+            self.tick: 4.0,
+            self.hide: 1.0,
+            self.unhide: 0.7,
+            self.report: 1.0,
+            self.resolve_incident: 0.7,
+            self.abandon_any: 0.3 if customs.abandons else 0.0,
+            self.restart: 0.4 if customs.restarts else 0.0,
+            self.forget: 0.3 if customs.forgets else 0.0,
+            self.release: 0.3 if customs.releases else 0.0,
+        }
+        return list(weights), list(itertools.accumulate(weights.values()))
 
     def heal(self) -> None:
         """Everything that still hides arrives, nothing more is lost, every incident is seen to."""
@@ -594,7 +596,7 @@ class World:
 
     def check_fits(self, letter: Letter, judged: Judgement) -> None:
         """A number that its sender still works on always fits, or was noted as refused."""
-        if self.released or "hub" in self.customs.fates or not self.is_unsettled(letter):
+        if self.released or not self.is_unsettled(letter):
             return
         if judged.verdict is Verdict.REFUSED and not judged.remember:
             self.broken(f"live {letter} does not fit {self.receiving}: {judged.error}")

@@ -14,15 +14,6 @@ from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, s
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
 from oncewire.protocol.terms import Terms
 
-NUMBER_NOTED = frozenset({"TimeToLiveExpired"})
-"""Refusals that prove the receiver moved past the number.
-
-Most errors are raised before a receiver has judged the number, or even knows which stream
-it belongs to (an unknown agreement, a bad signature). After such a refusal the number is
-given up like an abandoned one: the stream restarts, instead of waiting for a number that
-its receiver never noted.
-"""
-
 
 def ack_arrived(
     outgoing: Outgoing,
@@ -154,11 +145,9 @@ def _messaging_error(
     effects: tuple[Effect, ...] = (note, *failure(refused, Severity.ERROR, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
-    # An opener is settled only by an acknowledgement: before the next number is given, the
-    # receiver must be known to have begun the epoch (see `sending`).
-    opener = channel is not None and channel.alone
-    if error.code in NUMBER_NOTED and not opener:
-        return settle(refused, channel, terms, effects)
+    # No error proves that the To Party's handler has noted the number: it may be raised before
+    # the number is judged (a bad signature, an unknown agreement) or by somebody on the way.
+    # So the stream restarts, instead of waiting for a number that its receiver never saw.
     return give_up_number(refused, channel, terms, effects)
 
 

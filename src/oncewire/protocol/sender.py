@@ -5,7 +5,7 @@ neither numbered nor limited), the terms and `now`, and returns a `Sent` step: t
 state and the effects to perform once that state is saved.
 """
 
-from oncewire.protocol.answers import NUMBER_NOTED, ack_arrived, error_arrived
+from oncewire.protocol.answers import ack_arrived, error_arrived
 from oncewire.protocol.attempts import (
     attempt_due,
     deadline_passed,
@@ -17,7 +17,6 @@ from oncewire.protocol.operating import abandon, resume
 from oncewire.protocol.settling import Sent
 
 __all__ = [
-    "NUMBER_NOTED",
     "Sent",
     "abandon",
     "ack_arrived",

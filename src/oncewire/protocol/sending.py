@@ -1,11 +1,12 @@
 """SendingChannel: one numbered stream at its sender, and the window over it.
 
 A number is given when a message enters the window and is settled by an acknowledgement,
-an error answer or an abandon (gap 14). An abandoned number may never have reached the
-receiver, so it ends the epoch: when everything else is settled, the numbering restarts.
+an error answer or an abandon (gap 14). Only an acknowledgement proves that the receiver has
+noted the number; any other end may leave a gap there that nobody closes, so it ends the
+epoch: when everything else is settled, the numbering restarts.
 
-The opener of an epoch travels alone until it is settled, and any error answer to it ends
-the epoch again. That makes a restart unambiguous for the receiver without any mark the
+The opener of an epoch travels alone until it is settled, and nothing follows it unless it
+was acknowledged. That makes a restart unambiguous for the receiver without any mark the
 drafts do not have: nothing else of the epoch can arrive before the receiver has noted the
 opener, and the opener's timestamp is later than anything of the epochs before. It holds for
 the first epoch as well: the receiver may remember a stream that this sender has forgotten.
