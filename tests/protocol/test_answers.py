@@ -295,6 +295,23 @@ def test_a_delivery_failure_overrules_a_hubs_acknowledgement(
     assert of_kind(step, Notify)[0].severity is severity
 
 
+@pytest.mark.requirement("HOP-9")
+def test_a_number_that_was_lost_on_the_way_ends_its_epoch() -> None:
+    # Its receiver may wait for it; messages of an epoch before are none of its business.
+    stream = Stream()
+    for message_id in ("a", "b"):
+        stream.enter(message_id)
+        stream.ack(message_id)
+    failure = Error("DeliveryFailure", Severity.ERROR, "", "next hop is gone")
+    step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
+    assert stream.channel.ending
+    assert "epoch_ended" in notes(step)
+    stream.enter("c")
+    assert (stream.number("c"), stream.channel.epoch) == (0, 2)
+    stream.step("a", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
+    assert not stream.channel.ending
+
+
 def test_no_other_error_takes_an_acknowledgement_back() -> None:
     delivered = ack(outstanding()).outgoing
     assert error(delivered, MESSAGING) == Sent(delivered)

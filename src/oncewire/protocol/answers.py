@@ -125,13 +125,7 @@ def _messaging_error(
         # Only the hop that took responsibility can take its acknowledgement back (HOP-9).
         if error.code != "DeliveryFailure":
             return Sent(outgoing, channel)
-        to = (
-            OutgoingState.NOT_DELIVERED
-            if error.severity is Severity.ERROR
-            else OutgoingState.UNKNOWN
-        )
-        failed = outgoing.moved(event, to, reason=_words(error), notice_owed=True)
-        return Sent(failed, channel, (note, *failure(failed, error.severity, "rejected")))
+        return _taken_back(outgoing, channel, terms, error, note)
     if error.severity is Severity.WARNING or outgoing.state is OutgoingState.NOT_DELIVERED:
         # A warning is news, not an answer: the acknowledgement is still awaited.
         return Sent(outgoing, channel)
@@ -149,6 +143,26 @@ def _messaging_error(
     # the number is judged (a bad signature, an unknown agreement) or by somebody on the way.
     # So the stream restarts, instead of waiting for a number that its receiver never saw.
     return give_up_number(refused, channel, terms, effects)
+
+
+def _taken_back(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    error: Error,
+    note: Note,
+) -> Sent:
+    """An intermediary acknowledged the message and could not deliver it after all."""
+    certain = error.severity is Severity.ERROR
+    to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
+    failed = outgoing.moved(OutgoingEvent.ERROR_ARRIVED, to, reason=_words(error), notice_owed=True)
+    effects: tuple[Effect, ...] = (note, *failure(failed, error.severity, "rejected"))
+    if channel is None or not terms.numbered or outgoing.epoch != channel.epoch:
+        return Sent(failed, channel, effects)
+    # Its number is settled here, but where numbers belong to the whole way the To Party's
+    # handler still waits for it.
+    ended = Note("epoch_ended", outgoing.message_id, channel=channel.key, epoch=channel.epoch)
+    return Sent(failed, replace(channel, ending=True), (*effects, ended))
 
 
 def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> Note:
