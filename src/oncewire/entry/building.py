@@ -7,9 +7,10 @@ with `oncewire send`, which keeps, numbers and repeats them.
 from __future__ import annotations
 
 import mimetypes
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from oncewire.entry.files import read_bytes
 from oncewire.errors import InvalidValue
@@ -31,7 +32,7 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
-from oncewire.message.instant import Duration, Instant
+from oncewire.message.instant import Duration, Instant, parse_duration
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 
@@ -44,7 +45,7 @@ _MEDIA_TYPE = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The options of a message to build."""
+    """A message to build, checked."""
 
     from_party: Party
     to_party: Party
@@ -64,33 +65,94 @@ class Wanted:
     payloads: tuple[Payload, ...] = ()
 
 
-def read_party(text: str) -> Party:
-    """`value` or `type|value`: the same way for both sides of a message."""
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The options as they were typed; an empty one was not given."""
+
+    sender: str = ""
+    receiver: str = ""
+    cpa_id: str = ""
+    service: str = ""
+    action: str = ""
+    message_id: str = ""
+    conversation: str = ""
+    ref_to: str = ""
+    dialect: str = "ebms2"
+    ack: str = "none"
+    once: bool = False
+    sync: bool = False
+    # Below zero: none.
+    sequence: int = -1
+    time_to_live: str = ""
+    # Each FILE or FILE;media/type.
+    payloads: tuple[str, ...] = ()
+
+
+def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique: str) -> Wanted:
+    """The options read and checked; an agreement gives parties, form and wishes."""
+    parties = _parties(words, agreement)
+    form = Form(dialect=_chosen(words.dialect, "dialect", Dialect))
+    ack = _chosen(words.ack, "ack", AckRequest)
+    once = words.once
+    if agreement is not None:
+        terms, form = agreement.sending.terms, agreement.form
+        ack = terms.ack_requested if ack is AckRequest.NONE else ack
+        once = once or terms.duplicate_elimination
+    return Wanted(
+        from_party=parties[0],
+        to_party=parties[1],
+        cpa_id=words.cpa_id if agreement is None else agreement.cpa_id,
+        service=Service(*_typed(words.service)),
+        action=words.action,
+        message_id=words.message_id or f"{unique}@oncewire",
+        conversation_id=words.conversation or unique,
+        timestamp=now,
+        form=form,
+        ack=ack,
+        duplicate_elimination=once,
+        ref_to_message_id=words.ref_to or None,
+        time_to_live=parse_duration(words.time_to_live) if words.time_to_live else None,
+        sequence=words.sequence if words.sequence >= 0 else None,
+        sync_reply=words.sync,
+        payloads=tuple(_payload(one, at) for at, one in enumerate(words.payloads, 1)),
+    )
+
+
+def _parties(words: Words, agreement: Agreement | None) -> tuple[Party, Party]:
+    if agreement is not None:
+        return agreement.own.party, agreement.partner.party
+    if not (words.sender and words.receiver and words.cpa_id):
+        raise InvalidValue(
+            "it is not said who sends to whom under which agreement",
+            remedy="give --from, --to and --cpa-id, or --agreement FILE",
+        )
+    return Party.of(*_typed(words.sender)), Party.of(*_typed(words.receiver))
+
+
+def _typed(text: str) -> tuple[str, str | None]:
+    """`value` or `type|value`, as a value and its type."""
     kind, bar, value = text.rpartition("|")
-    return Party.of(value if bar else text, kind if bar else None)
+    return (value, kind) if bar else (text, None)
 
 
-def read_payload(place: str, number: int) -> Payload:
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def _chosen(word: str, option: str, words: type[Word]) -> Word:
+    for one in words:
+        if one.value.lower() == word.lower():
+            return one
+    known = ", ".join(one.value.lower() for one in words)
+    raise InvalidValue(f"--{option} {word!r} is not known", remedy=f"use one of {known}")
+
+
+def _payload(place: str, number: int) -> Payload:
     """`FILE` or `FILE;media/type` as the payload with that number."""
     name, _, media_type = place.partition(";")
     path = Path(name)
     guessed = mimetypes.guess_type(path.name)[0] or _MEDIA_TYPE
     data = read_bytes(path, "payload")
     return Payload.of(f"payload-{number}@oncewire", media_type.strip() or guessed, data)
-
-
-def under_agreement(wanted: Wanted, agreement: Agreement) -> Wanted:
-    """The same under an agreement: its parties, its form, its wishes."""
-    terms = agreement.sending.terms
-    return replace(
-        wanted,
-        from_party=agreement.own.party,
-        to_party=agreement.partner.party,
-        cpa_id=agreement.cpa_id,
-        form=agreement.form,
-        ack=terms.ack_requested if wanted.ack is AckRequest.NONE else wanted.ack,
-        duplicate_elimination=wanted.duplicate_elimination or terms.duplicate_elimination,
-    )
 
 
 def message_of(wanted: Wanted) -> Message:

@@ -46,6 +46,8 @@ def test_every_option_is_explained(name: str, work: object) -> None:
     for word in name.split():
         command = command.commands[word]  # type: ignore[attr-defined]
     for parameter in command.params:
+        if getattr(parameter, "hidden", False):
+            continue
         assert getattr(parameter, "help", None), f"{name}: {parameter.name}"
 
 

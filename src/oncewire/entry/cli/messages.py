@@ -15,6 +15,7 @@ from oncewire.entry.cli.place import now
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
     from oncewire.entry.archive import Exchange
+    from oncewire.entry.building import Words
     from oncewire.message.form import Form, Validation
     from oncewire.wire.compare import Comparison
 
@@ -184,83 +185,57 @@ def build(
     To have a document delivered reliably use `oncewire send` instead.
     """
 
-    def work() -> Report:
-        from oncewire.entry import building
-        from oncewire.entry.files import write_new
-        from oncewire.entry.keys import describe_keys
-        from oncewire.errors import InvalidValue
-        from oncewire.handler.world import RealWorld
-        from oncewire.message.form import Form
-        from oncewire.message.ids import Service
-        from oncewire.message.instant import parse_duration
+    from oncewire.entry.building import Words
 
-        agreed = _agreement(agreement)
-        if agreed is None and not (sender and receiver and cpa_id):
-            raise InvalidValue(
-                "it is not said who sends to whom under which agreement",
-                remedy="give --from, --to and --cpa-id, or --agreement FILE",
-            )
-        if (certificate is None) != (key is None):
-            raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
-        kind, bar, name = service.rpartition("|")
-        unique = RealWorld().new_id()
-        wanted = building.Wanted(
-            from_party=building.read_party(sender or "urn:x"),
-            to_party=building.read_party(receiver or "urn:x"),
-            cpa_id=cpa_id or "x",
-            service=Service(name if bar else service, kind if bar else None),
-            action=action,
-            message_id=message_id or f"{unique}@oncewire",
-            conversation_id=conversation or unique,
-            timestamp=now(),
-            form=Form(dialect=_choice(dialect, "dialect")),
-            ack=_choice(ack, "ack"),
-            duplicate_elimination=once,
-            ref_to_message_id=ref_to or None,
-            time_to_live=parse_duration(time_to_live) if time_to_live else None,
-            sequence=sequence if sequence >= 0 else None,
-            sync_reply=sync,
-            payloads=tuple(
-                building.read_payload(one, at) for at, one in enumerate(payload or (), 1)
-            ),
-        )
-        if agreed is not None:
-            wanted = building.under_agreement(wanted, agreed)
-        keys = describe_keys(certificate, key) if certificate and key else None
-        parcel = building.parcel_of(wanted, keys)
-        write_new(to, building.as_file(parcel, bare=bare))
-        return Report(
-            {
-                "file": str(to),
-                "message_id": wanted.message_id,
-                "conversation_id": wanted.conversation_id,
-                "content_type": parcel.content_type,
-                "size": len(parcel.body),
-                "signed": keys is not None,
-            },
-            summary=f"Written to {here(to)}.",
-            hints=(f"oncewire message decode {here(to)}",),
-        )
+    words = Words(
+        sender, receiver, cpa_id, service, action, message_id, conversation, ref_to, dialect, ack,
+        once, sync, sequence, time_to_live, tuple(payload or ()),
+    )  # fmt: skip
+    output.answer(lambda: _built(words, to, agreement, certificate, key, bare=bare), json=json)
 
-    output.answer(work, json=json)
+
+def _built(
+    words: Words,
+    to: Path,
+    agreement: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    *,
+    bare: bool,
+) -> Report:
+    from oncewire.entry import building
+    from oncewire.entry.files import write_new
+    from oncewire.entry.keys import describe_keys
+    from oncewire.errors import InvalidValue
+    from oncewire.handler.world import RealWorld
+
+    if (certificate is None) != (key is None):
+        raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
+    world = RealWorld()
+    wanted = building.wanted_of(
+        words, _agreement(agreement), now=world.now(), unique=world.new_id()
+    )
+    keys = describe_keys(certificate, key) if certificate and key else None
+    parcel = building.parcel_of(wanted, keys)
+    write_new(to, building.as_file(parcel, bare=bare))
+    return Report(
+        {
+            "file": str(to),
+            "message_id": wanted.message_id,
+            "conversation_id": wanted.conversation_id,
+            "content_type": parcel.content_type,
+            "size": len(parcel.body),
+            "signed": keys is not None,
+        },
+        summary=f"Written to {here(to)}.",
+        hints=(f"oncewire message decode {here(to)}",),
+    )
 
 
 def _agreement(file: Path | None) -> Agreement | None:
     from oncewire.entry.agreements import read_file
 
     return None if file is None else read_file(file)
-
-
-def _choice(word: str, what: str) -> Any:
-    from oncewire.errors import InvalidValue
-    from oncewire.message import AckRequest, Dialect
-
-    words: type[Dialect] | type[AckRequest] = Dialect if what == "dialect" else AckRequest
-    choices: dict[str, Any] = {one.value.lower(): one for one in words}
-    if word.lower() not in choices:
-        known = ", ".join(choices)
-        raise InvalidValue(f"--{what} {word!r} is not known", remedy=f"use {known}")
-    return choices[word.lower()]
 
 
 # --- replay ------------------------------------------------------------------------------------
