@@ -150,6 +150,7 @@ class MemoryTransaction:
         return None if row is None else row.draft
 
     def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
+        self._known_terms(outgoing.terms_id)
         row = self._tables.outgoing.get(outgoing.message_id)
         if row is None:
             raise _unknown(outgoing.message_id)
@@ -190,10 +191,10 @@ class MemoryTransaction:
                 remedy="judge it first, then store it in the state it got",
             )
         key = (incoming.sender, incoming.message_id)
+        terms = self._known_terms(incoming.terms_id)
         known = self._tables.incoming.get(key)
         if known is not None:
             return known.stored
-        terms = self._known_terms(incoming.terms_id)
         stored = replace(
             stored, row=self._tables.count("incoming"), position=self._position(incoming, 0)
         )
@@ -220,8 +221,8 @@ class MemoryTransaction:
         return row
 
     def save_incoming(self, incoming: Incoming) -> None:
-        row = self._incoming_row(incoming.sender, incoming.message_id)
         terms = self._known_terms(incoming.terms_id)
+        row = self._incoming_row(incoming.sender, incoming.message_id)
         position = self._position(incoming, row.stored.position)
         stored = replace(row.stored, incoming=incoming, position=position)
         self._tables.incoming.put(

@@ -1,10 +1,12 @@
 """The store on SQLite: one file, one writing process, one fsync for all that wait.
 
 Each transition is a savepoint in a transaction that begins with the first of them and
-ends with `commit()`. When a commit fails, nothing of it may ever come back: SQLite's log
-could still hold it, so the connection is closed, opened again and a small commit of our
-own is written over it before anything else is done. A failed fsync is never repeated on
-the same handle, because the second one may succeed without the data being on the disk.
+ends with `commit()`. When a commit fails, nothing of it may come back, but SQLite's log
+may hold it whole, for instance if only its fsync failed. So a new connection is opened and
+a small commit of our own is written over it before anything else is done; only then is the
+old connection closed, because without any connection SQLite would read the log anew and
+take the failed commit for a good one. A failed fsync is never repeated on the same handle:
+the second one may succeed without the data being on the disk.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ class SqliteStore:
     ) -> None:
         self._path, self._owner, self._vfs = path, owner, vfs
         self._connection: apsw.Connection | None = None
+        self._distrusted: apsw.Connection | None = None
         self._open: _SqliteTransition | None = None
         self._kept = False
         # A failure inside a transition lost what was kept before it; commit() has to say so.
@@ -104,8 +107,9 @@ class SqliteStore:
             return
         try:
             self._writer.commit()
-        except (StoreFull, StoreGone) as error:
-            self._abandon(error)
+        except (StoreFull, StoreGone):
+            self._fence_needed = True
+            self._abandon()
             raise
         self._kept = False
         self._checkpoint()
@@ -136,7 +140,12 @@ class SqliteStore:
         """See `contract.Store`."""
         self._open, self._kept, self._lost = None, False, None
         self._readers.close()
-        self._disconnect()
+        if self._connection is None:
+            with suppress(StoreFull, StoreGone):
+                self._connect(None)
+        for connection in (self._connection, self._distrusted):
+            _close(connection)
+        self._connection = self._distrusted = None
         self._owner.release()
 
     # --- for its transitions ---
@@ -183,24 +192,25 @@ class SqliteStore:
         """The store failed before a commit: everything since the last one is undone."""
         if self._kept:
             self._lost = error
-        self._abandon(error)
+        self._abandon()
 
-    def _abandon(self, error: StoreFull | StoreGone) -> None:
+    def _abandon(self) -> None:
         """Undo everything since the last commit, and make sure that it stays undone."""
+        import apsw
+
         self._kept = False
-        self._fence_needed = self._fence_needed or not isinstance(error, StoreFull)
-        self._disconnect()
+        if self._connection is not None:
+            with suppress(apsw.Error):
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            self._distrust()
         # If it cannot be opened now, the next transition tries again and says why.
         with suppress(StoreFull, StoreGone):
             self._live_writer()
 
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            import apsw
-
-            with suppress(apsw.Error):
-                connection.close(True)
+    def _distrust(self) -> None:
+        """Use the connection no more, but keep it until another one is safely open."""
+        self._distrusted, self._connection = self._connection, None
 
     def _live_writer(self) -> SqliteWriter:
         if self._connection is None:
@@ -217,11 +227,12 @@ class SqliteStore:
             try:
                 self._prepare(connection, node)
             except BaseException:
-                connection.close(True)
+                _close(connection)
                 raise
         except apsw.Error as error:
             raise failure(error, self._path) from error
-        self._connection = connection
+        _close(self._distrusted)
+        self._connection, self._distrusted = connection, None
 
     def _prepare(self, connection: apsw.Connection, node: str | None) -> None:
         migrate(connection, known_migrations())
@@ -266,7 +277,15 @@ class SqliteStore:
         except apsw.BusyError:
             pass
         except apsw.Error:
-            self._disconnect()
+            self._distrust()
+
+
+def _close(connection: apsw.Connection | None) -> None:
+    if connection is not None:
+        import apsw
+
+        with suppress(apsw.Error):
+            connection.close(True)
 
 
 class _SqliteTransition(AbstractContextManager[Transaction]):

@@ -125,8 +125,6 @@ class OutgoingSteps:
 
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         number = self._writer.find_number(message_id)
-        if number is None:
-            return None
         rows = self._writer.run(_SELECT + "WHERE message = ?", (number,))
         return read_stored_outgoing(rows[0]) if rows else None
 
@@ -145,11 +143,10 @@ class OutgoingSteps:
 
     def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
         writer = self._writer
+        filed = self._filed(outgoing)
         number = writer.find_number(outgoing.message_id)
-        if number is not None:
-            filed = self._filed(outgoing)
-            writer.run(_UPDATE, (*outgoing_state(outgoing), *filed, number))
-        if number is None or not writer.changed_rows():
+        writer.run(_UPDATE, (*outgoing_state(outgoing), *filed, number))
+        if not writer.changed_rows():
             raise unknown(outgoing.message_id)
         if parcel is not None:
             writer.run(_UPDATE_BYTES, (*parcel_values(parcel), number))

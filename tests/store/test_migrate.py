@@ -1,0 +1,134 @@
+"""Schema versions: a migrated store is a fresh one, and a half-done step leaves no trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from oncewire.errors import StoreGone, StoreProblem
+from oncewire.store import migrate as migrate_module
+from oncewire.store import sqlite, sqlite_reader
+from oncewire.store.migrate import APPLICATION_ID, Migration, known_migrations, migrate
+from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite_reader import SqliteReaders
+from tests.store.samples import add, everything, prepare, received, row, sent
+
+FIRST = known_migrations()[-1].version
+NEXT = Migration(
+    FIRST + 1,
+    "next",
+    """
+    CREATE TABLE note (id INTEGER PRIMARY KEY, words TEXT NOT NULL) STRICT;
+    ALTER TABLE outgoing ADD COLUMN colour TEXT NOT NULL DEFAULT 'plain';
+    CREATE INDEX outgoing_colour ON outgoing (colour) WHERE colour <> 'plain';
+    INSERT INTO note (words) SELECT message_id FROM journal ORDER BY seq;
+    """,
+)
+"""A step that does not exist, from a version that is thus an older one."""
+
+
+def _schema(connection: apsw.Connection) -> list[Any]:
+    tables = [
+        (name, connection.execute(f"PRAGMA table_xinfo('{name}')").fetchall())
+        for (name,) in connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name"
+        )
+    ]
+    parts = connection.execute("SELECT type, name, tbl_name FROM sqlite_schema ORDER BY 1, 2, 3")
+    return [*tables, *parts, connection.pragma("user_version"), connection.pragma("application_id")]
+
+
+def test_versions_are_numbered_without_gaps() -> None:
+    migrations = known_migrations()
+    assert [step.version for step in migrations] == list(range(1, len(migrations) + 1))
+    assert all(step.name.startswith(f"{step.version:03d}_") for step in migrations)
+
+
+def test_every_older_version_becomes_a_fresh_one(tmp_path: Path) -> None:
+    steps = (*known_migrations(), NEXT)
+    fresh = apsw.Connection(str(tmp_path / "fresh.db"))
+    assert migrate(fresh, steps) == len(steps)
+    for older in range(len(steps)):
+        connection = apsw.Connection(str(tmp_path / f"{older}.db"))
+        if older:
+            migrate(connection, steps[:older])
+        assert connection.pragma("user_version") == older
+        assert migrate(connection, steps) == len(steps) - older
+        assert _schema(connection) == _schema(fresh)
+        assert migrate(connection, steps) == 0
+
+
+def test_an_older_store_keeps_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore.open(path, node="node")
+    prepare(store)
+    with store.transition() as transaction:
+        add(transaction, sent("a"))
+        transaction.add_incoming(received("b"))
+        transaction.journal([row("submitted", "a"), row("received", "b")])
+    store.commit()
+    before = everything(store)
+    store.close()
+    for module in (sqlite, sqlite_reader):
+        monkeypatch.setattr(module, "known_migrations", lambda: (*known_migrations(), NEXT))
+    # A process that only reads cannot bring it up to date.
+    with pytest.raises(StoreProblem, match="older version"), SqliteReaders(path).reader():
+        pass
+    store = SqliteStore.open(path, node="node")
+    assert everything(store) == before
+    assert store._connection is not None
+    words = store._connection.execute("SELECT words FROM note ORDER BY id").fetchall()
+    assert words == [("a",), ("b",)]
+    store.close()
+
+
+def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    connection = apsw.Connection(str(tmp_path / "store.db"))
+    migrate(connection, known_migrations())
+    before = _schema(connection)
+    broken = Migration(FIRST + 1, "broken", NEXT.script + "CREATE TABLE note (id);")
+    with pytest.raises(apsw.SQLError):
+        migrate(connection, (*known_migrations(), broken))
+    assert _schema(connection) == before
+
+
+def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SqliteStore.open(path, node="node").close()
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", FIRST + 1)
+    connection.close()
+    with pytest.raises(StoreProblem, match=f"version {FIRST + 1}"):
+        SqliteStore.open(path, node="node")
+    with pytest.raises(StoreProblem, match=f"version {FIRST + 1}"), SqliteReaders(path).reader():
+        pass
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+    with pytest.raises(StoreProblem, match="another program"):
+        SqliteStore.open(path, node="node")
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("application_id") == 0
+    assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_bytes(b"Dear customer, " * 1000)
+    with pytest.raises(StoreGone, match="not a database"):
+        SqliteStore.open(path, node="node")
+    assert path.read_bytes() == b"Dear customer, " * 1000
+
+
+def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SqliteStore.open(path, node="node").close()
+    assert path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big") == b"ONCW"
+    assert migrate_module.APPLICATION_ID == APPLICATION_ID

@@ -1,0 +1,160 @@
+"""Large payloads as files named by their hash."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
+from oncewire.store.contract import Spool
+from oncewire.store.memory import MemorySpool
+from oncewire.store.spool import FileSpool
+
+
+@pytest.fixture(params=["memory", "files"])
+def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Spool:
+    return MemorySpool() if request.param == "memory" else FileSpool(tmp_path / "spool")
+
+
+def _content(spool: Spool, name: str) -> bytes:
+    with spool.open(name) as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"one"], [b"one", b"", b"two" * 100_000]])
+def test_a_file_is_named_by_its_hash(spool: Spool, chunks: list[bytes]) -> None:
+    whole = b"".join(chunks)
+    name, size = spool.put(iter(chunks))
+    assert name == hashlib.sha256(whole).hexdigest()
+    assert size == len(whole)
+    assert _content(spool, name) == whole
+    # The same content is the same file.
+    assert spool.put([whole]) == (name, size)
+    assert spool.remove_unreferenced(set()) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "x", "../" + "a" * 61, "a" * 63, "a" * 65, "A" * 64, "a" * 64 + "\n", "/" + "a" * 63],
+)
+def test_no_other_name_is_ever_opened(spool: Spool, name: str) -> None:
+    with pytest.raises(InvalidValue):
+        spool.open(name)
+
+
+def test_a_missing_file_is_said_to_be_missing(spool: Spool) -> None:
+    with pytest.raises(StoreProblem, match="a" * 64):
+        spool.open("a" * 64)
+
+
+def test_only_files_that_nobody_names_are_removed(spool: Spool) -> None:
+    kept, _ = spool.put([b"kept"])
+    gone, _ = spool.put([b"gone"])
+    assert spool.remove_unreferenced({kept, "f" * 64}) == 1
+    assert _content(spool, kept) == b"kept"
+    with pytest.raises(StoreProblem):
+        spool.open(gone)
+    assert spool.remove_unreferenced({kept}) == 0
+
+
+def test_what_a_crash_left_half_written_is_cleared_away(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path)
+    name, _ = spool.put([b"whole"])
+    (tmp_path / "4711-1.part").write_bytes(b"ha")
+    (tmp_path / "somebody's notes").write_text("not ours")
+    assert FileSpool(tmp_path).remove_unreferenced({name}) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {name, "somebody's notes"}
+
+
+def test_a_file_being_written_is_left_alone(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path)
+
+    def chunks() -> Iterator[bytes]:
+        yield b"one"
+        assert spool.remove_unreferenced(set()) == 0
+        # A second one at the same time gets a name of its own.
+        assert _content(spool, spool.put([b"between"])[0]) == b"between"
+        yield b"two"
+
+    name, _ = spool.put(chunks())
+    assert _content(spool, name) == b"onetwo"
+
+
+def test_a_sender_that_breaks_off_leaves_nothing_and_is_not_the_stores_fault(
+    tmp_path: Path,
+) -> None:
+    spool = FileSpool(tmp_path)
+
+    def chunks() -> Iterator[bytes]:
+        yield b"one"
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        spool.put(chunks())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreGone)],
+)
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_disk_that_fails_leaves_no_file_to_rely_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    expected: type[StoreProblem],
+    step: int,
+) -> None:
+    spool = FileSpool(tmp_path)
+    real, calls = os.fsync, 0
+
+    def fsync(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == step:
+            raise OSError(number, os.strerror(number))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(expected):
+        spool.put([b"x"])
+    assert calls == step
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+    # Once the disk works again, so does the spool.
+    assert _content(spool, spool.put([b"x"])[0]) == b"x"
+
+
+def test_a_folder_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path / "spool")
+    (tmp_path / "spool").rmdir()
+    with pytest.raises(StoreGone):
+        spool.put([b"x"])
+
+
+def test_content_comes_before_its_name_and_the_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(handle: int) -> None:
+        steps.append(
+            "directory" if Path(f"/proc/self/fd/{handle}").readlink() == tmp_path else "file"
+        )
+        real_fsync(handle)
+
+    def replace(path: Path, target: Any) -> Path:
+        steps.append("rename")
+        return real_replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    FileSpool(tmp_path).put([b"x"])
+    assert steps == ["file", "rename", "directory"]
