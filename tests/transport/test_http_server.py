@@ -297,6 +297,21 @@ def test_a_truncated_body_is_told_to_the_handler_as_broken() -> None:
     run(work())
 
 
+def test_a_handler_may_let_a_broken_body_pass_through(caplog: pytest.LogCaptureFixture) -> None:
+    async def careless(delivery: Delivery) -> Reply:
+        async for _ in delivery.body:
+            pass
+        return Reply(204)
+
+    async def work() -> None:
+        async with endpoint(careless, limits=HttpLimits(body_pause=0.2)) as transport:
+            assert status(await talk(transport.url, post(b"<a", length=100))) == 408
+
+    with caplog.at_level(logging.WARNING):
+        run(work())
+    assert not [record for record in caplog.records if record.name.startswith("oncewire")]
+
+
 @pytest.mark.parametrize("bad", [b"zz\r\nabc\r\n", b"-4\r\nabcd\r\n", b"4\r\nabcdefgh\r\n"])
 def test_a_bad_chunk_is_told_to_the_handler_as_broken(bad: bytes) -> None:
     head = b"POST /msh HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n<a/>\r\n"

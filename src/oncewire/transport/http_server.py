@@ -131,13 +131,15 @@ class HttpServer:
         body = _Body(request, self.settings.limits)
         try:
             reply = await self._hand_in(request, body)
-            if body.broken is not None:
-                reply = Reply(body.broken.status, "text/plain", body=body.broken.problem.encode())
-            return _response(reply, close=body.broken is not None)
+            if body.broken is None:
+                return _response(reply)
         except Exception:
-            # Whatever it is, the peer gets a bare 500 and our log the rest.
-            log.exception("the handler failed while it took a delivery")
-            return _response(Reply(500), close=True)
+            # Whatever it is, the peer gets a bare 500 and our log the rest; a broken body that
+            # the handler let pass through is no fault of ours.
+            if body.broken is None:
+                log.exception("the handler failed while it took a delivery")
+                return _response(Reply(500), close=True)
+        return _response(_plain(body.broken.status, body.broken.problem), close=True)
 
     async def _hand_in(self, request: web.BaseRequest, body: _Body) -> Reply:
         if self._on_delivery is None:
