@@ -164,7 +164,6 @@ def write_stream(
     mail: bool = False,
 ) -> StreamParcel:
     """The same with payloads read from `sources` (by Content-ID) when their turn comes."""
-    message = referring(message)
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
@@ -172,13 +171,13 @@ def write_stream(
 
 
 def write_envelope(message: Message, form: Form) -> bytes:
-    """The header alone, unsigned."""
+    """The header alone, unsigned; a payload without a reference gets one."""
     if message.dialect is not form.dialect:
         raise InvalidValue(
             f"the message is {message.dialect.value}, the agreement says {form.dialect.value}",
             remedy="build the message for the agreed dialect",
         )
-    return WRITERS[form.dialect](message, form)
+    return WRITERS[form.dialect](referring(message), form)
 
 
 def pack(

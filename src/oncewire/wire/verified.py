@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lxml import etree
-
 from oncewire.message import SignedDigest
 from oncewire.message.form import Validation
 from oncewire.wire import algorithms, header, references
@@ -23,7 +21,7 @@ def read_verified(
     Parts that no reference covers are left out. The envelope stays as it was received: it
     is what is kept and forwarded.
     """
-    octets = etree.tostring(readable_envelope(verified))
+    octets = readable_envelope(verified)
     payloads = tuple(
         payload
         for payload in received.message.payloads
