@@ -1,0 +1,32 @@
+"""docs/journal.md names every column, kind, fact, outcome and finding that the code has."""
+
+import re
+from dataclasses import fields
+
+from oncewire.journal import detail
+from oncewire.journal.outcome import Outcome
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Kind
+from tests.parts import ROOT
+
+TEXT = (ROOT / "docs" / "journal.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`([a-z_]+)`", TEXT))
+
+
+def test_every_column_and_kind_is_documented() -> None:
+    assert set(COLUMNS) <= NAMED
+    assert {kind.value for kind in Kind} <= NAMED
+
+
+def test_every_fact_of_every_detail_is_documented() -> None:
+    facts = {field.name for cls in detail.DETAILS.values() for field in fields(cls)}
+    assert facts <= NAMED
+
+
+def test_every_outcome_and_finding_is_documented() -> None:
+    assert {outcome.value for outcome in Outcome} <= NAMED
+    assert {kind.value for kind in ViolationKind} <= NAMED
+
+
+def test_the_version_is_the_present_one() -> None:
+    assert f"It is version {JOURNAL_VERSION} " in TEXT
