@@ -13,7 +13,9 @@ PLAIN = "messages=40"
 CRASHING = "messages=60,crash=0.05"
 HUB = "messages=30,hops=2,crash=0.01"
 WRAPPING = "messages=60,window=3,agreement='[sequence]\\nrange=[0,7]\\n'"
-GIVING_UP = "messages=60,retries=1,loss=0.4,abandon=0.7"
+# Ids are kept so long that no gap is given up by time alone: what blocks, blocks.
+PATIENT = ",persist_duration=12*3600*1_000_000"
+GIVING_UP = "messages=60,retries=1,loss=0.4,abandon=0.7" + PATIENT
 FAILING = (
     "messages=40,profile='ebms2',flow='unrestricted',retries=1,loss=0.5,abandon=1.0,"
     "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'"
@@ -336,7 +338,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if channel is None or sequence is None or sequence.number not in terms.numbers:\n",
         "    if True:\n",
         ("S4", "L1", "S7"),
-        SHORT_LIVED,
+        SHORT_LIVED + PATIENT,
     ),
     Mutant(
         "skip a number without a word",

@@ -184,7 +184,8 @@ class Arriving:
     def _consume(self, stored: StoredIncoming, *, held: bool) -> None:
         """What an accepted message means here, besides waiting for the application."""
         if self.message.kind is MessageKind.ERROR:
-            signals.receive_report(self.node, self.tx, self.message, stored, self.resolution)
+            if not held:
+                signals.receive_report(self.node, self.tx, self.message, stored)
             return
         # Any accepted message that refers to one of ours completes it (RM-16).
         signals.settle_references(self.node, self.tx, self.message, self.resolution)

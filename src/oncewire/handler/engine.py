@@ -52,6 +52,7 @@ class Engine:
             }
             node.write(tx, [Note("started", detail=detail)])
             deliver.recover_hand_overs(tx)
+            node.notices_due = True
             repost_answers(node, tx)
 
     def stop(self) -> None:
@@ -66,6 +67,8 @@ class Engine:
         whose verb was in it must be told so.
         """
         node = self.node
+        if node.notices_due:
+            self._tell_failures()
         actions, node.actions = node.actions, []
         try:
             if node.store.pending():
@@ -123,14 +126,20 @@ class Engine:
             transmit.expire_due(node, tx)
             transmit.transmit_due(node, tx)
             give_up_gaps(node, tx)
+            questions, node.status_questions = node.status_questions, []
+            for message_id in questions:
+                ask_status(node, tx, message_id)
+
+    def _tell_failures(self) -> None:
+        """Tell the From Parties of what failed, in the commit that makes it so."""
+        node = self.node
+        node.notices_due = False
+        with node.store.transition() as tx:
             for stored in operate.tell_failures(node, tx):
                 if stored.relayed_from is None:
                     node.actions.append(notice_of(stored.outgoing))
                 else:
                     report_failure(node, tx, stored)
-            questions, node.status_questions = node.status_questions, []
-            for message_id in questions:
-                ask_status(node, tx, message_id)
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """Hand messages to the application; to be believed only after the commit."""

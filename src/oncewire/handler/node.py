@@ -52,6 +52,8 @@ class Node:
         self.actions: list[Action] = []
         # Messages whose fate is to be asked of their receiver (C37).
         self.status_questions: list[str] = []
+        # Some message failed and its From Party is to be told before the next commit.
+        self.notices_due = False
         # When held messages are looked at next.
         self.gaps_due_at: Instant = 0
         # Pings that were answered, by their MessageId.

@@ -63,6 +63,7 @@ def perform_without_admitting(
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
     perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel)
+    node.notices_due = node.notices_due or step.outgoing.notice_owed
     if step.outgoing.state in FINAL_OUTGOING:
         node.in_flight.discard(step.outgoing.message_id)
         node.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.handler.actions import Ready
 from oncewire.handler.node import Node
 from oncewire.handler.onward import forward_released
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.signals import receive_report
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.protocol.effects import Effect, Note
 from oncewire.protocol.receiver import give_up_gap, hold_deadline
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
+from oncewire.wire import codec
 
 LOOK_EVERY: Duration = MINUTE
 """How often held messages are looked at; they wait for hours, so a minute is exact enough."""
@@ -27,11 +33,17 @@ def release(node: Node, tx: Transaction, key: str, message_ids: tuple[str, ...])
 
 
 def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
-    if node.acts_for(held.facts.to_party):
-        tx.save_incoming(held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY))
-        node.actions.append(Ready(1))
-    else:
+    if not node.acts_for(held.facts.to_party):
         forward_released(node, tx, held)
+        return
+    ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
+    tx.save_incoming(ready)
+    if held.facts.kind is MessageKind.ERROR and held.parcel is not None:
+        # A failure notice is for the handler itself, and its turn has come too.
+        message = codec.read(whole_parcel(node, held.parcel)).message
+        receive_report(node, tx, message, replace(held, incoming=ready))
+        return
+    node.actions.append(Ready(1))
 
 
 def give_up_gaps(node: Node, tx: Transaction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
 from oncewire.handler.node import Node
@@ -38,7 +39,7 @@ def receive_signal(
         node.pongs.append(message.header.ref_to_message_id or "")
         return NOTHING
     settle_references(node, tx, message, resolution)
-    receive_errors(node, tx, message, resolution)
+    receive_errors(node, tx, message, resolution.agreement)
     return NOTHING
 
 
@@ -53,7 +54,7 @@ def settle_references(
         references.append(message.header.ref_to_message_id)
     for reference in dict.fromkeys(references):
         stored = tx.outgoing(reference)
-        if stored is None or not _is_from_receiver(stored, resolution):
+        if stored is None or not _is_from_receiver(stored, resolution.agreement):
             _journal_stray(node, tx, message, reference, known=stored is not None)
             continue
         terms = node.terms_of(tx, stored.outgoing.terms_id)
@@ -66,9 +67,8 @@ def settle_references(
             perform(node, tx, stored, channel, step, terms)
 
 
-def _is_from_receiver(stored: StoredOutgoing, resolution: Resolution) -> bool:
+def _is_from_receiver(stored: StoredOutgoing, agreement: Agreement) -> bool:
     """Whether the answer comes from the handler or the party the message went to (S10)."""
-    agreement = resolution.agreement
     partner = {str(party_id) for party_id in agreement.partner.party.ids}
     return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
 
@@ -98,13 +98,13 @@ def _journal_stray(
     node.write(tx, [note], peer=str(message.header.from_party))
 
 
-def receive_errors(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
     """Feed every error of a report to the message it names (ERR-1)."""
     reference = message.header.ref_to_message_id
     if message.error_list is None or reference is None:
         return
     stored = tx.outgoing(reference)
-    if stored is None or not _may_report(stored, message, resolution):
+    if stored is None or not _may_report(stored, message, agreement):
         _journal_stray(node, tx, message, reference, known=stored is not None)
         return
     for error in message.error_list.errors:
@@ -124,20 +124,20 @@ def receive_errors(node: Node, tx: Transaction, message: Message, resolution: Re
         perform(node, tx, stored, channel, step, terms)
 
 
-def _may_report(stored: StoredOutgoing, message: Message, resolution: Resolution) -> bool:
+def _may_report(stored: StoredOutgoing, message: Message, agreement: Agreement) -> bool:
     """The receiver may refuse; any handler on the way may report a failed delivery (ERR-5)."""
-    if _is_from_receiver(stored, resolution):
+    if _is_from_receiver(stored, agreement):
         return True
     return message.error_list is not None and all(
         error.code == "DeliveryFailure" for error in message.error_list.errors
     )
 
 
-def receive_report(
-    node: Node, tx: Transaction, message: Message, stored: StoredIncoming, resolution: Resolution
-) -> None:
+def receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
     """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
-    receive_errors(node, tx, message, resolution)
+    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is not None:
+        receive_errors(node, tx, message, agreement)
     now = node.now()
     done = stored.incoming.handed_over(now).confirmed(now)
     tx.save_incoming(done)
@@ -212,7 +212,7 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     stored = tx.outgoing(response.ref_to_message_id)
     if stored is None or response.status not in has_it:
         return
-    if not _is_from_receiver(stored, resolution):
+    if not _is_from_receiver(stored, resolution.agreement):
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
