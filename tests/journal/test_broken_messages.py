@@ -214,7 +214,13 @@ def resumed_and_for_ever_without_an_outcome(rows: list[Row]) -> list[Row]:
     return drop(rows, *find(rows, Kind.ACKNOWLEDGED))
 
 
-@broken("suspended_at_the_end", "L1", "unfinished")
+@broken("unknown", "S4", "lost")
+def sent_and_then_forgotten(rows: list[Row]) -> list[Row]:
+    gone = (Kind.EXHAUSTED, Kind.FAILED, Kind.NOTIFIED)
+    return [row for row in rows if row.kind not in gone]
+
+
+@broken("suspended_at_the_end", "S4", "lost")
 def in_the_window_of_a_channel_nobody_suspended(rows: list[Row]) -> list[Row]:
     # m0 has no outcome; m1 is held behind it; m2 waits for a place.
     gone = [row for row in rows if row.message_id in ("m1", "m2") or row.kind == Kind.SUSPENDED]

@@ -15,7 +15,6 @@ from oncewire.journal.trace import (
     INCIDENT,
     JOINED,
     NOTIFIED,
-    NUMBERED,
     RECEIVED,
     SENT,
     SUBMITTED,
@@ -105,19 +104,20 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
     """No acknowledgement and no failure: excused only while the operator is waited for."""
     if subject.context.waits_for_operator(trace, row):
         return
-    if SENT in trace.kinds or NUMBERED in trace.kinds or _arrived(subject):
+    if _arrived(subject):
         subject.found(
             "L1",
             ViolationKind.UNFINISHED,
             trace.node,
-            "All its timers have run out, and its sender still has no outcome for it.",
+            "It arrived and all its timers have run out, but its sender has no outcome for it.",
         )
     else:
+        was = "sent" if SENT in trace.kinds else "taken for delivery, never sent"
         subject.found(
             "S12" if FORWARDED in trace.kinds else "S4",
             ViolationKind.LOST,
             trace.node,
-            "It was taken for delivery, but never sent, and nobody was told.",
+            f"It was {was}, no application has it, and nobody was told.",
         )
 
 
