@@ -1,0 +1,219 @@
+"""The plan of a year: which nodes there are, who sends how much to whom, and what goes wrong.
+
+The plan is small and made anew wherever it is needed, from (messages, seed) alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+
+from oncewire.errors import InvalidValue
+from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
+from oncewire.pipeline.yearbook.cover import deals
+from oncewire.pipeline.yearbook.faults import RECIPES, Force, Recipe
+from oncewire.protocol.terms import Terms
+
+YEAR_START: Instant = 1_767_225_600 * SECOND
+"""2026-01-01T00:00:00Z."""
+YEAR_END: Instant = YEAR_START + 365 * DAY
+
+PER_STREAM = 250
+FAULT_EVERY = 20_000
+"""One fault of each recipe for so many messages, and one of each in any case."""
+
+_NAMES = (
+    "acme", "globex", "initech", "umbrella", "stark", "wayne", "tyrell", "cyberdyne", "aperture",
+    "wonka", "duff", "hooli", "soylent", "monsters", "vandelay", "oceanic",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One node: its name, its party, its clock's error and the instants it was started."""
+
+    name: str
+    skew: Duration
+    boots: tuple[Instant, ...]
+
+    @property
+    def party(self) -> str:
+        return f"urn:party:{self.name}"
+
+    def boot_at(self, instant: Instant) -> int:
+        """Which of its boots was running."""
+        return max(0, bisect_right(self.boots, instant) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """All messages of one agreement in one direction."""
+
+    index: int
+    sender: Handler
+    receiver: Handler
+    hub: Handler | None
+    terms: Terms
+    signed: bool
+    split: bool
+    count: int
+    forces: dict[int, Force] = field(default_factory=dict)
+    """What is done wrong, by the message's index."""
+
+    @property
+    def channel(self) -> str | None:
+        """The numbered stream's name."""
+        if not self.terms.numbered:
+            return None
+        return f"{self.sender.name}>{self.receiver.name}/{self.index}"
+
+    @property
+    def cpa_id(self) -> str:
+        return f"cpa-{self.sender.name}-{self.receiver.name}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole year."""
+
+    messages: int
+    seed: int
+    handlers: tuple[Handler, ...]
+    streams: tuple[Stream, ...]
+    violations: tuple[tuple[str, str], ...]
+    """The answer key: (kind, message_id) of every fault that is planted."""
+
+    def message_id(self, stream: int, index: int) -> str:
+        return message_id(self.seed, stream, index, self.streams[stream].sender.name)
+
+
+def message_id(seed: int, stream: int, index: int, sender: str) -> str:
+    """The MessageId of one message of the year."""
+    text = f"{seed}/{stream}/{index}".encode()
+    return f"{hashlib.blake2b(text, digest_size=10).hexdigest()}@{sender}"
+
+
+def split_id(seed: int, stream: int, document: int) -> str:
+    """The SplitId of one document."""
+    text = f"{seed}/{stream}/document/{document}".encode()
+    return f"doc-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
+
+
+@cache
+def make_plan(messages: int, seed: int) -> Plan:
+    """The plan of a year with so many messages."""
+    if messages < 1:
+        raise InvalidValue("a year has at least 1 message", remedy="give --messages 1 or more")
+    rng = Random(f"{seed}/plan")  # noqa: S311 - a seeded year, no secret
+    handlers = _handlers(messages, rng)
+    hubs = max(1, len(handlers) // 8)
+    streams = _streams(messages, handlers, hubs, rng)
+    violations = _plant(messages, seed, streams, rng)
+    return Plan(messages, seed, handlers, streams, violations)
+
+
+def _handlers(messages: int, rng: Random) -> tuple[Handler, ...]:
+    count = max(4, min(48, messages // 2_500))
+    found = []
+    for index in range(count):
+        name = _NAMES[index % len(_NAMES)]
+        if index >= len(_NAMES):
+            name = f"{name}-{index // len(_NAMES) + 1}"
+        boots = [YEAR_START + rng.randrange(HOUR)]
+        while boots[-1] < YEAR_END - 30 * DAY:
+            boots.append(boots[-1] + rng.randrange(10 * DAY, 50 * DAY))
+        skew = rng.randrange(-30 * SECOND, 30 * SECOND)
+        found.append(Handler(name, skew, tuple(boots)))
+    return tuple(found)
+
+
+def _streams(
+    messages: int, handlers: tuple[Handler, ...], hubs: int, rng: Random
+) -> tuple[Stream, ...]:
+    """The first handlers are hubs; all others are companies that trade with each other."""
+    choices = deals()
+    wanted = max(len(choices), messages // PER_STREAM)
+    number = max(1, min(wanted, messages // 10))
+    companies = handlers[hubs:]
+    found = []
+    for index in range(number):
+        deal = choices[index % len(choices)]
+        sender, receiver = rng.sample(companies, 2)
+        plain = not deal.terms.numbered and not deal.hub
+        found.append(
+            Stream(
+                index=index,
+                sender=sender,
+                receiver=receiver,
+                hub=handlers[rng.randrange(hubs)] if deal.hub else None,
+                terms=deal.terms,
+                signed=deal.signed,
+                split=plain and (index // len(choices) + index) % 3 == 0,
+                count=messages // number + (index < messages % number),
+            )
+        )
+    return tuple(found)
+
+
+def _plant(
+    messages: int, seed: int, streams: tuple[Stream, ...], rng: Random
+) -> tuple[tuple[str, str], ...]:
+    """Give faults to streams that have room for them; each leaves its neighbours alone."""
+    key: list[tuple[str, str]] = []
+    taken: dict[int, list[int]] = {}
+    for _ in range(max(1, messages // FAULT_EVERY)):
+        for recipe in RECIPES:
+            order = [stream for stream in streams if recipe.fits(stream)]
+            rng.shuffle(order)
+            for stream in order:
+                place = _place(stream, recipe, taken.get(stream.index, []))
+                if place is not None:
+                    taken.setdefault(stream.index, []).append(place)
+                    stream.forces.update(recipe.forces(stream, place))
+                    key.append((recipe.kind, _culprit(seed, stream, recipe, place)))
+                    break
+    return tuple(sorted(key))
+
+
+def _place(stream: Stream, recipe: Recipe, taken: list[int]) -> int | None:
+    """An index in the middle of the year, far from the first window and from other faults."""
+    margin = recipe.margin(stream)
+    for place in (stream.count * 35 // 100, stream.count * 65 // 100, stream.count // 2):
+        aligned = place - place % recipe.aligned
+        if aligned < 2 * margin or aligned + margin > stream.count * 85 // 100:
+            continue
+        if all(abs(aligned - other) > 2 * margin for other in taken):
+            return aligned
+    return None
+
+
+def _culprit(seed: int, stream: Stream, recipe: Recipe, place: int) -> str:
+    if recipe.names == "document":
+        return split_id(seed, stream.index, place // recipe.aligned)
+    if recipe.names == "stranger":
+        return message_id(seed, stream.index, -place, stream.sender.name)
+    return message_id(seed, stream.index, place + recipe.offset, stream.sender.name)
+
+
+def submissions(stream: Stream, rng: Random) -> list[Instant]:
+    """When each message is submitted: bursts on working days, a few at night."""
+    found: list[Instant] = []
+    while len(found) < stream.count:
+        day = YEAR_START + rng.randrange(1, 365) * DAY
+        weekday = (day // DAY + 4) % 7  # 1970-01-01 was a Thursday; 0 is Sunday.
+        if weekday in (0, 6) and rng.random() < 0.8:
+            continue
+        moment = day + int(rng.triangular(6, 23, 11) * HOUR)
+        for _ in range(min(stream.count - len(found), 1 + int(rng.expovariate(1 / 6)))):
+            found.append(min(moment, YEAR_END - MINUTE))
+            moment += rng.randrange(5 * MILLISECOND, 1_500 * MILLISECOND)
+    found.sort()
+    for index in sorted(stream.forces):
+        gap = stream.forces[index].gap
+        if gap is not None and index > 0:
+            # Neighbours of a fault stand close together; the order stays as it was.
+            found[index] = min(found[index], found[index - 1] + gap)
+    return found
