@@ -52,9 +52,10 @@ def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
     columns = rows[0][1:]
     shown = {
         row[0].strip("*"): {
-            f"{column}.contract" if cell == "contract" else column
+            f"{column}.{word}" if word != "✓" else column
             for column, cell in zip(columns, row[1:], strict=True)
-            if cell
+            for word in cell.split(", ")
+            if word
         }
         for row in rows[1:]
     }

@@ -131,7 +131,7 @@ def _run(path: Path, vfs: FaultyVfs, fault: str, number: int, *, for_ever: bool)
     return struck, refused
 
 
-@pytest.mark.requirement("STO-1", "STO-3", "DRV-1")
+@pytest.mark.requirement("STO-1", "STO-3")
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_nth_failure(tmp_path: Path, vfs: FaultyVfs, fault: str, for_ever: bool) -> None:

@@ -93,7 +93,7 @@ def test_every_value_comes_back(backend: Backend) -> None:
         assert reader.incoming_list() == [replace(FULL, row=1, parcel=None, answer=None)]
 
 
-@pytest.mark.requirement("DRV-2")
+@pytest.mark.requirement("DUP-2")
 def test_the_first_of_two_copies_wins(store: Store) -> None:
     first = received("a", answer=answer("first"))
     with store.transition() as transaction:
@@ -112,7 +112,7 @@ def test_the_first_of_two_copies_wins(store: Store) -> None:
         assert (later.position, later.row) == (2, 2)
 
 
-@pytest.mark.requirement("DRV-6")
+@pytest.mark.requirement("DUP-1")
 def test_another_partner_cannot_use_up_an_id(store: Store) -> None:
     with store.transition() as transaction:
         assert transaction.add_incoming(received("a", sender="buyer")) is None

@@ -62,7 +62,7 @@ def _killed(path: Path, chance: random.Random) -> tuple[int, int]:
     return durable, begun
 
 
-@pytest.mark.requirement("STO-1", "STO-3", "DRV-9")
+@pytest.mark.requirement("STO-1", "STO-3")
 def test_a_killed_writer_loses_nothing_it_reported(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)

@@ -327,7 +327,7 @@ def test_responses_are_found_by_what_they_answer(store: Store) -> None:
         assert _ids(transaction.responses_to("q", "seller")) == expected
 
 
-@pytest.mark.requirement("DRV-8")
+@pytest.mark.requirement("STO-3")
 def test_the_next_wake_is_the_earliest_timer(store: Store) -> None:
     assert store.next_wake() is None
     with store.transition() as transaction:

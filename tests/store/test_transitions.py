@@ -164,7 +164,7 @@ def test_nothing_is_kept_of_a_transition_that_only_reads_before_one_that_fails(
     assert everything(store)["counts"]["out.waiting"] == 1
 
 
-@pytest.mark.requirement("STO-1", "STO-3", "DRV-1")
+@pytest.mark.requirement("STO-1", "STO-3")
 def test_a_crash_loses_nothing_that_was_committed_and_all_that_was_not(backend: Backend) -> None:
     store = backend.store
     held = ReceivingChannel("r", held=(Held(3, "x"), Held(4, "y", refused=True)))
@@ -224,7 +224,7 @@ def test_closing_undoes_what_is_not_committed(backend: Backend) -> None:
     assert [stored.outgoing.message_id for stored in everything(store)["outgoing"]] == ["a"]
 
 
-@pytest.mark.requirement("DRV-1")
+@pytest.mark.requirement("STO-1")
 def test_a_failed_commit_undoes_every_transition_in_it(backend: Backend) -> None:
     store = backend.store
     with store.transition() as transaction:
