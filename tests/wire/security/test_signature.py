@@ -370,7 +370,7 @@ def test_an_ecdsa_value_has_one_length() -> None:
     key = alpha().key
     value = algorithms.sign_octets(key, "ecdsa-sha256", b"octets")
     certificate = alpha().certificate
-    longer = b"\0" + value[:32] + b"\0" + value[32:]
+    longer = value[:32] + b"\0" + value[32:]  # the same two numbers
     assert algorithms.verify_octets(certificate, "ecdsa-sha256", b"octets", value, 0)
     assert not algorithms.verify_octets(certificate, "ecdsa-sha256", b"octets", longer, 0)
 
