@@ -56,7 +56,7 @@ def life(terms: Terms, *, until: int = DAY) -> tuple[list[tuple[int, str]], Outg
 # --- the retry law ------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("RTY-1", "RTY-2", "RTY-3", "RTY-18")
+@pytest.mark.requirement("RTY-1", "RTY-2", "RTY-3", "RTY-7", "RTY-18")
 @pytest.mark.parametrize("retries", [0, 1, 2, 5])
 def test_resends_follow_timeout_and_interval_and_stop(retries: int) -> None:
     sent, outgoing = life(replace(PLAIN, retries=retries))

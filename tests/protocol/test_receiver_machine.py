@@ -88,6 +88,9 @@ class ReceiverMachine(RuleBasedStateMachine):
         present = self.present()
         if present and present[0].fate != "noted":
             return
+        if any(sample.fate == "late" for sample in present):
+            # Its sender hears an error, or nothing: the epoch goes no further either way.
+            return
         unsettled = [sample.place for sample in present if sample.fate is None]
         first = unsettled[0] if unsettled else len(present)
         if len(present) - first >= self.terms.window_size:
