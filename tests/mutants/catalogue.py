@@ -24,9 +24,7 @@ SHORT_LIVED = (
     "messages=60,loss=0.3,reorder=0.5,abandon=1.0,"
     "agreement='[delivery]\\ntime_to_live=\"PT20S\"\\n'"
 )
-FORGETFUL = (
-    "messages=30,loss=0.9,retries=60,agreement='[delivery]\\npersist_duration=\"PT40S\"\\n'"
-)
+FORGETFUL = "messages=30,loss=0.9,retries=60,agreement='[delivery]\\npersist_duration=\"PT40S\"\\n'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +341,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "skip a number without a word",
         _RECEIVER,
-        "    return [\n        _skip(key, epoch, entry.number, entry.message_id, \"refused\")\n"
+        '    return [\n        _skip(key, epoch, entry.number, entry.message_id, "refused")\n'
         "        for entry in entries\n        if entry.refused\n    ]\n",
         "    return []\n",
         ("S7",),

@@ -24,9 +24,7 @@ def run_many(options: Options, seeds: range) -> list[Result]:
 
 def judge(results: list[Result], options: Options) -> None:
     broken = [result for result in results if result.violations]
-    told = "\n".join(
-        f"{result.replay}\n  {result.violations[0].sentence}" for result in broken[:5]
-    )
+    told = "\n".join(f"{result.replay}\n  {result.violations[0].sentence}" for result in broken[:5])
     assert not broken, told
     faults = {name: sum(one.faults[name] for one in results) for name in EXPECTED_FAULTS}
     print("faults injected:", faults)

@@ -1,0 +1,185 @@
+"""Two engines and the hand that carries parcels between them, so that a test decides the luck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Settled
+from oncewire.handler.answer import Answer
+from oncewire.handler.engine import Engine
+from oncewire.handler.node import Node
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source
+from oncewire.handler.submit import Accepted, Submission
+from oncewire.handler.transmit import Transmission
+from oncewire.journal.check import Report, verify
+from oncewire.message import Payload, Service
+from oncewire.message.instant import SECOND, Duration
+from oncewire.store.memory import MemoryStore
+from oncewire.wire.parcel import Parcel
+
+START = 1_767_225_600_000_000
+
+
+def agreement_text(
+    own: str, partner: str, profile: str, extra: str = "", ports: object = None
+) -> str:
+    """An agreement between two parties that are called by their names."""
+
+    def side(name: str) -> str:
+        host = f"127.0.0.1:{ports[name]}" if isinstance(ports, dict) else name
+        uri = f"http://{host}/msh"
+        return f'party_id = "urn:test:{name}"\nuri = "{uri}"\nhttp = "{uri}"\n'
+
+    return (
+        f'cpa_id = "alpha-beta"\nprofile = "{profile}"\n'
+        f"[own]\n{side(own)}[partner]\n{side(partner)}{extra}"
+    )
+
+
+class TestWorld:
+    """Time that stands still until a test moves it."""
+
+    __test__ = False
+
+    def __init__(self, name: str) -> None:
+        self.name, self.time, self.ids = name, START, 0
+
+    def now(self) -> int:
+        return self.time
+
+    def mono(self) -> int:
+        return self.time - START
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"{self.name}-{self.ids}"
+
+
+@dataclass
+class Pair:
+    """alpha sends to beta. `lose_request` and `lose_answer` say what the network drops."""
+
+    profile: str = "ebms2"
+    extra: str = ""
+    lose_request: Callable[[int], bool] = lambda attempt: False
+    lose_answer: Callable[[int], bool] = lambda attempt: False
+    notices: list[Notice] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+    # Bodies of every acknowledgement or other answer that beta let go, in order.
+    answers: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.engines: dict[str, Engine] = {}
+        for own, partner in (("alpha", "beta"), ("beta", "alpha")):
+            agreement = read_toml(agreement_text(own, partner, self.profile, self.extra))
+            node = Node(own, MemoryStore(own), Agreements([agreement]), TestWorld(own))
+            self.engines[own] = Engine(node)
+            self.engines[own].start()
+            self.engines[own].commit()
+
+    @property
+    def alpha(self) -> Engine:
+        return self.engines["alpha"]
+
+    @property
+    def beta(self) -> Engine:
+        return self.engines["beta"]
+
+    def send(self, number: int = 1, **more: object) -> Accepted:
+        submission = Submission(
+            "alpha-beta",
+            Service("urn:test:orders"),
+            "New",
+            (Payload.of(f"order-{number}", "text/plain", f"order {number}".encode()),),
+            conversation_id="talk",
+            message_id=f"order-{number}@alpha",
+            **more,  # type: ignore[arg-type]
+        )
+        accepted = self.alpha.submit(submission)
+        self.settle("alpha")
+        return accepted
+
+    def pass_time(self, duration: Duration = 60 * SECOND) -> None:
+        """Let time pass on both sides, and do what becomes due."""
+        for name, engine in self.engines.items():
+            world = engine.node.world
+            assert isinstance(world, TestWorld)
+            world.time += duration
+            engine.tick()
+            self.settle(name)
+
+    def settle(self, name: str) -> None:
+        """Commit, and carry what may leave; then what that caused, until all is quiet."""
+        for action in self.engines[name].commit():
+            self._carry(name, action)
+
+    def _carry(self, name: str, action: Action) -> None:
+        engine = self.engines[name]
+        if isinstance(action, Notice):
+            self.notices.append(action)
+        elif isinstance(action, Settled):
+            self.settled.append(action)
+        elif isinstance(action, Post):
+            self._post(name, engine, action)
+        elif isinstance(action, PostAnswer):
+            parcel = whole_parcel(engine.node, action.parcel)
+            self.answers.append(parcel.body)
+            if self.lose_answer(len(self.answers)):
+                return
+            self.deliver(_host(action.address), parcel)
+            engine.answer_left(action, sent=True)
+            self.settle(name)
+
+    def _post(self, name: str, engine: Engine, post: Post) -> None:
+        ended = Transmission(post.message_id, post.attempt, sent=True)
+        lost = Transmission(post.message_id, post.attempt, sent=False, reason="lost")
+        if self.lose_request(post.attempt):
+            engine.transmission_over(lost)
+            self.settle(name)
+            return
+        answer = self.deliver(_host(post.address), whole_parcel(engine.node, post.parcel))
+        reply = None
+        if answer.parcel is not None:
+            reply = whole_parcel(engine.node, answer.parcel)
+            self.answers.append(reply.body)
+            if self.lose_answer(len(self.answers)):
+                engine.transmission_over(lost)
+                self.settle(name)
+                return
+        engine.transmission_over(ended, reply)
+        self.settle(name)
+
+    def deliver(self, name: str, parcel: Parcel) -> Answer:
+        """Hand a parcel to a node; its answer counts only after its commit."""
+        answer = self.engines[name].receive(parcel, Source("http", can_answer=True))
+        self.settle(name)
+        return answer
+
+    def take(self) -> list[str]:
+        """The application at beta takes and confirms what is ready."""
+        taken = self.beta.take(100, 30 * SECOND)
+        self.settle("beta")
+        for stored in taken:
+            self.beta.confirm(stored.incoming.sender, stored.incoming.message_id)
+        self.settle("beta")
+        return [stored.incoming.message_id for stored in taken]
+
+    def verify(self, *, healed: bool = True) -> Report:
+        rows = []
+        for engine in self.engines.values():
+            with engine.node.store.reader() as reader:
+                rows += reader.journal_since(0, 1_000_000)
+        return verify(rows, healed=healed)
+
+    def kinds(self, name: str) -> list[str]:
+        """What one node journaled, in order."""
+        with self.engines[name].node.store.reader() as reader:
+            return [row.kind for row in reader.journal_since(0, 1_000_000)]
+
+
+def _host(address: str) -> str:
+    return address.split("/")[2]
