@@ -378,6 +378,24 @@ def test_what_a_cpa_wants_and_we_lack_is_said(corpus: Path) -> None:
     assert any("S/MIME" in one.sentence for one in check(view))
 
 
+def test_algorithms_are_judged_against_those_there_are() -> None:
+    agreement = samples.agreement(rest="[security]\nsign = true\nencrypt = true\n")
+    security = agreement.sending.security
+    known = {
+        security.signature_algorithm, security.digest_algorithm, security.canonicalization,
+        security.encryption_algorithm, security.key_transport,
+    }  # fmt: skip
+    for uri in known:
+        found = check(agreement, algorithms=known - {uri})
+        assert [one.severity for one in found if uri in one.sentence] == [Severity.ERROR]
+    assert not [one for one in check(agreement, algorithms=known) if "algorithm" in one.sentence]
+    assert not [one for one in check(agreement) if "algorithm" in one.sentence]
+    # What is not used is not judged.
+    assert check(samples.agreement(), algorithms=()) == ()
+    report = check_toml(samples.toml(rest="[security]\nsign = true\n"), algorithms=())
+    assert not report.ok
+
+
 def _hub(outer: str, inner: str) -> tuple[Agreement, Agreement]:
     before = samples.agreement("ms-0.9x", outer, top="forwards = true")
     onward = samples.agreement("ms-0.9x", inner, top="forwards = true")

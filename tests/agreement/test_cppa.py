@@ -1,5 +1,6 @@
 """A CPA is read in every form it has had, and nothing hostile gets through the reader."""
 
+import base64
 import contextlib
 from collections.abc import Callable
 
@@ -172,6 +173,96 @@ def test_an_action_listed_under_two_processes_counts_once() -> None:
     assert len(read_cpa(cpa(actions=twice), own="Alpha").actions) == 1
 
 
+def test_the_receiver_says_how_long_it_remembers() -> None:
+    xml = cpa()
+    parts = xml.split("<ebXMLReceiverBinding")
+    assert len(parts) == 3
+    longer = parts[2].replace("P1D", "P7D", 1)
+    view = read_cpa("<ebXMLReceiverBinding".join([*parts[:2], longer]), own="Alpha")
+    assert view.actions[0].terms.persist_duration == 7 * DAY
+
+
+SIGNATURE = """<{side}NonRepudiation><NonRepudiationProtocol>x</NonRepudiationProtocol>
+ <HashFunction>http://www.w3.org/2001/04/xmlenc#sha256</HashFunction>
+ <SignatureAlgorithm w3c="urn:w3c:algorithm">text</SignatureAlgorithm>
+ {reference}</{side}NonRepudiation>"""
+ENVELOPE = """<{side}DigitalEnvelope><DigitalEnvelopeProtocol>{protocol}</DigitalEnvelopeProtocol>
+ <EncryptionAlgorithm>urn:cipher</EncryptionAlgorithm></{side}DigitalEnvelope>"""
+
+
+def _secured(business: str, protocol: str = "XMLENC") -> str:
+    xml = cpa()
+    for side in ("Sender", "Receiver"):
+        reference = {
+            "Sender": '<SigningCertificateRef certId="end"/>',
+            "Receiver": '<SigningSecurityDetailsRef securityId="trust"/>',
+        }[side]
+        extra = SIGNATURE.format(side=side, reference=reference)
+        extra += ENVELOPE.format(side=side, protocol=protocol)
+        xml = xml.replace(f"</ebXML{side}Binding>", f"{extra}</ebXML{side}Binding>")
+    certificates = "".join(
+        f'<Certificate certId="{name}"><KeyInfo><X509Data><X509Certificate>'
+        f"{base64.b64encode(der).decode()}</X509Certificate></X509Data></KeyInfo></Certificate>"
+        for name, der in (("end", b"0end"), ("authority", b"0authority"))
+    )
+    trust = (
+        '<SecurityDetails securityId="trust"><TrustAnchors><AnchorCertificateRef certId="end"/>'
+        '<AnchorCertificateRef certId="authority"/></TrustAnchors></SecurityDetails>'
+    )
+    xml = xml.replace("<DeliveryChannel", certificates + trust + "<DeliveryChannel", 1)
+    second = xml.rindex("<CollaborationRole>")
+    xml = xml[:second] + certificates + trust + xml[second:]
+    return xml.replace(
+        "<ChannelId>", f"<BusinessTransactionCharacteristics {business}/><ChannelId>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("business", "signed", "encrypted"),
+    [
+        ("", True, True),
+        ('isNonRepudiationRequired="true" isConfidential="persistent"', True, True),
+        ('isNonRepudiationRequired="1" isConfidential="transient-and-persistent"', True, True),
+        ('isNonRepudiationRequired="false" isConfidential="transient"', False, False),
+        ('isNonRepudiationRequired="0" isConfidential="none"', False, False),
+    ],
+)
+def test_the_action_decides_whether_the_bindings_security_is_used(
+    business: str, signed: bool, encrypted: bool
+) -> None:
+    security = read_cpa(_secured(business), own="Alpha").actions[0].security
+    assert (security.sign, security.encrypt) == (signed, encrypted)
+    assert security.signature_algorithm == "urn:w3c:algorithm"
+    assert security.encryption_algorithm == "urn:cipher"
+
+
+def test_trust_anchors_are_authorities_and_not_our_own_certificate() -> None:
+    received = read_cpa(_secured(""), own="Beta").actions[0].security
+    assert received.require_signature
+    assert received.trust_anchors == (b"0authority",)
+    assert received.partner_certificates == (b"0end",)
+
+
+def test_another_envelope_or_password_is_said() -> None:
+    xml = _secured("", "S/MIME").replace(
+        "<TransportSender>",
+        "<TransportSender><AccessAuthentication>basic</AccessAuthentication>",
+    )
+    keys = [key for key, _ in read_cpa(xml, own="Alpha").not_offered]
+    assert keys.count("security.encrypt") == 1
+    assert "partner.client_certificates" in keys
+
+
+def test_an_action_without_a_channel_uses_the_default_one() -> None:
+    bare = {
+        name: text.replace(f"<ChannelId>{name}-main</ChannelId>", "")
+        for name, text in ACTIONS.items()
+    }
+    way = outbound(read_cpa(cpa(actions=bare), own="Alpha"), Service("urn:ex:orders"), "Place")
+    assert way.terms.retries == 2
+    assert way.addresses == (("http", "https://beta.example/msh"),)
+
+
 OLD = """<CollaborationProtocolAgreement
   xmlns="http://www.ebxml.org/namespaces/tradePartner" cpaid="old" version="1.0">
  <Status value="agreed"/>
@@ -221,6 +312,15 @@ def test_the_drafts_parameters_are_read_from_their_own_places(methods: str) -> N
     fast = outbound(view, Service("urn:ex:orders"), "Fast").terms
     assert not fast.reliable
     assert fast.sync_mode is SyncReplyMode.NONE
+
+
+def test_semantics_nobody_knows_are_refused() -> None:
+    parties = "".join(
+        OLD_PARTY.format(id=one, methods="m").replace("BestEffort", "Perhaps")
+        for one in ("one", "two")
+    )
+    with pytest.raises(AgreementProblem, match="Perhaps"):
+        read_cpa(OLD.format(parties=parties), own="one")
 
 
 @pytest.mark.parametrize(

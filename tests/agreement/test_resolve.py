@@ -362,8 +362,12 @@ def test_a_hub_is_no_open_relay() -> None:
         {"to_party": ALPHA},
     ):
         assert _refused(hub, samples.draft_message(**header)).code == "ValueNotRecognized"
-    closed = Agreements(replace(one, forwards=False) for one in hub)
-    assert _refused(closed, samples.draft_message()).code == "ValueNotRecognized"
+    alpha, beta = hub
+    for closed in (
+        [replace(alpha, forwards=False), beta],
+        [alpha, replace(beta, forwards=False)],
+    ):
+        assert _refused(closed, samples.draft_message()).code == "ValueNotRecognized"
 
 
 def test_a_hub_leaves_the_end_parties_number_alone() -> None:

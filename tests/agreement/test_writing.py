@@ -57,6 +57,13 @@ def test_an_agreement_survives_writing_and_reading(profile: str) -> None:
     assert _again(written) == written
 
 
+def test_only_what_was_said_is_written() -> None:
+    written = write_toml(samples.agreement("window", "[delivery]\nretries = 9\n"))
+    assert "[delivery]\nretries = 9\n" in written
+    assert "[[actions]]" not in written
+    assert "window = " not in written
+
+
 @pytest.mark.parametrize("name", STATED)
 def test_a_cpa_becomes_toml_that_means_the_same(corpus: Path, name: str) -> None:
     for view in read_views((corpus / name).read_bytes()):

@@ -32,7 +32,6 @@ class CertificateFacts:
     subject: str
     not_before: Instant
     not_after: Instant
-    signed_with_sha1: bool
 
 
 def fingerprint(der: bytes) -> str:
@@ -88,12 +87,10 @@ def facts(der: bytes) -> CertificateFacts | None:
             # Serial numbers that today's rules forbid are common among partners.
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
             certificate = x509.load_der_x509_certificate(der)
-            digest = certificate.signature_hash_algorithm
             return CertificateFacts(
                 subject=certificate.subject.rfc4514_string(),
                 not_before=int(certificate.not_valid_before_utc.timestamp()) * SECOND,
                 not_after=int(certificate.not_valid_after_utc.timestamp()) * SECOND,
-                signed_with_sha1=digest is not None and digest.name == "sha1",
             )
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         return None

@@ -7,13 +7,14 @@ to do about it in another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa import read_cpa
 from oncewire.agreement.dangers import agreement_dangers, binding_dangers
+from oncewire.agreement.exposure import unknown_algorithms
 from oncewire.agreement.finding import Danger, Finding, Report, Severity
 from oncewire.agreement.hops import hub_dangers
 from oncewire.agreement.toml import read_toml
@@ -23,20 +24,36 @@ from oncewire.message.ids import Party
 from oncewire.message.instant import Instant
 
 
-def check(agreement: Agreement, *, now: Instant | None = None) -> tuple[Finding, ...]:
-    """The findings about one agreement, worst first. Without `now` no dates are judged."""
+def check(
+    agreement: Agreement,
+    *,
+    now: Instant | None = None,
+    algorithms: Collection[str] | None = None,
+) -> tuple[Finding, ...]:
+    """The findings about one agreement, worst first.
+
+    Without `now` no dates are judged; without `algorithms`, the URIs of those the wire
+    format's implementation has, no algorithm is.
+    """
     found = [(danger, "") for danger in agreement_dangers(agreement, now)]
     for binding in agreement.bindings():
         found += [(danger, binding.label) for danger in binding_dangers(agreement, binding, now)]
+        if algorithms is not None:
+            found += [(danger, binding.label) for danger in unknown_algorithms(binding, algorithms)]
     return _sorted(agreement.cpa_id, found)
 
 
 def check_all(
-    agreements: Iterable[Agreement], *, now: Instant | None = None
+    agreements: Iterable[Agreement],
+    *,
+    now: Instant | None = None,
+    algorithms: Collection[str] | None = None,
 ) -> tuple[Finding, ...]:
     """The findings about every agreement, and about how those of a hub fit together."""
     everything = tuple(agreements)
-    found = [finding for one in everything for finding in check(one, now=now)]
+    found = [
+        finding for one in everything for finding in check(one, now=now, algorithms=algorithms)
+    ]
     try:
         Agreements(everything)
     except AgreementProblem as problem:
@@ -46,9 +63,15 @@ def check_all(
     return tuple(sorted(found, key=lambda one: list(Severity).index(one.severity)))
 
 
-def check_toml(text: str, *, load: Load | None = None, now: Instant | None = None) -> Report:
+def check_toml(
+    text: str,
+    *,
+    load: Load | None = None,
+    now: Instant | None = None,
+    algorithms: Collection[str] | None = None,
+) -> Report:
     """The report about a TOML file; what keeps it from being read is a finding too."""
-    return _report(lambda: read_toml(text, load=load), now)
+    return _report(lambda: read_toml(text, load=load), now, algorithms)
 
 
 def check_cpa(
@@ -59,6 +82,7 @@ def check_cpa(
     own_party: Party | None = None,
     partner_party: Party | None = None,
     now: Instant | None = None,
+    algorithms: Collection[str] | None = None,
 ) -> Report:
     """The report about a CPA, as the party `own` sees it."""
 
@@ -67,15 +91,17 @@ def check_cpa(
             xml, own=own, profile=profile, own_party=own_party, partner_party=partner_party
         )
 
-    return _report(read, now)
+    return _report(read, now, algorithms)
 
 
-def _report(read: Callable[[], Agreement], now: Instant | None) -> Report:
+def _report(
+    read: Callable[[], Agreement], now: Instant | None, algorithms: Collection[str] | None
+) -> Report:
     try:
         agreement = read()
     except OncewireError as problem:
         return Report(None, (_finding_of(problem),))
-    return Report(agreement, check(agreement, now=now))
+    return Report(agreement, check(agreement, now=now, algorithms=algorithms))
 
 
 def _finding_of(problem: OncewireError) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction
 from oncewire.agreement.certificates import facts
@@ -80,6 +80,31 @@ def _sha1(binding: ActionBinding) -> Iterator[Danger]:
             "SHA-1 is named as algorithm, but not allowed",
             "agree on rsa-sha256, or set security.allow_sha1 to true",
         )
+
+
+def unknown_algorithms(binding: ActionBinding, known: Collection[str]) -> Iterator[Danger]:
+    """Algorithms that the agreement names and this handler does not have."""
+    security, terms = binding.security, binding.terms
+    signs = (
+        security.sign
+        or security.require_signature
+        or AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
+    )
+    for name, used in (
+        ("signature_algorithm", signs),
+        ("digest_algorithm", signs),
+        ("canonicalization", signs),
+        ("encryption_algorithm", security.encrypt),
+        ("key_transport", security.encrypt),
+    ):
+        uri = getattr(security, name)
+        if used and uri not in known:
+            yield Danger(
+                Severity.ERROR,
+                f"security.{name}",
+                f"the algorithm {uri} is not offered",
+                "agree on another one",
+            )
 
 
 def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:

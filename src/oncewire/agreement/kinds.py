@@ -6,7 +6,6 @@ the plain value that TOML and JSON can carry. Reading back what was written give
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -131,8 +130,9 @@ def read_duration(raw: object) -> Duration:
     duration: Duration | None = None
     if isinstance(raw, bool):
         pass
-    elif isinstance(raw, int) or (isinstance(raw, float) and math.isfinite(raw)):
-        # Compared before the multiplication, so that no huge number is ever made.
+    elif isinstance(raw, int | float):
+        # Compared before the multiplication, so that no huge number is ever made; nan and
+        # the infinities fail the comparison.
         if 0 <= raw <= DURATION_MAX // SECOND:
             duration = round(raw * SECOND)
     elif isinstance(raw, str):
