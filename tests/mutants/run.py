@@ -30,7 +30,8 @@ class Infect(importlib.abc.MetaPathFinder):
         if name != self.mutant.module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
-        assert spec is not None and spec.origin is not None
+        assert spec is not None
+        assert spec.origin is not None
         loader = Infected(name, spec.origin)
         loader.mutant = self.mutant
         return importlib.util.spec_from_file_location(name, spec.origin, loader=loader)

@@ -1,0 +1,95 @@
+"""Handlers with real sockets and a real database, in this process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.handler import Handler
+from oncewire.handler.keys import Keys
+from oncewire.handler.node import Node
+from oncewire.handler.submit import Submission
+from oncewire.handler.world import RealWorld
+from oncewire.journal.row import Row
+from oncewire.message import Payload, Service
+from oncewire.store.sqlite import SqliteStore
+from oncewire.transport.http import HttpTransport
+from oncewire.transport.http_address import AddressRule
+from oncewire.transport.http_client import HttpClientSettings
+from oncewire.transport.http_server import HttpServerSettings
+from tests.handler.pair import agreement_text
+
+FAST = '[delivery]\ntimeout = "PT0.3S"\nretry_interval = "PT0.3S"\nretries = 40\n'
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def order(number: int, **more: object) -> Submission:
+    """A small business document."""
+    return Submission(
+        "alpha-beta",
+        Service("urn:test:orders"),
+        "New",
+        (Payload.of(f"order-{number}", "text/plain", f"order {number}".encode()),),
+        conversation_id="talk",
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    own: str,
+    partner: str,
+    ports: dict[str, int],
+    *,
+    profile: str = "ebms2",
+    extra: str = FAST,
+    listen: int | None = None,
+    vfs: str | None = None,
+    keys: Keys | None = None,
+    change: Callable[[Node], None] = lambda node: None,
+) -> AsyncIterator[Handler]:
+    """One handler that listens on its port, or on `listen` behind a proxy."""
+    agreement = read_toml(agreement_text(own, partner, profile, extra, ports))
+    store = SqliteStore.open(folder / f"{own}.db", node=own, vfs=vfs)
+    node = Node(own, store, Agreements([agreement]), RealWorld(), keys=keys)
+    change(node)
+    transport = HttpTransport(
+        HttpServerSettings("127.0.0.1", listen or ports[own], "/msh"),
+        HttpClientSettings(addresses=AddressRule.of(["loopback"])),
+    )
+    handler = Handler(node, {"http": transport})
+    await handler.start()
+    try:
+        yield handler
+    finally:
+        await handler.stop()
+
+
+async def post(
+    port: int, body: bytes, content_type: str, headers: dict[str, str] | None = None
+) -> tuple[int, str, bytes]:
+    """A raw POST, as anybody may send one."""
+    url = f"http://127.0.0.1:{port}/msh"
+    said = {"Content-Type": content_type, "SOAPAction": '"ebXML"', **(headers or {})}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, data=body, headers=said) as response:
+            return response.status, response.content_type, await response.read()
+
+
+def journal(handler: Handler) -> list[Row]:
+    """Everything a running handler recorded."""
+    with handler.engine.node.store.reader() as reader:
+        return reader.journal_since(0, 10_000_000)
