@@ -197,6 +197,30 @@ def test_ready_messages_need_no_wake_up(store: Store) -> None:
     assert store.next_wake() is None
 
 
+def test_held_messages_come_in_order_of_arrival(store: Store) -> None:
+    with store.transition() as transaction:
+        for name, state in (("b", HELD), ("a", HELD), ("c", READY), ("d", HELD)):
+            transaction.add_incoming(received(name, state=state))
+        assert _ids(transaction.held(10)) == ["b", "a", "d"]
+        assert _ids(transaction.held(2)) == ["b", "a"]
+        transaction.save_incoming(received("b").incoming)
+        assert _ids(transaction.held(10)) == ["a", "d"]
+
+
+def test_saving_the_same_state_again_changes_nothing(store: Store) -> None:
+    with store.transition() as transaction:
+        transaction.add_incoming(received("a"))
+        before = transaction.incoming("buyer", "a")
+    store.commit()
+    with store.transition() as transaction:
+        transaction.save_incoming(received("a").incoming)
+        assert transaction.incoming("buyer", "a") == before
+
+
+def test_an_answer_that_left_is_owed_no_more() -> None:
+    assert answer(owed=True).delivered() == answer()
+
+
 @pytest.mark.requirement("STO-9")
 def test_answers_are_set_replaced_and_no_longer_owed(backend: Backend) -> None:
     store = backend.store

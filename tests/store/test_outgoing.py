@@ -172,6 +172,30 @@ def test_saving_replaces_the_state_and_nothing_else(store: Store) -> None:
         assert transaction.outgoing("full@example") == replace(before, outgoing=state)
 
 
+def test_saving_the_same_state_again_changes_nothing(store: Store) -> None:
+    with store.transition() as transaction:
+        before = add(transaction, sent("a"))
+    store.commit()
+    with store.transition() as transaction:
+        transaction.save_outgoing(sent("a").outgoing)
+        assert transaction.outgoing("a") == before
+
+
+def test_a_state_saved_unseen_replaces_every_value(backend: Backend) -> None:
+    # Whoever saves without reading first, or twice in a row, gets what was said last.
+    with backend.store.transition() as transaction:
+        transaction.add_outgoing(FULL, parcel=parcel(), draft=None)
+    backend.store.commit()
+    plain = Outgoing("full@example", TERMS_ID, 7)
+    with backend.store.transition() as transaction:
+        transaction.save_outgoing(replace(plain, attempts=9))
+        transaction.save_outgoing(plain)
+    backend.store.commit()
+    with backend.crash().transition() as transaction:
+        stored = transaction.outgoing("full@example")
+        assert stored == replace(FULL, outgoing=plain, position=1)
+
+
 def test_waiting_messages_come_in_order_of_submission(store: Store) -> None:
     with store.transition() as transaction:
         for name, channel in (("a", "c"), ("b", "d"), ("e", "c"), ("f", None), ("g", "c")):

@@ -188,7 +188,7 @@ def _seen(tx: Transaction) -> list[Any]:
     for now in (0, 5, 20, 2 * DAY):
         seen += [tx.due(now, 3), tx.due(now, 100), tx.expired(now, 100), tx.ready(now, 100)]
         seen += [tx.ready(now, 2)]
-    seen += [tx.notices_owed(100), tx.answers_owed(100)]
+    seen += [tx.notices_owed(100), tx.answers_owed(100), tx.held(100)]
     seen += [tx.terms(Terms(retries=number).terms_id) for number in range(5)]
     return seen
 

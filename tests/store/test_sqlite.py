@@ -315,19 +315,6 @@ def test_the_log_is_copied_into_the_database_when_it_has_grown(
     store.close()
 
 
-def test_a_busy_checkpoint_is_tried_again_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "CHECKPOINT_PAGES", 1)
-    store = SqliteStore.open(path, node="a")
-    other = apsw.Connection(str(path))
-    other.execute("BEGIN; SELECT * FROM counter").fetchall()
-    _connection(store).set_busy_timeout(0)
-    prepare(store)
-    other.close()
-    store.close()
-
-
 def test_a_writer_outside_is_waited_for_and_then_refused(path: Path) -> None:
     store = SqliteStore.open(path, node="a")
     prepare(store)

@@ -59,6 +59,20 @@ def test_a_view_stays_as_it_was_opened(store: Store) -> None:
         assert reader.last_seq() == 1
 
 
+def test_a_view_outlives_a_crash_without_changing(backend: Backend) -> None:
+    with backend.store.transition() as transaction:
+        transaction.journal([row("started")])
+    backend.store.commit()
+    with backend.store.reader() as reader, backend.store.reader() as other:
+        with backend.store.transition() as transaction:
+            transaction.journal([row("stopped")])
+        backend.crash()
+        with backend.store.transition() as transaction:
+            transaction.journal([row("started"), row("stopped")])
+        backend.store.commit()
+        assert reader.last_seq() == other.last_seq() == 1
+
+
 def test_an_exception_undoes_exactly_its_transition(store: Store) -> None:
     with store.transition() as transaction:
         add(transaction, sent("a"))

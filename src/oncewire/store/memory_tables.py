@@ -111,8 +111,6 @@ class Table(Generic[K, R]):
             del self.rows[key]
         else:
             self.rows[key] = new
-        if not self._indexes:
-            return
         nowhere = (None,) * len(self._indexes)
         out_of = nowhere if old is None else self._filed(key, old)
         into = nowhere if new is None else self._filed(key, new)
@@ -123,9 +121,9 @@ class Table(Generic[K, R]):
                 if enters is not None:
                     index.add(enters)
 
-    def _filed(self, key: K, row: R) -> tuple[Any, ...]:
-        """The row's key in each index, None where it does not belong."""
-        raise NotImplementedError
+    def _filed(self, _key: K, _row: R) -> tuple[Any, ...]:
+        """The row's key in each index, None where it does not belong; here are no indexes."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +237,20 @@ class JournalTable(Table[int, Row]):
         return ((key,), None if row.message_id is None else (row.message_id, key))
 
 
+class IncidentTable(Table[int, Incident]):
+    """Incidents by their id; what is open is found by what it names."""
+
+    def __init__(self, log: list[Change]) -> None:
+        super().__init__(log)
+        self.open_by_message, self.open_by_channel = Groups(), Groups()
+        self._indexes = (self.open_by_message, self.open_by_channel)
+
+    def _filed(self, key: int, row: Incident) -> tuple[Any, ...]:
+        if row.resolved_at is not None:
+            return (None, None)
+        return ((row.message_id, key), (row.channel, key))
+
+
 @dataclass(slots=True)
 class Tables:
     """Everything one node keeps, and the log of what is not committed yet."""
@@ -250,7 +262,7 @@ class Tables:
     receiving: Table[str, ReceivingChannel] = field(init=False)
     outgoing: OutgoingTable = field(init=False)
     incoming: IncomingTable = field(init=False)
-    incidents: Table[int, Incident] = field(init=False)
+    incidents: IncidentTable = field(init=False)
     counters: Table[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -260,7 +272,7 @@ class Tables:
         self.receiving = Table(self.log)
         self.outgoing = OutgoingTable(self.log)
         self.incoming = IncomingTable(self.log)
-        self.incidents = Table(self.log)
+        self.incidents = IncidentTable(self.log)
         self.counters = Table(self.log)
 
     def count(self, name: str, steps: int = 1) -> int:

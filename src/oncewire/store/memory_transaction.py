@@ -258,10 +258,9 @@ class MemoryTransaction:
         self, at: Instant, reason: str, message_id: str | None, channel: str | None
     ) -> int:
         table = self._tables.incidents
-        for incident in table.rows.values():
-            same = (incident.message_id, incident.channel) == (message_id, channel)
-            if same and incident.resolved_at is None:
-                return incident.id
+        for _, number in table.open_by_message.of(message_id):
+            if table.rows[number].channel == channel:
+                return int(number)
         number = self._tables.count("incidents")
         table.put(number, Incident(number, at, reason, message_id, channel))
         return number
@@ -269,14 +268,18 @@ class MemoryTransaction:
     def resolve_incidents(
         self, at: Instant, message_id: str | None, channel: str | None
     ) -> list[int]:
-        found = [
-            incident
-            for incident in self._tables.incidents.rows.values()
-            if incident.resolved_at is None and _names(incident, message_id, channel)
-        ]
-        for incident in found:
-            self._tables.incidents.put(incident.id, replace(incident, resolved_at=at))
-        return sorted(incident.id for incident in found)
+        table = self._tables.incidents
+        of_message = {number for _, number in table.open_by_message.of(message_id)}
+        of_channel = {number for _, number in table.open_by_channel.of(channel)}
+        if message_id is None and channel is None:
+            found = of_message & of_channel
+        elif message_id is None:
+            found = of_channel
+        else:
+            found = of_message if channel is None else of_message | of_channel
+        for number in found:
+            table.put(number, replace(table.rows[number], resolved_at=at))
+        return sorted(found)
 
     # --- keeping ---
 
@@ -318,14 +321,6 @@ class MemoryTransaction:
         for seq in gone:
             journal.put(seq, None)
         return len(gone)
-
-
-def _names(incident: Incident, message_id: str | None, channel: str | None) -> bool:
-    if message_id is None and channel is None:
-        return incident.message_id is None and incident.channel is None
-    return (message_id is not None and incident.message_id == message_id) or (
-        channel is not None and incident.channel == channel
-    )
 
 
 def _unknown(message_id: str) -> UnknownMessage:

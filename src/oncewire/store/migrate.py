@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x4F4E4357
 """Says of a SQLite file that it is a store of ours ("ONCW")."""
 
-_FILE = re.compile(r"(\d{3})_[a-z_]+\.sql")
+_FILE = re.compile(r"\d{3}_[a-z_]+\.sql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Migration:
 @cache
 def known_migrations() -> tuple[Migration, ...]:
     """The steps this version of Oncewire knows, in order."""
-    found = []
-    for file in resources.files("oncewire.store").joinpath("migrations").iterdir():
-        match = _FILE.fullmatch(file.name)
-        if match is not None:
-            found.append(Migration(int(match[1]), file.name, file.read_text(encoding="utf-8")))
-    return tuple(sorted(found, key=lambda step: step.version))
+    folder = resources.files("oncewire.store").joinpath("migrations")
+    files = {file.name: file for file in folder.iterdir() if _FILE.fullmatch(file.name)}
+    return tuple(
+        Migration(int(name[:3]), name, files[name].read_text(encoding="utf-8"))
+        for name in sorted(files)
+    )
 
 
 def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...]) -> int:

@@ -24,7 +24,7 @@ from oncewire.message.instant import Instant
 from oncewire.store.contract import Reader, Transaction
 from oncewire.store.migrate import known_migrations, migrate
 from oncewire.store.spool import FileSpool
-from oncewire.store.sqlite_connection import Owner, connect, failure
+from oncewire.store.sqlite_connection import Owner, connect, disconnect, failure
 from oncewire.store.sqlite_reader import SqliteReaders
 from oncewire.store.sqlite_transaction import SqliteTransaction
 from oncewire.store.sqlite_writer import SqliteWriter
@@ -144,7 +144,7 @@ class SqliteStore:
             with suppress(StoreFull, StoreGone):
                 self._connect(None)
         for connection in (self._connection, self._distrusted):
-            _close(connection)
+            disconnect(connection)
         self._connection = self._distrusted = None
         self._owner.release()
 
@@ -196,14 +196,9 @@ class SqliteStore:
 
     def _abandon(self) -> None:
         """Undo everything since the last commit, and make sure that it stays undone."""
-        import apsw
-
         self._kept = False
-        if self._connection is not None:
-            with suppress(apsw.Error):
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-            self._distrust()
+        self._writer.abandon()
+        self._distrust()
         # If it cannot be opened now, the next transition tries again and says why.
         with suppress(StoreFull, StoreGone):
             self._live_writer()
@@ -227,11 +222,11 @@ class SqliteStore:
             try:
                 self._prepare(connection, node)
             except BaseException:
-                _close(connection)
+                disconnect(connection)
                 raise
         except apsw.Error as error:
             raise failure(error, self._path) from error
-        _close(self._distrusted)
+        disconnect(self._distrusted)
         self._connection, self._distrusted = connection, None
 
     def _prepare(self, connection: apsw.Connection, node: str | None) -> None:
@@ -274,18 +269,8 @@ class SqliteStore:
         self._pages_copied = self._pages
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            pass
         except apsw.Error:
             self._distrust()
-
-
-def _close(connection: apsw.Connection | None) -> None:
-    if connection is not None:
-        import apsw
-
-        with suppress(apsw.Error):
-            connection.close(True)
 
 
 class _SqliteTransition(AbstractContextManager[Transaction]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 BUSY_TIMEOUT = 5_000
 """Milliseconds to wait for another process's short lock, such as a checkpoint's."""
 
+STATEMENTS = 512
+"""How many statements stay prepared: all of ours, with room to spare."""
+
 _KEEP_LOG = 64 * 1024 * 1024
 _FIXED = ((3, 51, 3), (3, 52, 0), (3, 53, 0))
 
@@ -26,8 +30,9 @@ def connect(path: Path, vfs: str | None) -> apsw.Connection:
 
     check_version(apsw.sqlite_lib_version())
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=STATEMENTS)
     try:
+        _settle_plans(connection)
         connection.set_busy_timeout(BUSY_TIMEOUT)
         mode = connection.pragma("journal_mode", "wal")
         if mode != "wal":
@@ -47,7 +52,7 @@ def connect(path: Path, vfs: str | None) -> apsw.Connection:
         # The writer itself decides when to checkpoint, so that it sees a failure of it.
         connection.wal_autocheckpoint(0)
     except BaseException:
-        connection.close(True)
+        disconnect(connection)
         raise
     return connection
 
@@ -57,9 +62,27 @@ def connect_reader(path: Path, vfs: str | None) -> apsw.Connection:
     import apsw
 
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+    _settle_plans(connection)
     connection.set_busy_timeout(BUSY_TIMEOUT)
     connection.pragma("query_only", 1)
     return connection
+
+
+def disconnect(connection: apsw.Connection | None) -> None:
+    """Close it, whatever it says: nothing that was committed depends on it any more."""
+    if connection is not None:
+        import apsw
+
+        with suppress(apsw.Error):
+            connection.close(True)
+
+
+def _settle_plans(connection: apsw.Connection) -> None:
+    """Plan a statement once. Left alone, SQLite plans many anew for each value bound to them,
+    which costs ten times what running them costs."""
+    import apsw
+
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def check_version(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import Instant
@@ -39,10 +40,7 @@ _INSERT_BYTES = (
     f"INSERT INTO incoming_bytes (row, {', '.join(PARCEL + _ANSWER)}) "  # noqa: S608
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_UPDATE = (
-    f"UPDATE incoming SET {', '.join(f'{name} = ?' for name in INCOMING_STATE)}, keep_until = ?, "  # noqa: S608
-    "position = iif(position = 0, ?, position) WHERE message = ? AND sender = ? RETURNING position"
-)
+_SAVED = (*INCOMING_STATE, "keep_until", "position")
 _UPDATE_ANSWER = (
     "UPDATE incoming SET answer_id = ?, answer_kind = ?, answer_owed = ? "
     "WHERE message = ? AND sender = ? RETURNING row"
@@ -65,10 +63,22 @@ _SELECT = (
 )
 
 
+_SELECT_ONE = _SELECT + "WHERE message = ? AND sender = ?"
+
+
+@cache
+def _update(columns: tuple[str, ...]) -> str:
+    """The statement that saves these columns; there are few different ones."""
+    settings = ", ".join(f"{name} = ?" for name in columns)
+    return f"UPDATE incoming SET {settings} WHERE row = ?"  # noqa: S608
+
+
 class IncomingSteps:
     """See `contract.Transaction`, whose docstrings hold here."""
 
     _writer: SqliteWriter
+    # What this transition knows of its messages, so that saving one writes what changed.
+    _known_incoming: dict[tuple[str, str], tuple[int, int, Incoming]]
 
     def add_incoming(self, stored: StoredIncoming) -> StoredIncoming | None:
         incoming, writer, answer = stored.incoming, self._writer, stored.answer
@@ -101,8 +111,12 @@ class IncomingSteps:
 
     def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
         number = self._writer.find_number(message_id)
-        rows = self._writer.run(_SELECT + "WHERE message = ? AND sender = ?", (number, sender))
-        return read_stored_incoming(rows[0]) if rows else None
+        rows = self._writer.run(_SELECT_ONE, (number, sender))
+        if not rows:
+            return None
+        stored = read_stored_incoming(rows[0])
+        self._known_incoming[sender, message_id] = stored.row, stored.position, stored.incoming
+        return stored
 
     def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
         number = self._writer.find_number(message_id)
@@ -110,20 +124,22 @@ class IncomingSteps:
         return _read(self._writer.run(_SELECT + tail, (number,)))
 
     def save_incoming(self, incoming: Incoming) -> None:
-        writer = self._writer
-        terms = writer.known_terms(incoming.terms_id)
-        position = writer.next("ready") if incoming.state is IncomingState.READY else 0
-        rows = writer.run(
-            _UPDATE,
-            (
-                *(*incoming_state(incoming), incoming_keep_until(incoming, terms), position),
-                *(writer.find_number(incoming.message_id), incoming.sender),
-            ),
-        )
-        if not rows:
+        writer, key = self._writer, (incoming.sender, incoming.message_id)
+        keep_until = incoming_keep_until(incoming, writer.known_terms(incoming.terms_id))
+        if key not in self._known_incoming and self.incoming(*key) is None:
             raise unknown(incoming.message_id)
-        if position and rows[0][0] == position:
-            writer.count("ready")
+        row, position, known = self._known_incoming[key]
+        kept_until = incoming_keep_until(known, writer.known_terms(known.terms_id))
+        before = (*incoming_state(known), kept_until, position)
+        if position == 0 and incoming.state is IncomingState.READY:
+            position = writer.count("ready")
+        after = (*incoming_state(incoming), keep_until, position)
+        # SQLite refiles a row in every index that a statement names a column of, changed or not.
+        columns = [name for name, was, now in zip(_SAVED, before, after, strict=True) if was != now]
+        values = [now for was, now in zip(before, after, strict=True) if was != now]
+        if columns:
+            writer.run(_update(tuple(columns)), (*values, row))
+        self._known_incoming[key] = row, position, incoming
 
     def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
         writer = self._writer

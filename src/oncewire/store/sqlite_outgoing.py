@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.message.instant import Instant
@@ -26,26 +27,24 @@ from oncewire.store.sqlite_writer import SqliteWriter
 
 # Every statement is put together from constants of this package; values are always bound.
 _STATE = ", ".join(OUTGOING_STATE)
-_FILED = "deadline, due_at, keep_until, entered"
-_COLUMNS = f"position, message, {_STATE}, {_FILED}, {', '.join(FACTS)}, peer, relayed_from, hop"
+_SAVED = (*OUTGOING_STATE, "deadline", "due_at", "keep_until")
+_COLUMNS = (
+    f"position, message, {', '.join(_SAVED)}, entered, {', '.join(FACTS)}, peer, relayed_from, hop"
+)
 _INSERT = f"INSERT INTO outgoing ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"  # noqa: S608
 _INSERT_BYTES = (
     f"INSERT INTO outgoing_bytes (position, draft, {', '.join(PARCEL)}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
 )
-_UPDATE = (
-    f"UPDATE outgoing SET {', '.join(f'{name} = ?' for name in OUTGOING_STATE)}, "  # noqa: S608
-    "deadline = ?, due_at = ?, keep_until = ?, entered = iif(entered = 0, ?, entered) "
-    "WHERE message = ?"
-)
 _UPDATE_BYTES = (
     f"UPDATE outgoing_bytes SET draft = NULL, {', '.join(f'{name} = ?' for name in PARCEL)} "  # noqa: S608
-    "WHERE position = (SELECT position FROM outgoing WHERE message = ?)"
+    "WHERE position = ?"
 )
 
 VALUES = f"message_id, position, peer, relayed_from, hop, {_STATE}, {', '.join(FACTS)}"
 """What `read_stored_outgoing` reads."""
 FROM = "FROM outgoing JOIN message ON message.id = outgoing.message "
 _SELECT = f"SELECT {VALUES} {FROM}"
+_SELECT_ONE = _SELECT + "WHERE message = ?"
 
 # The conditions repeat those of the partial indexes word for word; otherwise SQLite would
 # not use them.
@@ -71,10 +70,23 @@ _EXPIRED = (
 )
 
 
+@cache
+def _update(columns: tuple[str, ...]) -> str:
+    """The statement that saves these columns; there are few different ones."""
+    settings = ", ".join(
+        # A message keeps the place it first had in the window.
+        f"{name} = iif({name} = 0, ?, {name})" if name == "entered" else f"{name} = ?"
+        for name in columns
+    )
+    return f"UPDATE outgoing SET {settings} WHERE position = ?"  # noqa: S608
+
+
 class OutgoingSteps:
     """See `contract.Transaction`, whose docstrings hold here."""
 
     _writer: SqliteWriter
+    # What this transition knows of its messages, so that saving one writes what changed.
+    _known_outgoing: dict[str, tuple[int, Outgoing]]
 
     def _channel_changed(self, before: SendingChannel | None, channel: SendingChannel) -> None:
         """Refile what waits for its next attempt when the channel stands, or goes on."""
@@ -100,18 +112,21 @@ class OutgoingSteps:
                 remedy="use a new MessageId, or ask for the state of the first",
             )
         filed = self._filed(outgoing)
+        # Only ever compared, so a number that is not needed is no loss.
+        entered = writer.count("entered") if outgoing.state in LIVE else 0
         position = writer.count("outgoing")
         writer.run(
             _INSERT,
             (
-                *(position, number, *outgoing_state(outgoing), *filed),
+                *(position, number, *outgoing_state(outgoing), *filed, entered),
                 *(*facts_values(stored.facts), stored.peer, stored.relayed_from, stored.hop),
             ),
         )
         writer.run(_INSERT_BYTES, (position, draft, *parcel_values(parcel)))
+        self._known_outgoing[outgoing.message_id] = position, outgoing
         return replace(stored, position=position)
 
-    def _filed(self, outgoing: Outgoing) -> tuple[Instant | None, Instant | None, Instant, int]:
+    def _filed(self, outgoing: Outgoing) -> tuple[Instant | None, Instant | None, Instant]:
         writer = self._writer
         terms = writer.known_terms(outgoing.terms_id)
         channel = None if outgoing.channel is None else writer.sending.get(outgoing.channel)
@@ -119,14 +134,16 @@ class OutgoingSteps:
             expires_at(outgoing, terms),
             due_at(outgoing, channel),
             outgoing_keep_until(outgoing, terms),
-            # Only ever compared, so a number that the update does not need is no loss.
-            writer.count("entered") if outgoing.state in LIVE else 0,
         )
 
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         number = self._writer.find_number(message_id)
-        rows = self._writer.run(_SELECT + "WHERE message = ?", (number,))
-        return read_stored_outgoing(rows[0]) if rows else None
+        rows = self._writer.run(_SELECT_ONE, (number,))
+        if not rows:
+            return None
+        stored = read_stored_outgoing(rows[0])
+        self._known_outgoing[message_id] = stored.position, stored.outgoing
+        return stored
 
     def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
         row = self._bytes(message_id)
@@ -142,14 +159,23 @@ class OutgoingSteps:
         return rows[0] if rows else None
 
     def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
-        writer = self._writer
-        filed = self._filed(outgoing)
-        number = writer.find_number(outgoing.message_id)
-        writer.run(_UPDATE, (*outgoing_state(outgoing), *filed, number))
-        if not writer.changed_rows():
-            raise unknown(outgoing.message_id)
+        after = (*outgoing_state(outgoing), *self._filed(outgoing))
+        message_id = outgoing.message_id
+        if message_id not in self._known_outgoing and self.outgoing(message_id) is None:
+            raise unknown(message_id)
+        position, known = self._known_outgoing[message_id]
+        before = (*outgoing_state(known), *self._filed(known))
+        # SQLite refiles a row in every index that a statement names a column of, changed or not.
+        columns = [name for name, was, now in zip(_SAVED, before, after, strict=True) if was != now]
+        values = [now for was, now in zip(before, after, strict=True) if was != now]
+        if outgoing.state in LIVE and known.state not in LIVE:
+            columns.append("entered")
+            values.append(self._writer.count("entered"))
+        if columns:
+            self._writer.run(_update(tuple(columns)), (*values, position))
         if parcel is not None:
-            writer.run(_UPDATE_BYTES, (*parcel_values(parcel), number))
+            self._writer.run(_UPDATE_BYTES, (*parcel_values(parcel), position))
+        self._known_outgoing[message_id] = position, outgoing
 
     def waiting(self, channel: str, limit: int) -> list[StoredOutgoing]:
         tail = _OF_CHANNEL + "AND state = 'waiting' ORDER BY position LIMIT ?"

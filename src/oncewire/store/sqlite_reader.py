@@ -18,7 +18,7 @@ from oncewire.store.contract import Reader
 from oncewire.store.migrate import check_origin, known_migrations
 from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
 from oncewire.store.schedule import STORED_INCOMING
-from oncewire.store.sqlite_connection import BUSY_TIMEOUT, connect_reader, failure
+from oncewire.store.sqlite_connection import BUSY_TIMEOUT, connect_reader, disconnect, failure
 from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
 from oncewire.store.sqlite_incoming import VALUES as INCOMING_VALUES
 from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
@@ -165,25 +165,30 @@ class SqliteReaders:
     def _begin(self) -> apsw.Connection:
         import apsw
 
+        connection: apsw.Connection | None = None
         try:
             connection = self._idle.pop() if self._idle else self._connect()
             connection.execute("BEGIN")
             # The view is fixed by the first read, not by BEGIN.
             connection.execute("SELECT id FROM counter").fetchall()
         except apsw.Error as error:
+            disconnect(connection)
             raise failure(error, self._path) from error
         return connection
 
     def _connect(self) -> apsw.Connection:
         connection = connect_reader(self._path, self._vfs)
         migrations = known_migrations()
-        _, version = check_origin(connection, migrations)
-        if version < migrations[-1].version:
-            connection.close(True)
-            raise StoreProblem(
-                f"{self._path} was written by an older version",
-                remedy="start its handler once: it brings the store up to date",
-            )
+        try:
+            _, version = check_origin(connection, migrations)
+            if version < migrations[-1].version:
+                raise StoreProblem(
+                    f"{self._path} was written by an older version",
+                    remedy="start its handler once: it brings the store up to date",
+                )
+        except BaseException:
+            disconnect(connection)
+            raise
         return connection
 
     def _end(self, connection: apsw.Connection) -> None:
@@ -197,10 +202,10 @@ class SqliteReaders:
         if usable:
             self._idle.append(connection)
         else:
-            connection.close(True)
+            disconnect(connection)
 
     def close(self) -> None:
         """Close every connection, those in use as soon as their view ends."""
         self._closed = True
         while self._idle:
-            self._idle.pop().close(True)
+            disconnect(self._idle.pop())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -28,6 +29,8 @@ from oncewire.store.records import (
 )
 
 Values: TypeAlias = tuple[Any, ...]
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 # Looking a member up in a dictionary is several times cheaper than calling the class.
 _OUTGOING_STATES = {state.value: state for state in OutgoingState}
@@ -126,11 +129,22 @@ def _answer(columns: Values, parcel: Values) -> StoredAnswer | None:
 NO_PARCEL: Values = (None, None, None, None)
 
 
+# A partner's messages have the same few headers again and again.
+@lru_cache(maxsize=256)
+def _headers_text(headers: tuple[tuple[str, str], ...]) -> str:
+    return _encode(headers)
+
+
+@lru_cache(maxsize=256)
+def _headers(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in json.loads(text))
+
+
 def parcel_values(parcel: StoredParcel | None) -> Values:
     """The columns of PARCEL."""
     if parcel is None:
         return NO_PARCEL
-    headers = json.dumps(parcel.headers, separators=(",", ":")) if parcel.headers else "[]"
+    headers = _headers_text(parcel.headers)
     parts = parcel.body
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parcel.content_type, headers, None, parts[0]
@@ -139,7 +153,7 @@ def parcel_values(parcel: StoredParcel | None) -> Values:
         for part in parts
     ]
     inline = b"".join(part for part in parts if isinstance(part, bytes))
-    return parcel.content_type, headers, json.dumps(layout, separators=(",", ":")), inline
+    return parcel.content_type, headers, _encode(layout), inline
 
 
 def read_parcel(values: Values) -> StoredParcel | None:
@@ -147,7 +161,7 @@ def read_parcel(values: Values) -> StoredParcel | None:
     content_type, headers, layout, body = values
     if content_type is None:
         return None
-    pairs = tuple((name, value) for name, value in json.loads(headers)) if headers != "[]" else ()
+    pairs = _headers(headers)
     if layout is None:
         return StoredParcel(content_type, pairs, (body,))
     parts: list[bytes | SpoolSlice] = []
@@ -177,7 +191,7 @@ _FLAGS = tuple(SENDING.index(name) for name in ("ending", "alone", "suspended"))
 def sending_values(channel: SendingChannel) -> Values:
     """The columns of SENDING."""
     values = list(_sending_values(channel))
-    values[_SETTLED] = json.dumps(sorted(channel.settled), separators=(",", ":"))
+    values[_SETTLED] = _encode(sorted(channel.settled))
     return tuple(values)
 
 
@@ -197,7 +211,7 @@ def receiving_values(channel: ReceivingChannel) -> Values:
         [entry.number, entry.message_id, 1] if entry.refused else [entry.number, entry.message_id]
         for entry in channel.held
     ]
-    values[_HELD] = json.dumps(held, separators=(",", ":"))
+    values[_HELD] = _encode(held)
     return tuple(values)
 
 

@@ -48,6 +48,8 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps):
 
     def __init__(self, writer: SqliteWriter) -> None:
         self._writer = writer
+        self._known_outgoing = {}
+        self._known_incoming = {}
 
     # --- journal and terms ---
 

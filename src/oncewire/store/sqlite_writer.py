@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -104,10 +105,9 @@ class Channels(Generic[C]):
 
     def write(self) -> None:
         """Write what was saved since the last commit."""
-        for key in sorted(self._unwritten):
-            channel = self._known[key]
-            if channel is not None:
-                self._writer.run(self._insert, self._values(channel))
+        saved = (self._known[key] for key in sorted(self._unwritten))
+        rows = (self._values(channel) for channel in saved if channel is not None)
+        self._writer.run_all(self._insert, rows)
 
     def written(self) -> None:
         """The commit succeeded."""
@@ -217,6 +217,12 @@ class SqliteWriter:
     def rollback(self) -> None:
         """End a transaction in which nothing was kept."""
         self.run("ROLLBACK")
+
+    def abandon(self) -> None:
+        """End the transaction after a failure, if SQLite has not done so itself."""
+        with suppress(StoreFull, StoreGone):
+            if self._connection.in_transaction:
+                self.run("ROLLBACK")
 
     # --- what is remembered ---
 
