@@ -129,7 +129,7 @@ def test_the_actor_next_msh_asks_the_hop() -> None:
     assert binding.terms.hop_ack_requested.value == "Unsigned"
 
 
-@pytest.mark.requirement("CPA-16", "RTY-15")
+@pytest.mark.requirement("CPA-16")
 def test_several_channels_of_an_action_are_alternative_transports() -> None:
     def both(name: str, kind: str) -> str:
         return (

@@ -168,7 +168,6 @@ def test_a_mistake_is_said_with_its_key_and_a_next_step(
     assert caught.value.remedy
 
 
-@pytest.mark.requirement("SEQ-12")
 def test_a_window_that_numbers_cannot_tell_apart_is_refused() -> None:
     rest = '[sequence]\nrange = [0, 9]\nordered = true\n[flow]\nmode = "window"\nwindow = {}\n'
     assert samples.agreement("ms-0.9x", rest.format(5)).sending.terms.window == 5
