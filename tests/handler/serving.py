@@ -84,9 +84,11 @@ async def post(
     """A raw POST, as anybody may send one."""
     url = f"http://127.0.0.1:{port}/msh"
     said = {"Content-Type": content_type, "SOAPAction": '"ebXML"', **(headers or {})}
-    async with aiohttp.ClientSession() as session:
-        async with session.post(url, data=body, headers=said) as response:
-            return response.status, response.content_type, await response.read()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, data=body, headers=said) as response,
+    ):
+        return response.status, response.content_type, await response.read()
 
 
 def journal(handler: Handler) -> list[Row]:

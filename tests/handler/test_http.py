@@ -143,15 +143,17 @@ async def test_a_body_larger_than_allowed(tmp_path: Path) -> None:
 async def test_acknowledgements_on_a_connection_of_their_own(tmp_path: Path, profile: str) -> None:
     """The response to the POST is empty; the acknowledgement is a POST of its own."""
     ports = {"alpha": free_port(), "beta": free_port()}
-    async with serving(tmp_path, "beta", "alpha", ports, profile=profile) as beta:
-        async with serving(tmp_path, "alpha", "beta", ports, profile=profile) as alpha:
-            sent = [await alpha.send(order(number)) for number in range(1, 6)]
-            for one in sent:
-                assert await alpha.wait(one.message_id, 20) is OutgoingState.DELIVERED
-            taken = []
-            while len(taken) < 5:
-                taken += await beta.take()
-            assert [one.message_id for one in taken] == [one.message_id for one in sent]
+    async with (
+        serving(tmp_path, "beta", "alpha", ports, profile=profile) as beta,
+        serving(tmp_path, "alpha", "beta", ports, profile=profile) as alpha,
+    ):
+        sent = [await alpha.send(order(number)) for number in range(1, 6)]
+        for one in sent:
+            assert await alpha.wait(one.message_id, 20) is OutgoingState.DELIVERED
+        taken = []
+        while len(taken) < 5:
+            taken += await beta.take()
+        assert [one.message_id for one in taken] == [one.message_id for one in sent]
 
 
 @pytest.mark.requirement("STO-1")

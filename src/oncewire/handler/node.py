@@ -37,6 +37,7 @@ class Node:
         keys: Keys | None = None,
         limits: Limits = DEFAULT_LIMITS,
         body_max: int = BODY_MAX,
+        at_rest: bool = False,
     ) -> None:
         self.name = name
         self.store = store
@@ -46,6 +47,8 @@ class Node:
         self.keys = keys
         self.limits = limits
         self.body_max = body_max
+        # Nothing can be sent from here: what is submitted is due when a handler runs.
+        self.at_rest = at_rest
         # A digest of thirty values is not made anew for every message.
         self._terms_ids: dict[Terms, str] = {}
         # Collected by transitions, given out by the commit.

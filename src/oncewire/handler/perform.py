@@ -7,6 +7,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.route import address_for
 from oncewire.handler.seal import build_numbered
 from oncewire.message.fault import Severity
+from oncewire.message.instant import Instant
 from oncewire.protocol.effects import (
     Admit,
     AskStatus,
@@ -169,9 +170,21 @@ def enter(
         channel, stamp = channel.stamp(now)
     entered = enter_window(stored.outgoing, channel, terms, now)
     parcel = build_numbered(node, tx, stored, entered.outgoing, terms, stamp)
+    perform(
+        node, tx, stored, before, first_attempt(node, entered, terms, now), terms, parcel=parcel
+    )
+
+
+def first_attempt(node: Node, entered: Sent, terms: Terms, now: Instant) -> Sent:
+    """A message that has just entered the window, with its first attempt begun.
+
+    A node at rest leaves the attempt due: one that was begun and never made would be waited
+    for in vain.
+    """
+    if node.at_rest:
+        return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now)
-    both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
-    perform(node, tx, stored, before, both, terms, parcel=parcel)
+    return Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
 
 
 def notice_of(outgoing: Outgoing) -> Notice:

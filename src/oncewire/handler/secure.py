@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 from cryptography import x509
-from lxml import etree
 
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import AgreementProblem, SecurityFailure
 from oncewire.handler.node import Node
 from oncewire.handler.source import Source
-from oncewire.message.acknowledgment import SignedDigest
+from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
 from oncewire.message.envelope import Message
-from oncewire.message.form import Security, Validation
+from oncewire.message.form import Security
 from oncewire.message.payload import Payload
-from oncewire.wire import header as wire_header
-from oncewire.wire import references, signature, signing
+from oncewire.wire import nodeset, references, signature, signing, wrapping
 from oncewire.wire.algorithms import (
     CANONICAL_URIS,
     DIGEST_URIS,
@@ -25,13 +22,16 @@ from oncewire.wire.algorithms import (
     SIGNATURE_URIS,
     AlgorithmPolicy,
     canonical_name,
+    digest,
     digest_name,
     signature_name,
 )
 from oncewire.wire.certificates import Trust, load_certificate, load_crl
 from oncewire.wire.codec import Signer
+from oncewire.wire.digests import signature_parts
 from oncewire.wire.received import Received
 from oncewire.wire.references import PartDigests, SignedReference
+from oncewire.wire.verified import acknowledged_digests, read_verified
 
 _WITH_SHA1 = AlgorithmPolicy(
     signatures=frozenset(SIGNATURE_URIS),
@@ -63,19 +63,18 @@ def signer_for(node: Node, security: Security) -> Signer:
     return sign
 
 
-def _digests(payload: Payload, *names: str) -> PartDigests:
-    """A payload's digests; SHA-256 is at hand, others need the bytes."""
-    found: dict[str, bytes] = {"sha256": bytes.fromhex(payload.digest)}
-    for name in names:
-        if name not in found:
-            if payload.data is None:
-                raise SecurityFailure(
-                    f"the digest {name} of a large payload is not at hand",
-                    location=f"cid:{payload.content_id}",
-                    remedy="agree on sha256",
-                )
-            found[name] = hashlib.new(name, payload.data).digest()
-    return PartDigests(payload.content_id, found)
+def _digests(payload: Payload, name: str) -> PartDigests:
+    """A payload's digest for our own signature; SHA-256 is at hand, others need the bytes."""
+    digests = {"sha256": bytes.fromhex(payload.digest)}
+    if name not in digests:
+        if payload.data is None:
+            raise SecurityFailure(
+                f"the digest {name} of a large payload is not at hand",
+                location=f"cid:{payload.content_id}",
+                remedy="agree on sha256",
+            )
+        digests[name] = digest(name, payload.data)
+    return PartDigests(payload.content_id, digests)
 
 
 def verified_message(
@@ -99,16 +98,11 @@ def verified_message(
     if not required and not security.partner_certificates and not security.trust_anchors:
         # Signed for somebody who can check it; to us it is as good as unsigned.
         return received.message
-    message = received.message
-    needed = set(signature.digests_needed(received.envelope).values())
-    parts = [_digests(payload, *needed) for payload in message.payloads]
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
-    verified = signature.verify(received.envelope, parts, _trust(security), node.now(), policy)
-    octets = signature.readable_envelope(verified)
-    reading = wire_header.read(octets, "utf-8", node.limits, Validation.OFF)
-    unsigned = set(verified.unsigned_parts)
-    payloads = tuple(one for one in message.payloads if one.content_id not in unsigned)
-    return replace(reading.message, payloads=payloads)
+    verified = signature.verify(
+        received.envelope, signature_parts(received), _trust(security), node.now(), policy
+    )
+    return read_verified(received, verified, node.limits).message
 
 
 def _check_connection(resolution: Resolution, source: Source) -> None:
@@ -140,21 +134,21 @@ def _trust(security: Security) -> Trust:
 
 def receipt_references(received: Received) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
-    parts = [_digests(payload) for payload in received.message.payloads]
+    return acknowledged_digests(_references(received))
+
+
+def _references(received: Received) -> tuple[SignedReference, ...]:
     if received.signed:
-        root = etree.fromstring(received.envelope, etree.XMLParser(resolve_entities=False))
-        signed_info = root.find(f".//{{{references.DS}}}SignedInfo")
-        found = () if signed_info is None else references.read_references(signed_info)
-    else:
-        found = signing.computed_references(received.envelope, parts, "sha256")
-    return tuple(_signed_digest(one) for one in found)
+        header = wrapping.frame_of(nodeset.parse(received.envelope)).header
+        signed_info = header.find(f"{{{references.DS}}}Signature/{{{references.DS}}}SignedInfo")
+        if signed_info is not None:
+            return references.read_references(nodeset.standing_alone(signed_info))
+    parts = signature_parts(received)
+    return signing.computed_references(received.envelope, parts, "sha256")
 
 
-def _signed_digest(reference: SignedReference) -> SignedDigest:
-    (element,) = references.reference_elements([reference])
-    return SignedDigest(
-        reference.uri,
-        DIGEST_URIS[reference.digest_name],
-        reference.digest,
-        etree.tostring(element),
-    )
+def proves_receipt(sent: Received, ack: Acknowledgment) -> bool:
+    """Whether a signed acknowledgement names exactly the digests of what we sent (S10)."""
+    ours = {(one.uri, one.digest_method, one.digest_value) for one in receipt_references(sent)}
+    theirs = {(one.uri, one.digest_method, one.digest_value) for one in ack.references}
+    return bool(theirs) and theirs == ours

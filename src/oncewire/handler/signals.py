@@ -9,6 +9,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_for, peer_label
 from oncewire.handler.seal import seal, whole_parcel
+from oncewire.handler.secure import proves_receipt
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
@@ -58,11 +59,18 @@ def settle_references(
             _journal_stray(node, tx, message, reference, known=stored is not None)
             continue
         terms = node.terms_of(tx, stored.outgoing.terms_id)
-        if not _settles(message, reference, terms):
+        if not _settles(node, tx, message, reference, terms):
             continue
         channel = load_channel(tx, stored.outgoing)
         by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
-        step = ack_arrived(stored.outgoing, channel, terms, ack_id=message.header.message_id, by=by)
+        step = ack_arrived(
+            stored.outgoing,
+            channel,
+            terms,
+            ack_id=message.header.message_id,
+            by=by,
+            signed=terms.ack_requested is AckRequest.SIGNED,
+        )
         if step.effects:
             perform(node, tx, stored, channel, step, terms)
 
@@ -73,18 +81,23 @@ def _is_from_receiver(stored: StoredOutgoing, agreement: Agreement) -> bool:
     return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
 
 
-def _settles(message: Message, reference: str, terms: Terms) -> bool:
+def _settles(node: Node, tx: Transaction, message: Message, reference: str, terms: Terms) -> bool:
     """Whether this acknowledgement is the one the message waits for.
 
     Where the To Party's acknowledgement was asked for, one from the next handler on the
-    way is not the end of the matter (ebMS 2.0 §6.3).
+    way is not the end of the matter (ebMS 2.0 §6.3); where a signed one was, it must name
+    the digests of what was sent.
     """
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
     if not acks or terms.ack_requested is AckRequest.NONE:
-        return True
-    if terms.ack_requested is AckRequest.SIGNED and not any(ack.signed for ack in acks):
+        return terms.ack_requested is not AckRequest.SIGNED
+    if terms.ack_requested is not AckRequest.SIGNED:
+        return any(ack.actor is Actor.TO_PARTY_MSH for ack in acks)
+    parcel = tx.outgoing_parcel(reference)
+    if parcel is None:
         return False
-    return any(ack.actor is Actor.TO_PARTY_MSH for ack in acks)
+    sent = codec.read(whole_parcel(node, parcel))
+    return any(ack.actor is Actor.TO_PARTY_MSH and proves_receipt(sent, ack) for ack in acks)
 
 
 def _journal_stray(

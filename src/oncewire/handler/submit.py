@@ -8,7 +8,7 @@ from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.handler.node import Node
-from oncewire.handler.perform import perform
+from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under, with_hop, with_number
 from oncewire.handler.seal import draft_of, seal
 from oncewire.journal.identity import identity_digest
@@ -20,7 +20,7 @@ from oncewire.message.payload import Payload, Reference
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.effects import Note
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent, attempt_due, enter_window
+from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
@@ -223,12 +223,11 @@ def _send_now(
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    step = attempt_due(entered.outgoing, entered.channel, terms, now)
+    step = first_attempt(node, entered, terms, now)
     parcel = seal(node, message, route)
     fresh = replace(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
-    perform(node, tx, fresh, channel, both, terms, parcel=parcel)
+    perform(node, tx, fresh, channel, step, terms, parcel=parcel)
 
 
 def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:

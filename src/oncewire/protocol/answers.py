@@ -22,6 +22,7 @@ def ack_arrived(
     *,
     ack_id: str,
     by: str = "ack",
+    signed: bool = False,
 ) -> Sent:
     """A matching acknowledgement: the message is delivered, its number settled.
 
@@ -41,6 +42,8 @@ def ack_arrived(
     facts: dict[str, object] = {"by": by}
     if late:
         facts["late"] = True
+    if signed:
+        facts["signed"] = True
     effects: tuple[Effect, ...] = (
         replace(note_of("acknowledged", delivered), ref_to=ack_id, detail=facts),
     )

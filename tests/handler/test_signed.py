@@ -1,0 +1,86 @@
+"""Signed messages and signed acknowledgements between two handlers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.keys import Keys
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.secure import proves_receipt
+from oncewire.protocol.states import OutgoingState
+from oncewire.wire import codec
+from tests.handler.pair import Pair, agreement_text
+from tests.handler.test_exchange import state_of
+from tests.wire.security.keys import alpha, mallory
+
+
+def pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def signed_pair(*, signed_acks: bool) -> Pair:
+    """alpha and beta with keys of their own, each pinning the other's certificate."""
+    pair = Pair("ebms2")
+    people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
+    for own, partner in (("alpha", "beta"), ("beta", "alpha")):
+        certificate = pem(people[partner].certificate).replace("\n", "\\n")
+        extra = (
+            "[security]\nsign = true\nrequire_signature = true\n"
+            f'partner_certificates = ["{certificate}"]\n'
+        )
+        if signed_acks:
+            extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
+        agreement = read_toml(agreement_text(own, partner, "ebms2", extra))
+        node = pair.engines[own].node
+        node.agreements = Agreements([agreement])
+        node.keys = Keys(people[own].certificate, people[own].key)
+    return pair
+
+
+@pytest.mark.requirement("ACK-14")
+@pytest.mark.parametrize("signed_acks", [False, True])
+def test_signed_messages_are_believed(signed_acks: bool) -> None:
+    pair = signed_pair(signed_acks=signed_acks)
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.take() == [sent.message_id]
+    assert pair.verify().clean
+
+
+def test_a_changed_payload_is_refused() -> None:
+    pair = signed_pair(signed_acks=False)
+    pair.lose_request = lambda attempt: True
+    sent = pair.send()
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    parcel = whole_parcel(pair.alpha.node, stored)
+    changed = codec.Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 2"))
+    pair.deliver("beta", changed)
+    assert pair.take() == []
+    assert "refused" in pair.kinds("beta")
+
+
+def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
+    pair = signed_pair(signed_acks=True)
+    pair.lose_answer = lambda count: True
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    digest = codec.read(codec.Parcel("text/xml", pair.answers[0])).message.acknowledgments[0]
+    wrong = replace(
+        digest,
+        references=tuple(replace(one, digest_value=b"\0" * 32) for one in digest.references),
+    )
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    received = codec.read(whole_parcel(pair.alpha.node, stored))
+    assert proves_receipt(received, digest)
+    assert not proves_receipt(received, wrong)
+    assert not proves_receipt(received, replace(digest, references=()))
