@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store import sqlite
-from oncewire.store.contract import Store
+from oncewire.store.contract import Store, Transaction
 from oncewire.store.sqlite import SqliteStore
 from tests.store.faulty_vfs import FaultyVfs
 from tests.store.samples import OUTSTANDING, add, everything, parcel, prepare, received, row, sent
@@ -216,12 +215,40 @@ def test_whoever_swallows_a_failure_is_told_at_the_end_of_the_transition(
     path = tmp_path / "store.db"
     _made(path)
     store = _open(path, vfs)
+    swallowed = False
+
+    def swallow(transaction: Transaction) -> None:
+        nonlocal swallowed
+        vfs.fail("read", 1)
+        try:
+            transaction.open_incident(1, "trouble", None, None)
+        except StoreGone:
+            swallowed = True
+
     assert store._connection is not None
     store._connection.pragma("shrink_memory")
-    vfs.fail("read", 1)
-    with pytest.raises(StoreGone), store.transition() as transaction, suppress(StoreGone):
-        transaction.open_incident(1, "trouble", None, None)
+    with pytest.raises(StoreGone), store.transition() as transaction:
+        swallow(transaction)
+    assert swallowed
     assert not store.pending()
+    store.close()
+
+
+def test_a_statement_that_is_cut_off_ends_what_waits_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    _made(path)
+    store = _open(path)
+    with store.transition() as transaction:
+        add(transaction, sent("0a"))
+    assert store._connection is not None
+    store._connection.set_progress_handler(lambda: True, 1)
+    with pytest.raises(StoreGone, match="interrupted"), store.transition() as transaction:
+        transaction.due(1, 1)
+    with pytest.raises(StoreGone):
+        store.commit()
+    assert _names(store) == []
+    _group(store, 0)
+    assert _names(store) == _expected([0])
     store.close()
 
 
