@@ -34,6 +34,7 @@ from oncewire.message import (
     StatusResponse,
 )
 from oncewire.message.form import Form
+from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire import draft_names, ebms2_names
 from oncewire.wire.refusal import PartialHeader
@@ -90,7 +91,7 @@ def acknowledgment_for(
         dialect=received.dialect,
         kind=MessageKind.ACKNOWLEDGMENT,
         header=header,
-        routing=_routing(facts, envelope),
+        routing=_routing(header, received.dialect, envelope),
         acknowledgments=(answer,) if element else (),
     )
 
@@ -157,11 +158,13 @@ def error_message_for(
     """The message that reports errors in another one to its sender."""
     facts = _facts(about)
     listed = tuple(one if isinstance(one, Error) else Error.of(one) for one in errors)
+    dialect = _dialect(facts, envelope)
+    header = _header(facts, envelope, MessageKind.ERROR)
     return Message(
-        dialect=_dialect(facts, envelope),
+        dialect=dialect,
         kind=MessageKind.ERROR,
-        header=_header(facts, envelope, MessageKind.ERROR),
-        routing=_routing(facts, envelope),
+        header=header,
+        routing=_routing(header, dialect, envelope),
         error_list=ErrorList(listed),
     )
 
@@ -200,7 +203,7 @@ def delivery_failure_for(
         dialect=dialect,
         kind=MessageKind.ERROR,
         header=header,
-        routing=_routing(facts, envelope),
+        routing=_routing(header, dialect, envelope),
         error_list=ErrorList((error,)),
     )
 
@@ -233,12 +236,12 @@ def _signal(
     kind: MessageKind,
     status_response: StatusResponse | None = None,
 ) -> Message:
-    facts = _facts(about)
+    header = _header(_facts(about), envelope, kind)
     return Message(
         dialect=about.dialect,
         kind=kind,
-        header=_header(facts, envelope, kind),
-        routing=_routing(facts, envelope),
+        header=header,
+        routing=_routing(header, about.dialect, envelope),
         status_response=status_response,
     )
 
@@ -327,15 +330,15 @@ def _header(
 def _parties(
     facts: PartialHeader, envelope: Envelope, dialect: Dialect, as_hop: Actor | None
 ) -> tuple[Party, Party]:
-    hop = facts.last_hop
-    if dialect is not Dialect.EBMS2 and hop is not None:
+    if dialect is not Dialect.EBMS2 and facts.last_hop is not None:
         # From and To are the two ends of the hop just made (ACK-4, ACK-12).
-        sender, receiver = _ends(hop, dialect)
-        return Party((receiver,)), Party((sender,))
-    own = facts.to_party
+        sender, receiver = _ends(facts.last_hop, dialect)
+        if sender is not None and receiver is not None:
+            return Party((receiver,)), Party((sender,))
+    own = _sound(facts.to_party)
     if envelope.own is not None and (own is None or as_hop is Actor.NEXT_MSH):
         own = envelope.own
-    peer = facts.from_party or envelope.peer
+    peer = _sound(facts.from_party) or envelope.peer
     if own is None or peer is None:
         raise InvalidValue(
             "the parties of the message to answer are not known",
@@ -344,25 +347,36 @@ def _parties(
     return own, peer
 
 
-def _ends(hop: RoutingHeader, dialect: Dialect) -> tuple[PartyId, PartyId]:
-    by_id = (hop.sender_id, hop.receiver_id)
-    by_uri = (
-        PartyId(hop.sender_uri) if hop.sender_uri else None,
-        PartyId(hop.receiver_uri) if hop.receiver_uri else None,
-    )
-    first, second = (by_id, by_uri) if dialect is Dialect.RM_078 else (by_uri, by_id)
-    sender, receiver = first[0] or second[0], first[1] or second[1]
-    if sender is None or receiver is None:
-        raise InvalidValue("a RoutingHeader names only one end", remedy="name both")
-    return sender, receiver
+def _sound(party: Party | None) -> Party | None:
+    """The party by those of its ids that an answer may repeat: URIs, and one of each type."""
+    if party is None:
+        return None
+    ids: list[PartyId] = []
+    for one in party.ids:
+        known = any(one.type and one.type == other.type for other in ids)
+        if not known and (one.type or is_uri(one.value)):
+            ids.append(one)
+    if len(ids) == len(party.ids):
+        return party
+    return Party(tuple(ids), party.role) if ids else None
 
 
-def _routing(facts: PartialHeader, envelope: Envelope) -> tuple[RoutingHeader, ...]:
+def _ends(hop: RoutingHeader, dialect: Dialect) -> tuple[PartyId | None, PartyId | None]:
+    """Sender and receiver of a hop as the dialect names them; None for a name of no form."""
+    sender = (hop.sender_id, PartyId(hop.sender_uri) if hop.sender_uri else None)
+    receiver = (hop.receiver_id, PartyId(hop.receiver_uri) if hop.receiver_uri else None)
+    step = 1 if dialect is Dialect.RM_078 else -1
+    ends = []
+    for names in (sender, receiver):
+        sound = [one for one in names[::step] if one and (one.type or is_uri(one.value))]
+        ends.append(sound[0] if sound else None)
+    return ends[0], ends[1]
+
+
+def _routing(header: Header, dialect: Dialect, envelope: Envelope) -> tuple[RoutingHeader, ...]:
     if envelope.hop is not None:
         return (envelope.hop,)
-    hop = facts.last_hop
-    if _dialect(facts, envelope) is not Dialect.RM_078 or hop is None:
+    if dialect is not Dialect.RM_078:
         return ()
     # Every rm-0.78 message has a RoutingHeader, unreliable ones without number (HDR-2, HDR-3).
-    sender, receiver = _ends(hop, Dialect.RM_078)
-    return (RoutingHeader(sender_id=receiver, receiver_id=sender),)
+    return (RoutingHeader(sender_id=header.from_party.ids[0], receiver_id=header.to_party.ids[0]),)

@@ -38,11 +38,13 @@ class PartSink(Protocol):
 class Work:
     """What reading has cost so far; tests hold it against bounds."""
 
-    __slots__ = ("buffered", "parts")
+    __slots__ = ("buffered", "parts", "tags")
 
     def __init__(self) -> None:
         self.buffered = 0
         self.parts = 0
+        # Tags of the header: its tree has at most as many nodes of each kind.
+        self.tags = 0
 
     def hold(self, size: int) -> None:
         """Bytes kept waiting right now; the most ever kept is remembered."""

@@ -226,6 +226,7 @@ class Reader:
 
     def _read_header(self, envelope: bytes) -> None:
         reading = header.read(envelope, self._charset, self._limits, self._validation)
+        self.work.tags = envelope.count(b"<")
         self._notes.extend(reading.notes)
         self._received = Received(
             message=reading.message,
