@@ -37,6 +37,9 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 
+REPLY = "reply"
+"""The transport of what comes back on a connection of our own; it belongs to no stream."""
+
 
 def receive(
     node: Node,
@@ -73,7 +76,13 @@ def receive_message(
     message = received.message
     kept = stored or stored_parcel(received.parcel)
     try:
-        resolution = resolve(node.agreements, message, receiving=True, now=node.now())
+        resolution = resolve(
+            node.agreements,
+            message,
+            receiving=True,
+            now=node.now(),
+            transport=None if source.transport == REPLY else source.transport,
+        )
         if resolution.at_hop and not _is_ours(resolution.agreement, message):
             return _take_for_others(node, tx, received, kept, resolution, source)
         message = verified_message(node, received, resolution, source)
@@ -172,7 +181,7 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
         transmission_over(node, tx, failed)
         return
     transmission_over(node, tx, ended)
-    receive_message(node, tx, received, Source("reply"))
+    receive_message(node, tx, received, Source(REPLY))
 
 
 def repost_answers(node: Node, tx: Transaction) -> None:
