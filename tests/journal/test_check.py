@@ -228,6 +228,25 @@ def test_a_send_of_an_ended_epoch_is_told_by_the_retry_law_alone() -> None:
     assert verify(rows, healed=True).kinds == {"too_many_retries": 1, "late_send": 1}
 
 
+def test_one_party_may_answer_under_another_of_its_names() -> None:
+    rows = SCENARIOS["plain"]().rows
+    started = find(rows, Kind.STARTED, node="globex")[0]
+    names = detail.Started("0.1.0", parties=("urn:party:globex", "urn:duns:globex"))
+    rows = change(rows, started, said=names)
+    rows = change(rows, find(rows, Kind.ACKNOWLEDGED)[0], peer="urn:duns:globex")
+    assert verify(rows, healed=True).clean
+
+
+def test_a_peer_nobody_knows_is_given_the_benefit_of_the_doubt() -> None:
+    rows = SCENARIOS["plain"]().rows
+    stranger = change(rows, find(rows, Kind.ACKNOWLEDGED)[0], peer="urn:party:unheard-of")
+    assert verify(stranger, healed=True).clean
+    # The message went to a name nobody declares, so who may answer for it cannot be told.
+    for kind in (Kind.SUBMITTED, Kind.SENT):
+        rows = change(rows, find(rows, kind)[0], peer="urn:alias")
+    assert verify(rows, healed=True).clean
+
+
 def test_a_receiver_alone_is_not_blamed_for_a_gap_before_a_held_message() -> None:
     rows = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.node == "globex"]
     assert verify(rows, healed=True).clean
@@ -354,11 +373,11 @@ def _by(rows: list[Row], column: str) -> list[Row]:
 def test_a_fold_can_be_fed_row_by_row() -> None:
     rows = SCENARIOS["plain"]().rows
     context = Context.gather(rows, healed=True)
-    fold = MessageFold()
+    fold = MessageFold(context)
     for row in rows:
         if row.message_id == "m1" and row.kind != Kind.CONFIRMED:
             fold.feed(row)
-    assert [found.kind for found in fold.finish(context)] == ["unconfirmed"]
+    assert [found.kind for found in fold.finish()] == ["unconfirmed"]
     channel = ChannelFold(context)
     assert channel.finish() == []
-    assert DocumentFold("doc").finish(context) == []
+    assert DocumentFold(context, "doc").finish() == []

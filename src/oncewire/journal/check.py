@@ -104,10 +104,10 @@ def fold_documents(rows: Iterable[Row], context: Context) -> Iterator[Violation]
     """S13 for rows sorted by (document_key, node, seq)."""
     for split_id, group in groupby(rows, document_key):
         if split_id is not None:
-            fold = DocumentFold(split_id)
+            fold = DocumentFold(context, split_id)
             for row in group:
                 fold.feed(row)
-            yield from fold.finish(context)
+            yield from fold.finish()
 
 
 # --- everything at once -------------------------------------------------------------------

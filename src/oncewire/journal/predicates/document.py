@@ -33,9 +33,10 @@ class _Joining:
 class DocumentFold:
     """Feed the rows of one SplitId in order of (node, seq), then finish."""
 
-    __slots__ = ("_digest", "_found", "_nodes", "_split_id")
+    __slots__ = ("_context", "_digest", "_found", "_nodes", "_split_id")
 
-    def __init__(self, split_id: str) -> None:
+    def __init__(self, context: Context, split_id: str) -> None:
+        self._context = context
         self._split_id = split_id
         self._found: list[Violation] = []
         self._nodes: dict[str, _Joining] = {}
@@ -85,7 +86,7 @@ class DocumentFold:
         if repeated:
             self._note(node, ViolationKind.TWICE, f"Part {repeated[0]} was counted more than once.")
 
-    def finish(self, context: Context) -> list[Violation]:
+    def finish(self) -> list[Violation]:
         """Every promise about this document that its rows show broken."""
         for node in self._nodes.values():
             joined = node.joined
@@ -93,7 +94,7 @@ class DocumentFold:
                 self._note(
                     node, ViolationKind.ALTERED, "The joined document differs from the one split."
                 )
-            if not context.is_healed(node.since) or node.whole:
+            if not self._context.is_healed(node.since) or node.whole:
                 continue
             if joined is not None:
                 self._note(node, ViolationKind.LOST, "It was joined, but never handed over.")

@@ -41,18 +41,19 @@ PREDICATES = (
 class MessageFold:
     """Feed the rows of one message in order of (node, seq), then finish."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_context", "_rows")
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._rows: list[Row] = []
 
     def feed(self, row: Row) -> None:
         """One more row of the message."""
         self._rows.append(row)
 
-    def finish(self, context: Context) -> list[Violation]:
+    def finish(self) -> list[Violation]:
         """Every promise about this message that its rows show broken."""
-        return judge_message(self._rows, context)
+        return judge_message(self._rows, self._context)
 
 
 def judge_message(rows: Iterable[Row], context: Context) -> list[Violation]:

@@ -62,12 +62,11 @@ class ReceivingChannel:
             epoch.expected = numbers.first if number == numbers.last else number + 1
             if epoch.skipped:
                 _pass_skipped(epoch, terms)
-        else:
-            if numbers.distance(epoch.expected, number) <= numbers.size // 2:
-                self._passed_over(epoch, row, number, terms)
-            elif not self._was_late(epoch, row, number, terms):
+        elif not self._was_late(epoch, row, number, terms):
+            if numbers.distance(epoch.expected, number) > numbers.size // 2:
                 self._repeated(epoch, row, number)
                 return
+            self._passed_over(epoch, row, number, terms)
         epoch.handed[number] = row.message_id
         if len(epoch.handed) > min(terms.window_size, REMEMBERED_MAX):
             del epoch.handed[next(iter(epoch.handed))]

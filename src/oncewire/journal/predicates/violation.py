@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 
 class ViolationKind(StrEnum):
-    """What went wrong, in the ledger's words. One cause is reported under one of them."""
+    """What went wrong, in the ledger's words, gravest first for a message's verdict.
+
+    One cause is reported under one of them.
+    """
 
     LOST = "lost"  # neither confirmed nor was anyone told
-    UNCONFIRMED = "unconfirmed"  # handed over, but no application ever confirmed it
     TWICE = "twice"  # handed over or confirmed more often than once
     OUT_OF_ORDER = "out_of_order"  # handed over after a later number
     ALTERED = "altered"  # the content differs from what was submitted or first received
     UNNOTIFIED = "unnotified"  # failed, and the From Party was not told
+    UNCONFIRMED = "unconfirmed"  # handed over, but no application ever confirmed it
     GAP = "gap"  # a number is missing and no skip says why
     REPEATED_NUMBER = "repeated_number"  # one number, two messages
     WINDOW_EXCEEDED = "window_exceeded"  # more than W unsettled
