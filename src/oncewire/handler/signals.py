@@ -48,7 +48,8 @@ def settle_references(
     node: Node, tx: Transaction, message: Message, resolution: Resolution
 ) -> None:
     """Complete the messages this one acknowledges (RM-14, RM-16)."""
-    if message.failed:
+    if message.kind is MessageKind.ERROR or message.failed:
+        # A report is no acknowledgement, not even one that only warns.
         return
     references = [ack.ref_to_message_id for ack in message.acknowledgments]
     if message.header.ref_to_message_id is not None:

@@ -1,0 +1,88 @@
+"""Messages through intermediaries: what each hop does, says and leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.handler.seal import whole_parcel
+from oncewire.protocol.states import IncomingState
+from oncewire.simulation.options import Options
+from oncewire.simulation.run import Simulation
+from oncewire.wire import codec
+
+CALM = {
+    "loss": 0.0,
+    "duplicate": 0.0,
+    "reorder": 0.0,
+    "corrupt": 0.0,
+    "crash": 0.0,
+    "partition": 0.0,
+    "disk_full": 0.0,
+}
+
+
+def calm(**more: object) -> Simulation:
+    """A world without faults."""
+    simulation = Simulation(Options(messages=5, **(CALM | more)), seed=1)  # type: ignore[arg-type]
+    result = simulation.run()
+    assert not result.violations, result.violations[:3]
+    assert result.delivered == 5
+    return simulation
+
+
+@pytest.mark.requirement("HOP-2", "HOP-3", "OPS-3", "RM-9", "HDR-5")
+def test_every_hop_leaves_its_routing_header_and_nothing_else() -> None:
+    simulation = calm(hops=3)
+    seller, buyer = simulation.actor("seller"), simulation.actor("buyer")
+    with seller.store.transition() as tx:
+        (arrived,) = tx.incoming_by_id("order-0@buyer")
+    with buyer.store.transition() as tx:
+        left = tx.outgoing_parcel("order-0@buyer")
+    assert arrived.parcel is not None
+    assert left is not None
+    first = codec.read(whole_parcel(buyer.engine.node, left)).message
+    last = codec.read(whole_parcel(seller.engine.node, arrived.parcel)).message
+    assert last.header == first.header
+    assert last.payloads == first.payloads
+    hops = [(hop.sender_uri, hop.receiver_uri) for hop in last.routing]
+    names = ["buyer", "hub1", "hub2", "seller"]
+    uris = [f"http://{name}/msh" for name in names]
+    assert hops == list(zip(uris, uris[1:], strict=False))
+    # The journals tell the same way, hop by hop.
+    way = [
+        (row.node, row.hop, row.peer)
+        for row in simulation.rows()
+        if row.message_id == "order-0@buyer" and row.kind in ("sent", "received")
+    ]
+    assert ("hub1", 2, "urn:sim:hub2") in way
+    assert ("hub2", 3, "urn:sim:seller") in way
+
+
+@pytest.mark.requirement("HOP-12", "HOP-8", "HOP-11")
+def test_only_the_first_intermediary_acknowledges_to_the_initiator() -> None:
+    simulation = calm(hops=3)
+    acknowledged = [
+        row
+        for row in simulation.actor("buyer").journal()
+        if row.kind == "acknowledged" and row.message_id == "order-0@buyer"
+    ]
+    assert len(acknowledged) == 1
+    assert (acknowledged[0].ref_to or "").endswith("@hub1")
+
+
+@pytest.mark.requirement("HOP-4")
+def test_with_transient_errors_the_acknowledgement_means_the_seller_has_it() -> None:
+    simulation = calm(hops=2, hop_mode="transient_until_forwarded", retries=30)
+    rows = simulation.rows()
+    at_buyer = min(row.at for row in rows if row.node == "buyer" and row.kind == "acknowledged")
+    at_seller = min(row.at for row in rows if row.node == "seller" and row.kind == "received")
+    assert at_seller < at_buyer
+    assert any(row.kind == "transient" and row.node == "buyer" for row in rows)
+
+
+def test_a_hub_keeps_no_message_for_itself() -> None:
+    simulation = calm(hops=2)
+    with simulation.actor("hub1").store.reader() as reader:
+        counts = reader.counts()
+    assert counts.get(f"in.{IncomingState.FORWARDED.value}") == 5
+    assert not counts.get(f"in.{IncomingState.READY.value}")
