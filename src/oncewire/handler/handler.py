@@ -15,6 +15,7 @@ from oncewire.handler.engine import Engine
 from oncewire.handler.inbound import Inbound, TooLarge, take_in
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
+from oncewire.handler.operate import find_outgoing
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.source import Source
@@ -110,19 +111,25 @@ class Handler:
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
         state = await self._shell.do("look", lambda: self._state(message_id))
-        if state is None or state in FINAL_OUTGOING:
+        if state in FINAL_OUTGOING:
             return state
         future: asyncio.Future[OutgoingState] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(message_id, []).append(future)
+        waiting = self._waiting.setdefault(message_id, [])
+        waiting.append(future)
         try:
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return None
+        finally:
+            # Settling takes the whole list away; who gave up before takes only himself.
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting and self._waiting.get(message_id) is waiting:
+                del self._waiting[message_id]
 
-    def _state(self, message_id: str) -> OutgoingState | None:
+    def _state(self, message_id: str) -> OutgoingState:
         with self.engine.node.store.transition() as tx:
-            stored = tx.outgoing(message_id)
-            return None if stored is None else stored.outgoing.state
+            return find_outgoing(tx, message_id).outgoing.state
 
     async def take(self, limit: int = 16) -> list[Taken]:
         """Hand messages to the caller, who confirms each within the lease."""
