@@ -59,6 +59,14 @@ def test_a_view_stays_as_it_was_opened(store: Store) -> None:
         assert reader.last_seq() == 1
 
 
+def test_a_view_is_of_the_moment_it_was_opened_not_of_the_first_question(store: Store) -> None:
+    with store.reader() as reader:
+        with store.transition() as transaction:
+            add(transaction, sent("a"))
+        store.commit()
+        assert reader.outgoing_list() == []
+
+
 def test_a_view_outlives_a_crash_without_changing(backend: Backend) -> None:
     with backend.store.transition() as transaction:
         transaction.journal([row("started")])

@@ -64,7 +64,6 @@ def connect_reader(path: Path, vfs: str | None) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
     _settle_plans(connection)
     connection.set_busy_timeout(BUSY_TIMEOUT)
-    connection.pragma("query_only", 1)
     return connection
 
 
