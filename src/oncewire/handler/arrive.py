@@ -95,7 +95,7 @@ class Arriving:
             facts.digest,
             self._stamp(),
             message.sequence if channel is not None else None,
-            self.resolution.expires_at,
+            self._expires_at(),
         )
         try:
             plan = plan_reply(
@@ -127,6 +127,12 @@ class Arriving:
         if per_hop and hop is not None and hop.timestamp is not None:
             return hop.timestamp
         return self.message.header.timestamp
+
+    def _expires_at(self) -> Instant | None:
+        """The agreed lifetime is that of business messages; a failure notice has its own."""
+        if self.message.kind is MessageKind.NORMAL:
+            return self.resolution.expires_at
+        return self.message.header.time_to_live
 
     def _repeats_pass(self, known: StoredIncoming) -> bool:
         terms = self.resolution.terms
@@ -293,12 +299,14 @@ class Arriving:
 
     def _duplicate(self, known: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
         node, tx, incoming = self.node, self.tx, known.incoming
+        # What was refused without an answer (no error answers an error) stays unanswered.
+        refused = incoming.state is IncomingState.REFUSED
         responses = tx.responses_to(incoming.message_id, known.peer) if self.final else []
         reply = answer_duplicate(
             self.resolution.terms,
             answered=known.answer is not None,
             responded=bool(responses),
-            owed=owed.owed and self._acks_at_once(),
+            owed=owed.owed and self._acks_at_once() and not refused,
         )
         note = Note(
             "duplicate",

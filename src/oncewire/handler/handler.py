@@ -253,8 +253,9 @@ class Handler:
             delivery.peer.address,
             delivery.peer.certificate,
         )
+        self._kill.reach("read before body")
         try:
-            inbound = await take_in(self.engine.node, delivery)
+            inbound = await take_in(self.engine.node, delivery, self._kill)
         except TooLarge as problem:
             return Reply(413, "text/plain", body=str(problem).encode())
         except StoreProblem:

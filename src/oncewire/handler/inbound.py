@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from oncewire.errors import OncewireError
+from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import Delivery
@@ -27,7 +28,7 @@ class Inbound:
     stored: StoredParcel
 
 
-async def take_in(node: Node, delivery: Delivery) -> Inbound:
+async def take_in(node: Node, delivery: Delivery, kill: KillPoints) -> Inbound:
     """Read the body to its end. Nothing of it is believed yet."""
     if delivery.length is not None and delivery.length > node.body_max:
         raise TooLarge(f"a body of {delivery.length} bytes is more than {node.body_max}")
@@ -38,11 +39,14 @@ async def take_in(node: Node, delivery: Delivery) -> Inbound:
         size += len(chunk)
         if size > node.body_max:
             raise TooLarge(f"the body has more than {node.body_max} bytes")
+    kill.reach("read after body")
     headers = tuple(delivery.headers.items())
     body = b"".join(pieces)
     parcel = Parcel(delivery.content_type, body, headers)
     if size <= SPOOL_ABOVE:
         return Inbound(parcel, StoredParcel(parcel.content_type, headers, (body,)))
+    kill.reach("spool before fsync")
     name, length = await asyncio.to_thread(node.store.spool.put, pieces)
+    kill.reach("spool after fsync")
     slices = (SpoolSlice(name, 0, length),)
     return Inbound(parcel, StoredParcel(parcel.content_type, headers, slices))

@@ -13,6 +13,13 @@ from collections import Counter
 from pathlib import Path
 
 POINTS = (
+    # Every handler: taking up what the last run left, an operator's word, a graceful end.
+    "start before commit",
+    "start after commit",
+    "operate before commit",
+    "operate after commit",
+    "stop before commit",
+    "stop after commit",
     # The sender: a submission, an attempt, and the answer that settles it.
     "submit before commit",
     "submit after commit",
@@ -23,6 +30,10 @@ POINTS = (
     "tick before commit",
     "tick after commit",
     # The receiver: an arrival, its answer, and the hand-over to the application.
+    "read before body",
+    "read after body",
+    "spool before fsync",
+    "spool after fsync",
     "receive before commit",
     "receive after commit",
     "answer before send",

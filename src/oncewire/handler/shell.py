@@ -109,11 +109,13 @@ class Shell:
         if self._due():
             steps.add("tick")
             self._tick()
+        # Dying at a step that has nothing to keep would show nothing.
+        durable = steps if self.engine.node.store.pending() else ()
         try:
-            for step in steps:
+            for step in durable:
                 self._kill.reach(f"{step} before commit")
             actions = self.engine.commit()
-            for step in steps:
+            for step in durable:
                 self._kill.reach(f"{step} after commit")
         except StoreProblem as problem:
             self._fail(done, problem)
