@@ -194,7 +194,8 @@ class Handler:
             post.message_id,
             post.attempt,
             sent=outcome.kind is OutcomeKind.SENT,
-            certain=outcome.kind is OutcomeKind.REFUSED,
+            # A status that refuses one copy says nothing of another that the network made.
+            certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None,
             reason=outcome.reason,
             retry_after=outcome.retry_after,
         )

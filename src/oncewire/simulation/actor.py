@@ -172,7 +172,7 @@ class Actor:
 
         def hear(answer: Answer, data: bytes) -> None:
             if answer.status >= 300:
-                over(False, True, f"status {answer.status}")
+                over(False, False, f"status {answer.status}")
             elif answer.parcel is None:
                 over(True, False, "")
             else:
