@@ -26,6 +26,7 @@ from oncewire.store.sqlite import SqliteStore
 from oncewire.store.sqlite_connection import check_version
 from oncewire.store.sqlite_reader import SqliteReaders
 from oncewire.store.sqlite_rows import FACTS, INCOMING_STATE, OUTGOING_STATE, RECEIVING, SENDING
+from tests.house_rules import modules_pulled
 from tests.parts import ROOT
 from tests.store.samples import CONFIRMED, DELIVERED, add, everything, prepare, received, row, sent
 
@@ -390,3 +391,12 @@ def test_a_name_goes_when_nothing_has_it_any_more(path: Path) -> None:
     assert names() == []
     store.commit()
     store.close()
+
+
+# --- imports ---
+
+
+def test_the_contract_needs_no_database() -> None:
+    modules = "contract, records, schedule, memory, spool, sqlite, sqlite_reader"
+    code = "\n".join(f"import oncewire.store.{name.strip()}" for name in modules.split(","))
+    assert modules_pulled(code, {"apsw", "psycopg", "sqlite3"}) == set()

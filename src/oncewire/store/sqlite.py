@@ -7,6 +7,10 @@ a small commit of our own is written over it before anything else is done; only 
 old connection closed, because without any connection SQLite would read the log anew and
 take the failed commit for a good one. A failed fsync is never repeated on the same handle:
 the second one may succeed without the data being on the disk.
+
+One doubt is left to the disk: if it refuses the small commit too and the process dies then,
+the next start may find the failed commit in the log. It is there whole or not at all, and
+whoever was refused comes again and meets a duplicate.
 """
 
 from __future__ import annotations
