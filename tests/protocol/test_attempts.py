@@ -122,6 +122,22 @@ def test_exhausted_retries_suspend_the_channel() -> None:
     assert stream.channel.places(stream.terms) == 0
 
 
+def test_a_second_trouble_does_not_hide_the_first() -> None:
+    stream = Stream(
+        replace(
+            ORDERED, retries=0, persist_duration=INTERVAL, on_exhausted=OnExhausted.SUSPEND_CHANNEL
+        )
+    )
+    stream.enter("a")
+    stream.ack("a")
+    stream.enter("b", "c")
+    stream.due("b", after=TIMEOUT)
+    step = stream.due("c", after=INTERVAL)
+    assert stream.state("c") is OutgoingState.UNKNOWN
+    assert of_kind(step, Raise)[0].message_id == "c", "it has an incident of its own"
+    assert stream.channel.suspended_by == "b", "and b's end still lifts the suspension"
+
+
 def test_exhausted_without_a_channel_waits_for_the_operator_too() -> None:
     terms = replace(PLAIN, retries=0, on_exhausted=OnExhausted.SUSPEND_CHANNEL)
     step = due(outstanding(terms), NOW + TIMEOUT, terms)
@@ -247,8 +263,9 @@ def test_a_failed_transmission_does_not_shorten_the_timeout() -> None:
 
 def test_a_report_about_an_earlier_attempt_moves_no_timer() -> None:
     outgoing = due(outstanding(), NOW + TIMEOUT).outgoing
+    now = NOW + TIMEOUT + 5 * SECOND
     step = sender.transmission_failed(
-        outgoing, None, PLAIN, NOW + TIMEOUT, attempt=1, certain=True, reason="down"
+        outgoing, None, PLAIN, now, attempt=1, certain=True, reason="down"
     )
     assert step.outgoing.next_attempt_at == outgoing.next_attempt_at
     assert step.outgoing.attempts_lost == 1

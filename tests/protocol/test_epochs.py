@@ -117,6 +117,13 @@ def test_a_late_reset_copy_restarts_nothing() -> None:
     assert receiver.channel.epoch == 1
 
 
+def test_the_newest_message_counts_and_not_the_latest_arrival() -> None:
+    receiver = Receiver()
+    for number, stamp in ((0, 10), (2, 30), (1, 20)):
+        receiver.get(number, stamp, RESET)
+    assert receiver.fit(0, 25, RESET) is Fit.PASSED
+
+
 def test_a_lost_first_number_is_replaced_by_its_successor() -> None:
     # A partner whose opener does not travel alone: 1 and 2 arrive, 0 was given up.
     receiver = Receiver()
@@ -271,6 +278,16 @@ def test_a_number_that_was_skipped_is_too_late_and_its_sender_is_told() -> None:
     stream.step("b", sender.error_arrived, stream.terms, NOW, error=judged.error, error_id="e")
     assert stream.state("b") is OutgoingState.NOT_DELIVERED
     assert stream.channel.unsettled(stream.terms) == 0
+
+
+def test_a_skipped_number_without_a_mark_is_too_late_as_well() -> None:
+    terms = replace(ORDERED, reset=ResetRule.FIRST_MESSAGE)
+    receiver = Receiver(terms)
+    receiver.get(0, 1, RESET)
+    receiver.get(2, 3)
+    receiver.channel = give_up_gap(receiver.channel, 2, terms).channel
+    assert receiver.fit(1, 2) is Fit.PASSED
+    assert receiver.fit(1, 4) is Fit.TAKEN, "newer than all: its sender is mistaken"
 
 
 def test_only_a_held_number_ends_the_wait() -> None:

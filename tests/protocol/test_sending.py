@@ -192,6 +192,13 @@ def test_timestamps_rise_whatever_the_clock_does() -> None:
     assert stamps == [NOW, NOW + 1, NOW + 2, NOW + 3, NOW + 100]
 
 
+@pytest.mark.requirement("RTY-12")
+def test_a_suspended_channel_has_no_places() -> None:
+    channel = walked(Stream(), 2).channel
+    assert channel.places(ORDERED) == 4
+    assert channel.suspend("trouble").places(ORDERED) == 0
+
+
 def test_resuming_lifts_suspension_and_pause() -> None:
     channel = SendingChannel.open("a>b", ORDERED).pause(NOW).suspend("trouble", "m")
     assert (channel.suspended_reason, channel.suspended_by) == ("trouble", "m")
