@@ -143,6 +143,16 @@ def test_a_gap_says_what_is_missing() -> None:
     assert _gap([1, 1]) == [f"Number 1 was handed over, but 0 {passed}"]
 
 
+def test_a_number_that_leaps_over_the_window_is_both_a_gap_and_beyond_it() -> None:
+    rows = [row for row in SCENARIOS["window"]().rows if row.node == "acme"]
+    rows = [row for row in rows if row.message_id in (None, "m0", "m5")]
+    ack = find(rows, Kind.ACKNOWLEDGED, "m0")[0]
+    leaping = insert(drop(rows, ack), rows[-1], ack)
+    assert _told(leaping) == [("S8", "gap"), ("S8", "window_exceeded"), ("S8", "wrong_status")]
+    # With nothing under way there is no window to leave.
+    assert _told(rows) == [("S8", "gap"), ("S8", "wrong_status")]
+
+
 def test_a_channel_whose_terms_are_missing_is_quarantined_once_for_each_node() -> None:
     rows = SCENARIOS["window"]().rows
     report = verify(drop(rows, *find(rows, Kind.TERMS)), healed=True)
