@@ -232,7 +232,7 @@ def test_a_deadline_that_has_not_passed_does_nothing() -> None:
     assert sender.deadline_passed(waiting(), None, PLAIN, NOW) == Sent(waiting())
 
 
-def test_an_expired_number_is_given_up_or_put_before_the_operator() -> None:
+def test_an_expired_number_is_given_up_and_put_before_the_operator_where_agreed() -> None:
     for policy in OnExhausted:
         stream = Stream(replace(ORDERED, persist_duration=SECOND, on_exhausted=policy))
         stream.enter("a")
@@ -240,8 +240,10 @@ def test_an_expired_number_is_given_up_or_put_before_the_operator() -> None:
         assert stream.state("a") is OutgoingState.UNKNOWN
         suspends = policy is OnExhausted.SUSPEND_CHANNEL
         assert stream.channel.suspended is suspends
-        assert stream.channel.ending is not suspends
-        assert ("epoch_ended" in notes(step)) is not suspends
+        # It cannot be sent again, so nothing may wait for its number.
+        assert stream.channel.ending
+        assert stream.channel.unsettled(stream.terms) == 0
+        assert "epoch_ended" in notes(step)
 
 
 # --- what the transport says --------------------------------------------------------------

@@ -152,6 +152,10 @@ def _matches(agreement: Agreement, side: PartyTerms, party: Party, message: Mess
         return True
     if side is agreement.own or agreement.via is None or message.kind is MessageKind.NORMAL:
         return False
+    if message.kind is MessageKind.ERROR:
+        # Any handler on the way may find that a message cannot be delivered, and says so in
+        # its own name (ERR-5, ERR-6); behind the hub there may be some we never heard of.
+        return True
     # A hub acknowledges in its own name (ACK-12, HOP-11).
     via = agreement.via
     if via.party is not None and via.party.shares_id_with(party):

@@ -238,6 +238,8 @@ class Arriving:
         }
         if not self.message.reliable:
             detail["best_effort"] = True
+        if self.message.kind is MessageKind.ERROR:
+            detail["notice"] = True
         if self.final and self.resolution.security.require_signature:
             detail["signature_required"] = True
         if self.received.signed and self.final:

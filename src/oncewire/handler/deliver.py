@@ -53,11 +53,6 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     return True
 
 
-def give_back(tx: Transaction, stored: StoredIncoming) -> None:
-    """A hand-over that did not succeed: the message is ready again."""
-    tx.save_incoming(stored.incoming.lost())
-
-
 def recover_hand_overs(tx: Transaction, limit: int = 10_000) -> None:
     """After a restart: what was handed over and not confirmed is ready again, in its order.
 

@@ -40,7 +40,7 @@ class Engine:
     def start(self) -> None:
         """Record the boot and take up what an earlier one left: answers still owed."""
         node = self.node
-        with node.store.transition() as tx:
+        with node.transition() as tx:
             parties = sorted(
                 {str(party_id) for one in node.agreements for party_id in one.own.party.ids}
                 | {party_id.value for one in node.agreements for party_id in one.own.party.ids}
@@ -57,7 +57,7 @@ class Engine:
 
     def stop(self) -> None:
         """Record a graceful end."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             self.node.write(tx, [Note("stopped")])
 
     def commit(self) -> list[Action]:
@@ -90,7 +90,7 @@ class Engine:
 
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             return submit(self.node, tx, submission)
 
     def receive(self, parcel: Parcel, source: Source, stored: StoredParcel | None = None) -> Answer:
@@ -98,12 +98,12 @@ class Engine:
 
         `stored` says where the same bytes lie, if they are in the spool already.
         """
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             return receive(self.node, tx, parcel, source, stored)
 
     def transmission_over(self, ended: Transmission, reply: Parcel | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             if reply is not None:
                 receive_reply(self.node, tx, reply, ended)
             else:
@@ -114,7 +114,7 @@ class Engine:
         until the duplicate that will surely come, or the next start."""
         if not sent or not answer.message_id:
             return
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             stored = tx.incoming(answer.sender, answer.message_id)
             if stored is not None and stored.answer is not None and stored.answer.owed:
                 tx.save_answer(answer.sender, answer.message_id, stored.answer.delivered())
@@ -122,7 +122,7 @@ class Engine:
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions."""
         node = self.node
-        with node.store.transition() as tx:
+        with node.transition() as tx:
             transmit.expire_due(node, tx)
             transmit.transmit_due(node, tx)
             give_up_gaps(node, tx)
@@ -134,7 +134,7 @@ class Engine:
         """Tell the From Parties of what failed, in the commit that makes it so."""
         node = self.node
         node.notices_due = False
-        with node.store.transition() as tx:
+        with node.transition() as tx:
             for stored in operate.tell_failures(node, tx):
                 if stored.relayed_from is None:
                     node.actions.append(notice_of(stored.outgoing))
@@ -143,17 +143,17 @@ class Engine:
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """Hand messages to the application; to be believed only after the commit."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             return deliver.take(self.node, tx, limit, lease)
 
     def confirm(self, sender: str, message_id: str) -> bool:
         """The application has the message."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             return deliver.confirm(self.node, tx, sender, message_id)
 
     def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The operator resolved the trouble of a message or a channel."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             if channel is not None:
                 operate.resume_channel(self.node, tx, channel)
             elif message_id is not None:
@@ -161,17 +161,17 @@ class Engine:
 
     def pause(self, channel: str, reason: str) -> None:
         """Stop sending on a channel."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             operate.pause_channel(self.node, tx, channel, reason)
 
     def abandon(self, message_id: str) -> None:
         """Give a message up."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             operate.abandon_message(self.node, tx, message_id)
 
     def restart(self, channel: str) -> None:
         """Restart the numbering of a channel."""
-        with self.node.store.transition() as tx:
+        with self.node.transition() as tx:
             operate.restart_channel(self.node, tx, channel)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import StoreProblem
@@ -12,7 +13,7 @@ from oncewire.handler.keys import Keys
 from oncewire.handler.world import World
 from oncewire.journal.detail import write_terms
 from oncewire.journal.row import Kind, Row
-from oncewire.message.instant import Instant
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
@@ -22,6 +23,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 BODY_MAX = 256 * 1024 * 1024
 """The largest body taken unless the configuration says otherwise; one is held in memory."""
+
+
+CLOCK_SET: Duration = SECOND
+"""A difference between the two clocks that means that somebody set the one people read."""
 
 
 class Node:
@@ -63,10 +68,39 @@ class Node:
         self.pongs: list[str] = []
         # Messages whose transmission is under way in this process.
         self.in_flight: set[str] = set()
+        # What UTC was when the monotonic clock began.
+        self._began: Instant = world.now() - world.mono()
+        # The instant of the transition that is open, on both clocks.
+        self._moment: tuple[Instant, Duration] | None = None
+
+    @contextmanager
+    def transition(self) -> Iterator[Transaction]:
+        """A transition of the store that happens at one instant.
+
+        Its timers and its journal rows must tell the same time: a row that is stamped later
+        than the timer it explains was set makes the next attempt look too early.
+        """
+        self._moment = self._read_clocks()
+        try:
+            with self.store.transition() as tx:
+                yield tx
+        finally:
+            self._moment = None
 
     def now(self) -> Instant:
         """UTC now."""
-        return self.world.now()
+        return (self._moment or self._read_clocks())[0]
+
+    def _read_clocks(self) -> tuple[Instant, Duration]:
+        """UTC and monotonic time of one instant.
+
+        Between two readings the process may be put aside for any time, so there is one, of
+        the monotonic clock, and UTC follows it until somebody sets UTC.
+        """
+        mono, utc = self.world.mono(), self.world.now()
+        if abs(utc - self._began - mono) > CLOCK_SET:
+            self._began = utc - mono
+        return self._began + mono, mono
 
     def new_message_id(self) -> str:
         """A MessageId nobody has used before."""
@@ -92,7 +126,7 @@ class Node:
         size: int | None = None,
     ) -> None:
         """Journal notes of the protocol; the keywords fill columns it does not know."""
-        at, mono = self.world.now(), self.world.mono()
+        at, mono = self._moment or self._read_clocks()
         tx.journal(
             Row(
                 0,
@@ -124,7 +158,7 @@ class Node:
         if terms_id is None:
             terms_id = self._terms_ids[terms] = terms.terms_id
         if tx.remember_terms(terms):
-            at, mono = self.world.now(), self.world.mono()
+            at, mono = self._moment or self._read_clocks()
             row = Row(0, at, mono, self.boot, self.name, Kind.TERMS.value, terms_id=terms_id)
             tx.journal([row._replace(detail=write_terms(terms))])
         return terms_id

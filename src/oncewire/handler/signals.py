@@ -71,6 +71,7 @@ def settle_references(
             ack_id=message.header.message_id,
             by=by,
             signed=terms.ack_requested is AckRequest.SIGNED,
+            hop=not _is_from_partner(message, resolution.agreement),
         )
         if step.effects:
             perform(node, tx, stored, channel, step, terms)

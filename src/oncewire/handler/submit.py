@@ -244,6 +244,8 @@ def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
         detail["time_to_live"] = header.time_to_live
     if not terms.reliable:
         detail["best_effort"] = True
+    if message.kind is MessageKind.ERROR:
+        detail["notice"] = True
     if header.split is not None:
         detail |= {
             "split_id": header.split.split_id,

@@ -23,6 +23,7 @@ def ack_arrived(
     ack_id: str,
     by: str = "ack",
     signed: bool = False,
+    hop: bool = False,
 ) -> Sent:
     """A matching acknowledgement: the message is delivered, its number settled.
 
@@ -44,6 +45,8 @@ def ack_arrived(
         facts["late"] = True
     if signed:
         facts["signed"] = True
+    if hop:
+        facts["hop"] = True
     effects: tuple[Effect, ...] = (
         replace(note_of("acknowledged", delivered), ref_to=ack_id, detail=facts),
     )

@@ -24,8 +24,9 @@ class HopDuty(StrEnum):
 
 def hop_duty(message: Message, terms: Terms) -> HopDuty:
     """The duty for this message under the agreed hop mode (C23, C39)."""
-    if message.kind is not MessageKind.NORMAL or not message.reliable:
-        # Acknowledgements and best-effort messages are passed on and forgotten.
+    if not message.reliable:
+        # Acknowledgements and best-effort messages are passed on and forgotten; a failure
+        # notice is as reliable as the message it speaks of (C33).
         return HopDuty.PROXY
     if terms.hop_mode is HopMode.TRANSPARENT:
         return HopDuty.PROXY

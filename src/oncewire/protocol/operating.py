@@ -52,8 +52,11 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
 
 def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
     """The operator gives the message up; on a numbered channel that ends the epoch."""
-    unsettled = channel is not None and channel.is_unsettled(outgoing.epoch, outgoing.number, terms)
-    if outgoing.state in FINAL_OUTGOING and not unsettled:
+    stops = channel is not None and (
+        channel.suspended_by == outgoing.message_id
+        or channel.is_unsettled(outgoing.epoch, outgoing.number, terms)
+    )
+    if outgoing.state in FINAL_OUTGOING and not stops:
         raise NotAllowed(
             f"message {outgoing.message_id} is {outgoing.state.value} already",
             remedy="there is nothing left to abandon",

@@ -90,11 +90,29 @@ def fail(
     failed = outgoing.moved(event, to, next_attempt_at=None, reason=reason, notice_owed=True)
     severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
     effects = (*effects, *failure(failed, severity, _WHY[event]))
-    unsettled = channel is not None and channel.is_unsettled(failed.epoch, failed.number, terms)
-    if unsettled and terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
-        # Skipping the number would break the order: the operator decides (C22, C37).
-        return suspend(failed, channel, reason, effects)
+    if channel is not None and terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
+        number = failed.number
+        if number is not None and channel.is_unsettled(failed.epoch, number, terms):
+            # Whether later messages may pass this one is for the operator to say (C22). It
+            # can never be sent again under its id (C37), so its number is given up at once:
+            # what is left to decide must not hang on a number that nobody can settle.
+            return _suspend_without(failed, number, channel, terms, effects)
     return give_up_number(failed, channel, terms, (*effects, Raise(reason, failed.message_id)))
+
+
+def _suspend_without(
+    failed: Outgoing,
+    number: int,
+    channel: SendingChannel,
+    terms: Terms,
+    effects: tuple[Effect, ...],
+) -> Sent:
+    """Give the number up and stop the channel until the operator has looked at it."""
+    if not terms.numbered:
+        return suspend(failed, channel.settle(number, terms), failed.reason, effects)
+    note = Note("epoch_ended", failed.message_id, channel=channel.key, epoch=channel.epoch)
+    ended = channel.abandon(number, terms)
+    return suspend(failed, ended, failed.reason, (*effects, note))
 
 
 def suspend(
