@@ -83,6 +83,12 @@ def _is_from_receiver(stored: StoredOutgoing, agreement: Agreement) -> bool:
     return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
 
 
+def _is_from_partner(message: Message, agreement: Agreement) -> bool:
+    """Whether the To Party's own handler speaks, and not a hub on the way."""
+    party = message.header.from_party
+    return agreement.partner.is_named_by(party) or agreement.partner.handles(party)
+
+
 def _settles(node: Node, tx: Transaction, message: Message, reference: str, terms: Terms) -> bool:
     """Whether this acknowledgement is the one the message waits for.
 
