@@ -2,7 +2,8 @@
 
 Nothing happens here unless ONCEWIRE_CRASH_AT names a place; only tests set it. It holds
 `place:count:file`: each time the place is reached a line is added to the file, which proves it,
-and at the given count the whole process group of the driver is killed.
+and at the given count the whole process group of the driver is killed. With ONCEWIRE_CRASH_HOW set
+to `raise` nothing is killed: the place fails that many times and then works.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 
 VARIABLE = "ONCEWIRE_CRASH_AT"
+HOW_VARIABLE = "ONCEWIRE_CRASH_HOW"
 GROUP_VARIABLE = "ONCEWIRE_CRASH_GROUP"
 """The driver's process group; Spark's Python workers leave it and could not find it otherwise."""
 
@@ -37,6 +39,10 @@ def reached(place: str) -> None:
     os.fsync(handle)
     size = os.fstat(handle).st_size
     os.close(handle)
-    if size == int(count) * (len(place) + 1):
+    reached_now = size // (len(place) + 1)
+    if os.environ.get(HOW_VARIABLE) == "raise":
+        if reached_now <= int(count):
+            raise RuntimeError(f"{place} fails for the {reached_now}. time, as a test asked")
+    elif reached_now == int(count):
         os.killpg(int(os.environ[GROUP_VARIABLE]), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)

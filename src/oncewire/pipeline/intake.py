@@ -7,7 +7,8 @@ one with the same name, or an older copy) is refused instead of mixed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,8 +35,13 @@ class Taken:
     """The version with what was taken in, not published yet, and how much it was."""
 
     version: Version
-    rows: int = 0
+    entries: tuple[Entry, ...] = ()
     quarantined: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Journal rows that were taken in."""
+        return sum(entry.rows for entry in self.entries)
 
 
 def take_in(
@@ -49,9 +55,8 @@ def take_in(
         if end > start:
             tell(f"taking in {book.node} {start + 1}..{end}")
             frame = read_book(spark, book, start, end)
-            one = take_range(lake, taken.version, frame, book, start, end)
-            taken = Taken(one.version, taken.rows + one.rows, taken.quarantined + one.quarantined)
-    return taken
+            taken = take_range(lake, taken, frame, book, start, end)
+    return with_silver(spark, lake, taken)
 
 
 def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFrame:
@@ -92,16 +97,16 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
 
 
 def take_range(
-    lake: Lake, version: Version, frame: DataFrame, book: Book, start: int, end: int
+    lake: Lake, taken: Taken, frame: DataFrame, book: Book, start: int, end: int
 ) -> Taken:
-    """Write the rows `(start, end]` of one book and what silver makes of them."""
+    """Write the rows `(start, end]` of one book."""
     name = f"{safe_name(book.node)}/{start + 1}-{end}"
     problem = silver.problem_of_row(book.node)
     good = frame.where(problem.isNull()).select(*JOURNAL.fieldNames())
     entry = lake.write(good, f"bronze/journal/{name}", key=book.node, first=start + 1, last=end)
     write_node_file((lake.root / entry.path).parent, book.node, JOURNAL_VERSION)
     expected = book.count(start, end)
-    quarantined = 0
+    version, quarantined = taken.version.adding("journal", entry), 0
     if entry.rows < expected:
         bad = _quarantine(frame, problem, book)
         held = lake.write(bad, f"bronze/quarantine/{name}", key=book.node)
@@ -113,25 +118,36 @@ def take_range(
             remedy="run again; if it stays so, another program changes the journal",
         )
     _check_unique(frame.sparkSession, lake, entry, book)
-    version = add_silver(frame.sparkSession, lake, version.adding("journal", entry), entry, name)
-    return Taken(_advanced(version, book, end), entry.rows, quarantined)
+    return Taken(
+        _advanced(version, book, end), (*taken.entries, entry), taken.quarantined + quarantined
+    )
 
 
-def add_silver(
-    spark: SparkSession, lake: Lake, version: Version, entry: Entry, name: str
-) -> Version:
-    """The tables that are made from one range of a journal alone."""
-    rows = lake.read_folders(spark, JOURNAL, [str(lake.root / entry.path)])
+def with_silver(spark: SparkSession, lake: Lake, taken: Taken) -> Taken:
+    """The tables that are made from new ranges of journals alone."""
+    if not taken.rows:
+        return taken
+    name = silver_name(taken.entries)
+    folders = [str(lake.root / entry.path) for entry in taken.entries]
+    rows = lake.read_folders(spark, JOURNAL, folders)
+    version = taken.version
     for table, frame in (
         ("context", silver.context_rows(rows)),
         ("documents", silver.document_rows(rows)),
         ("messages", silver.messages(rows)),
         ("attempts", silver.attempts(rows)),
     ):
-        version = version.adding(
-            table, lake.write(frame.coalesce(4), f"silver/{table}/{name}", key=entry.key)
-        )
-    return version
+        version = version.adding(table, lake.write(frame, f"silver/{table}/{name}"))
+    return replace(taken, version=version)
+
+
+def silver_name(entries: Sequence[Entry]) -> str:
+    """A name that follows from the ranges alone, so that a replay takes the same place."""
+    ranges = sorted(entry.path.removeprefix("bronze/journal/") for entry in entries)
+    if len(ranges) == 1:
+        return ranges[0]
+    digest = hashlib.sha256("\n".join(ranges).encode()).hexdigest()[:16]
+    return f"{len(ranges)}-nodes/{digest}"
 
 
 def _advanced(version: Version, book: Book, end: int) -> Version:

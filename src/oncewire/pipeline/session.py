@@ -34,6 +34,8 @@ QUERIES: dict[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A table is many directories, and listing them is quicker here than as a job.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # For small aggregates; a fold's partitions follow from the number of rows.
     "spark.sql.shuffle.partitions": "8",
 }

@@ -14,11 +14,11 @@ from random import Random
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.pipeline.yearbook.cover import deals
-from oncewire.pipeline.yearbook.faults import RECIPES, Force, Recipe
+from oncewire.pipeline.yearbook.faults import PARTS, RECIPES, Force, Recipe
 from oncewire.protocol.terms import Terms
 
-YEAR_START: Instant = 1_767_225_600 * SECOND
-"""2026-01-01T00:00:00Z."""
+YEAR_START: Instant = 1_735_689_600 * SECOND
+"""2025-01-01T00:00:00Z: a year that is over, so that no clock is ahead of it."""
 YEAR_END: Instant = YEAR_START + 365 * DAY
 
 PER_STREAM = 250
@@ -211,6 +211,11 @@ def submissions(stream: Stream, rng: Random) -> list[Instant]:
             found.append(min(moment, YEAR_END - MINUTE))
             moment += rng.randrange(5 * MILLISECOND, 1_500 * MILLISECOND)
     found.sort()
+    if stream.split:
+        # The parts of a document are submitted one right after the other.
+        for index in range(1, stream.count):
+            if index % PARTS:
+                found[index] = min(found[index], found[index - 1] + 40 * MILLISECOND)
     for index in sorted(stream.forces):
         gap = stream.forces[index].gap
         if gap is not None and index > 0:

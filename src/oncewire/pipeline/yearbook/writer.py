@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from random import Random
+from typing import Any
 
 from oncewire.journal import detail
 from oncewire.journal.outcome import Outcome
@@ -74,7 +75,7 @@ class _Writer:
     def _details(self) -> tuple[str, str]:
         """The details of submission and receipt, with a place for what differs."""
         stream = self._stream
-        facts = {
+        facts: dict[str, Any] = {
             "from_party": stream.sender.party,
             "to_party": stream.receiver.party,
             "cpa_id": stream.cpa_id,

@@ -1,0 +1,284 @@
+"""Channels: the folds over one numbered stream on one node, resumable from run to run.
+
+What a channel showed before the horizon cannot change any more, so the folds' state at that point
+is kept in the lake, and a later run goes on from it with the rows that follow. The state is only
+a shortcut: made by other code it is thrown away, and the channel is folded again from its first
+row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from oncewire.journal.predicates import channel as channel_module
+from oncewire.journal.predicates import receiving, sending
+from oncewire.journal.predicates.channel import RECEIVING, SENDING, ChannelFold
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.row import COLUMNS, Row
+from oncewire.pipeline import gaps
+from oncewire.pipeline.gaps import GapFold
+from oncewire.pipeline.judging import Judging
+from oncewire.pipeline.rows import batches_of
+from oncewire.pipeline.schemas import FINDING, JOURNAL, SEQUENCE_GAPS, arrow
+from oncewire.protocol import sequence, terms
+from oncewire.protocol.terms import Terms
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Fold = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+CHANNEL_ROWS = StructType([*JOURNAL.fields, StructField("state", BinaryType())])
+"""Rows of a channel; one with a state stands for all rows up to its `seq`."""
+
+CHANNEL_STATES = StructType(
+    [
+        StructField("node", StringType(), False),
+        StructField("channel", StringType(), False),
+        StructField("seq", LongType(), False),
+        StructField("code", StringType(), False),
+        StructField("state", BinaryType(), False),
+    ]
+)
+
+FOLDED = StructType(
+    [
+        StructField("node", StringType(), False),
+        StructField("channel", StringType(), False),
+        StructField("finding", FINDING),
+        StructField("gap", SEQUENCE_GAPS),
+        StructField("seq", LongType()),
+        StructField("state", BinaryType()),
+    ]
+)
+"""What the folds give: findings, gaps, and for each channel and node the state to go on from."""
+
+ROWS_PER_BATCH = 2_000
+
+
+def rows_of_channels(rows: DataFrame) -> DataFrame:
+    """The rows that the folds look at; others, without terms of their own, change nothing."""
+    return rows.where(
+        f.col("channel").isNotNull()
+        & (f.col("kind").isin(sorted(SENDING | RECEIVING)) | f.col("terms_id").isNotNull())
+    )
+
+
+def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: bool) -> DataFrame:
+    """Findings, gaps and (if `resumable`) states of all channels among the rows."""
+    return (
+        rows.repartition(tasks, "channel", "node")
+        .sortWithinPartitions("channel", "node", "seq")
+        .mapInArrow(channel_fold(judging, resumable=resumable), FOLDED)
+    )
+
+
+def findings_of(folded: DataFrame) -> DataFrame:
+    """The violations among what the folds gave."""
+    return folded.where(f.col("finding").isNotNull()).select("finding.*")
+
+
+def gaps_of(folded: DataFrame) -> DataFrame:
+    """The rows of `sequence_gaps` among what the folds gave."""
+    return folded.where(f.col("gap").isNotNull()).select("gap.*")
+
+
+def states_of(folded: DataFrame) -> DataFrame:
+    """The states among what the folds gave."""
+    return folded.where(f.col("state").isNotNull()).select(
+        "node", "channel", "seq", f.lit(code_digest()).alias("code"), "state"
+    )
+
+
+def as_rows(states: DataFrame) -> DataFrame:
+    """States in the shape of rows, so that they travel and are sorted with them."""
+    columns = {"node", "channel", "seq"}
+    return states.select(
+        *(
+            (
+                f.col(field.name)
+                if field.name in columns
+                else f.lit("" if isinstance(field.dataType, StringType) else 0).cast(field.dataType)
+                if not field.nullable
+                else f.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in JOURNAL.fields
+        ),
+        "state",
+    )
+
+
+def without_state(rows: DataFrame) -> DataFrame:
+    """Plain rows in the shape that the folds take."""
+    return rows.select(*COLUMNS, f.lit(None).cast(BinaryType()).alias("state"))
+
+
+# --- in the tasks -----------------------------------------------------------------------------
+
+
+def channel_fold(judging: Judging, *, resumable: bool) -> Fold:
+    """The fold that each task runs."""
+
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = arrow(FOLDED)
+        return batches_of(_folded(batches, judging, resumable), schema, ROWS_PER_BATCH)
+
+    return fold
+
+
+def _folded(
+    batches: Iterator[pa.RecordBatch], judging: Judging, resumable: bool
+) -> Iterator[tuple[Any, ...]]:
+    keyed = groupby(_rows_and_states(batches), lambda pair: (pair[0].channel, pair[0].node))
+    for (channel, node), pairs in keyed:
+        if channel is None:
+            continue
+        both = _Both(judging.context)
+        found, gap_list, kept = _fold_one(both, pairs, judging, resumable)
+        for violation in found:
+            yield node, channel, violation, None, None, None
+        for gap in gap_list:
+            yield node, channel, None, gaps.values(node, channel, gap), None, None
+        if kept is not None:
+            yield node, channel, None, None, *kept
+
+
+def _fold_one(
+    both: _Both, pairs: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
+) -> tuple[list[Violation], list[gaps.Gap], tuple[int, bytes] | None]:
+    """One channel on one node: what it shows, and the state at the horizon."""
+    horizon = judging.horizon
+    kept: tuple[int, bytes] | None = None
+    settled, last = True, 0
+    for row, state in pairs:
+        if state is not None:
+            both.restore(state, judging.context)
+            last = row.seq
+            continue
+        if resumable and settled and horizon is not None and row.at >= horizon:
+            settled = False
+            kept = (last, both.dump()) if last else None
+        both.feed(row)
+        last = row.seq
+    if resumable and settled and last:
+        kept = (last, both.dump())
+    found, gap_list = both.finish()
+    return found, gap_list, kept
+
+
+class _Both:
+    """The predicates' fold and the inventory of gaps, fed the same rows."""
+
+    __slots__ = ("_context", "_folds", "_terms")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._folds = (ChannelFold(context), GapFold())
+        self._terms: Terms | None = None
+
+    def feed(self, row: Row) -> None:
+        predicates, inventory = self._folds
+        predicates.feed(row)
+        if row.terms_id is not None:
+            self._terms = self._context.terms.get(row.terms_id)
+        if self._terms is not None:
+            inventory.feed(row, self._terms)
+
+    def finish(self) -> tuple[list[Violation], list[gaps.Gap]]:
+        predicates, inventory = self._folds
+        return predicates.finish(), list(inventory.finish())
+
+    def dump(self) -> bytes:
+        """The state so far; context and terms are left out, they come with each run."""
+        target = io.BytesIO()
+        _Pickler(target, self._context).dump((self._folds, self._terms))
+        return target.getvalue()
+
+    def restore(self, state: bytes, context: Context) -> None:
+        """Go on from a state."""
+        self._folds, self._terms = _Unpickler(io.BytesIO(state), context).load()
+
+
+def _rows_and_states(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[Row, bytes | None]]:
+    for batch in batches:
+        columns = {
+            name: column.to_pylist()
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+        states = columns.pop("state")
+        rows = map(Row._make, zip(*(columns[name] for name in COLUMNS), strict=True))
+        yield from zip(rows, states, strict=True)
+
+
+# --- states as bytes --------------------------------------------------------------------------
+
+_CLASSES = {
+    (cls.__module__, cls.__qualname__): cls
+    for cls in (
+        ChannelFold,
+        sending.SendingChannel,
+        receiving.ReceivingChannel,
+        *(member for _, member in inspect.getmembers(receiving, inspect.isclass)
+          if member.__module__ == receiving.__name__),
+        *(member for _, member in inspect.getmembers(sending, inspect.isclass)
+          if member.__module__ == sending.__name__),
+        *(member for _, member in inspect.getmembers(gaps, inspect.isclass)
+          if member.__module__ == gaps.__name__),
+        Violation,
+        Row,
+    )
+}  # fmt: skip
+"""The only classes a state may be made of: a file in a lake must not be able to run code."""
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, target: io.BytesIO, context: Context) -> None:
+        super().__init__(target, protocol=5)
+        self._context = context
+        self._terms = {id(value): terms_id for terms_id, value in context.terms.items()}
+
+    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        if obj is self._context:
+            return "context", ""
+        if type(obj) is Terms:
+            return "terms", self._terms[id(obj)]
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, context: Context) -> None:
+        super().__init__(source)
+        self._context = context
+
+    def persistent_load(self, pid: tuple[str, str]) -> Any:
+        return self._context if pid[0] == "context" else self._context.terms[pid[1]]
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        try:
+            return _CLASSES[module_name, global_name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"a channel's state names {module_name}.{global_name}"
+            ) from None
+
+
+@cache
+def code_digest() -> str:
+    """Which code a state belongs to: other code may mean something else by it."""
+    modules = (channel_module, sending, receiving, gaps, terms, sequence)
+    text = "".join(inspect.getsource(module) for module in modules)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

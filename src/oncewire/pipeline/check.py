@@ -1,0 +1,140 @@
+"""Verify: every promise, judged over every row of a lake, whatever its gold tables say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from oncewire.journal.check import fold_ledger
+from oncewire.journal.predicates.violation import QUARANTINE, Violation
+from oncewire.pipeline import channels, silver
+from oncewire.pipeline.documents import fold_documents
+from oncewire.pipeline.intake import Progress, quiet
+from oncewire.pipeline.judging import Judging, gather, tasks_for
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.ledger import by_message
+from oncewire.pipeline.rows import batches_of, rows_of
+from oncewire.pipeline.schemas import FINDING, JOURNAL, arrow
+from oncewire.pipeline.session import cores_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHECKED = StructType(
+    [*FINDING.fields, StructField("outcome", StringType()), StructField("messages", LongType())]
+)
+"""A finding, or how many messages of one task had an outcome."""
+
+_NO_FINDING = (None,) * len(FINDING.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was looked at, and what was found."""
+
+    rows: int
+    nodes: int
+    messages: int
+    outcomes: dict[str, int] = field(default_factory=dict)
+    violations: tuple[Violation, ...] = ()
+    quarantined: tuple[Violation, ...] = ()
+    """What cannot be judged, with reasons; no promise is known to be broken there."""
+    rows_quarantined: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Everything was judged, and every promise was kept."""
+        return not self.violations and not self.quarantined and not self.rows_quarantined
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many violations of each kind."""
+        return dict(Counter(found.kind for found in self.violations))
+
+
+def verify(
+    spark: SparkSession, lake: Lake, *, ended: bool = False, tell: Progress = quiet
+) -> Verification:
+    """Judge the whole journal of a lake.
+
+    `ended` says that the books are closed: what is still under way now is lost. Otherwise only
+    what should be settled by now is judged for being missing.
+    """
+    version = lake.current()
+    judging = gather(lake.read(spark, version, JOURNAL, "context"), version, ended=ended)
+    tell("judging every row")
+    found = findings(spark, lake.read(spark, version, JOURNAL, "journal"), judging)
+    violations: list[Violation] = list(judging.context.problems)
+    outcomes: Counter[str] = Counter()
+    for row in found.toLocalIterator():
+        if row["messages"] is not None:
+            outcomes[row["outcome"]] += row["messages"]
+        else:
+            violations.append(Violation(*(row[name] for name in Violation._fields)))
+    violations.sort(key=_order)
+    return Verification(
+        rows=version.rows("journal"),
+        nodes=len(version.nodes),
+        messages=sum(outcomes.values()),
+        outcomes=dict(sorted(outcomes.items())),
+        violations=tuple(one for one in violations if one.predicate != QUARANTINE),
+        quarantined=tuple(one for one in violations if one.predicate == QUARANTINE),
+        rows_quarantined=version.rows("quarantine"),
+    )
+
+
+def findings(spark: SparkSession, journal: DataFrame, judging: Judging) -> DataFrame:
+    """All findings of a journal, and how many messages came to which outcome."""
+    tasks = tasks_for(_about(journal), cores_of(spark))
+    messages = by_message(journal, tasks).mapInArrow(_message_fold(judging), CHECKED)
+    of_channels = channels.findings_of(
+        channels.fold_channels(
+            channels.without_state(channels.rows_of_channels(journal)),
+            judging,
+            tasks,
+            resumable=False,
+        )
+    )
+    of_documents = fold_documents(silver.document_rows(journal), judging, cores_of(spark))
+    return silver.union([messages, _checked(of_channels), _checked(of_documents)])
+
+
+def _about(journal: DataFrame) -> int:
+    """How many rows there are, by the footers of their files."""
+    return int(journal.count())
+
+
+def _checked(found: DataFrame) -> DataFrame:
+    return found.select(
+        *FINDING.fieldNames(),
+        f.lit(None).cast(StringType()).alias("outcome"),
+        f.lit(None).cast(LongType()).alias("messages"),
+    )
+
+
+def _message_fold(
+    judging: Judging,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches_of(_judged(batches), arrow(CHECKED), 1_000)
+
+    def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+        outcomes: Counter[str] = Counter()
+        for outcome, violations in fold_ledger(rows_of(batches), judging.context):
+            outcomes["unreadable" if outcome is None else outcome.outcome.value] += 1
+            for violation in violations:
+                yield *violation, None, None
+        for outcome_name, count in outcomes.items():
+            yield *_NO_FINDING, outcome_name, count
+
+    return fold
+
+
+def _order(found: Violation) -> tuple[str, ...]:
+    return tuple(value or "" for value in found)

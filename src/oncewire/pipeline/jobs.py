@@ -1,0 +1,221 @@
+"""The jobs, source to tables: the same functions for the command line, `spark-submit` and tests.
+
+Each takes a session and paths and hands back values; what it does meanwhile it tells `tell`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from oncewire.errors import JournalProblem
+from oncewire.pipeline import crash
+from oncewire.pipeline.book import Book, check_distinct, open_books
+from oncewire.pipeline.intake import (
+    Progress,
+    Taken,
+    new_range,
+    quiet,
+    take_in,
+    take_range,
+    with_silver,
+)
+from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.refresh import read_ledger, refresh
+from oncewire.pipeline.schemas import ENVELOPES
+from oncewire.pipeline.silver import union
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run did."""
+
+    version: int
+    rows: int
+    """Journal rows taken in."""
+    quarantined: int
+    envelopes: int
+    messages: int
+    """Messages in the ledger now."""
+    verdicts: dict[str, int] = field(default_factory=dict)
+    violations: int = 0
+
+
+def run(
+    spark: SparkSession,
+    lake: Lake,
+    stores: Sequence[str | Path] = (),
+    *,
+    archives: Sequence[str | Path] = (),
+    ended: bool = False,
+    tell: Progress = quiet,
+) -> Done:
+    """Take in what is new in the stores and archives, bring every table up to date, publish."""
+    books = [book for store in stores for book in open_books(store)]
+    with lake.writing() as before:
+        taken = take_in(spark, lake, before, books, tell)
+        version, envelopes = taken.version, 0
+        for archive in archives:
+            tell(f"reading {archive}")
+            entry = _take_archive(spark, lake, version, str(archive))
+            version, envelopes = version.adding("envelopes", entry), envelopes + entry.rows
+        version = refresh(spark, lake, version, ended=ended, tell=tell)
+        published = lake.publish(version) if version != before else before
+    return _done(spark, lake, published, taken.rows, taken.quarantined, envelopes)
+
+
+def stream(
+    spark: SparkSession,
+    lake: Lake,
+    stores: Sequence[str | Path],
+    *,
+    forever: bool = False,
+    every: str = "10 seconds",
+    rows_per_batch: int = 200_000,
+    checkpoint: str | Path | None = None,
+    ended: bool = False,
+    tell: Progress = quiet,
+) -> Done:
+    """The same as a stream: batch after batch, each published by itself.
+
+    Without `forever` it ends when everything that was there at the beginning is taken in. A batch
+    that is played again after a crash finds its rows in the lake and adds nothing.
+    """
+    books = [book for store in stores for book in open_books(store)]
+    check_distinct(books)
+    counted = [0, 0]
+    with lake.writing() as version:
+        frames = [_streamed(spark, version, book, rows_per_batch) for book in books]
+        take = _batch(spark, lake, books, counted, ended, tell)
+        writer = (
+            union(frames)
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(checkpoint or lake.root / "checkpoint"))
+        )
+        timed = (
+            writer.trigger(processingTime=every) if forever else writer.trigger(availableNow=True)
+        )
+        query = timed.start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+    return _done(spark, lake, lake.current_or_new(), counted[0], counted[1], 0)
+
+
+def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch: int) -> DataFrame:
+    start, _ = new_range(version, book)
+    return (
+        spark.readStream.format("oncewire")
+        .option("node", book.node)
+        .option("startingSeq", str(start))
+        .option("maxRowsPerBatch", str(rows_per_batch))
+        .load(book.path)
+    )
+
+
+def _batch(
+    spark: SparkSession,
+    lake: Lake,
+    books: list[Book],
+    counted: list[int],
+    ended: bool,
+    tell: Progress,
+) -> Callable[[DataFrame, int], None]:
+    """What is done with each batch; `counted` adds up rows and quarantined rows."""
+
+    def take(frame: DataFrame, batch: int) -> None:
+        held = frame.persist()
+        try:
+            ranges = held.groupBy("node").agg(
+                f.min("seq").alias("first"), f.max("seq").alias("last")
+            )
+            bounds = {row["node"]: (row["first"], row["last"]) for row in ranges.collect()}
+            taken = Taken(lake.current_or_new())
+            for book in books:
+                if book.node not in bounds:
+                    continue
+                known = taken.version.nodes.get(book.node)
+                begin = known.seq if known is not None else None
+                first, last = bounds[book.node]
+                if begin is not None and last <= begin:
+                    continue  # Played again: the lake has it.
+                start = _start(book, begin, first)
+                tell(f"batch {batch}: {book.node} {start + 1}..{last}")
+                rows = held.where((f.col("node") == book.node) & (f.col("seq") > start))
+                taken = take_range(lake, taken, rows, book, start, last)
+            if taken.entries:
+                counted[0] += taken.rows
+                counted[1] += taken.quarantined
+                version = with_silver(spark, lake, taken).version
+                lake.publish(refresh(spark, lake, version, ended=ended, tell=tell))
+        finally:
+            held.unpersist()
+        crash.reached("before_commit_log")
+
+    return take
+
+
+def _start(book: Book, begin: int | None, first: int) -> int:
+    """Where a batch goes on; rows between the lake's last and the batch's first must not exist."""
+    if begin is None:
+        return first - 1
+    following = book.next_seq(begin)
+    if following is not None and following < first:
+        raise JournalProblem(
+            f"the stream is at row {first} of {book.node}, but the lake wants row {following} next",
+            remedy="the checkpoint belongs to another lake: remove it, the lake knows where it is",
+        )
+    return begin
+
+
+def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: str) -> Entry:
+    """What an archive has that the table `envelopes` has not."""
+    known = ",".join(lake.folders(version, "envelopes"))
+    frame = spark.read.format("ebxml").option("known", known).load(archive)
+    number = len(version.tables.get("envelopes", ())) + 1
+    stamp = f"{version.number + 1:08d}-{number:04d}"
+    return lake.write(frame.select(*ENVELOPES.fieldNames()), f"bronze/envelopes/{stamp}")
+
+
+def _done(
+    spark: SparkSession, lake: Lake, version: Version, rows: int, quarantined: int, envelopes: int
+) -> Done:
+    counts = read_ledger(spark, lake, version).groupBy("verdict").count().collect()
+    verdicts = {row["verdict"]: row["count"] for row in counts}
+    return Done(
+        version=version.number,
+        rows=rows,
+        quarantined=quarantined,
+        envelopes=envelopes,
+        messages=sum(verdicts.values()),
+        verdicts=dict(sorted(verdicts.items())),
+        violations=version.rows("violations"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """How long a step took, for progress lines and benches."""
+
+    what: str
+    seconds: float
+
+
+def timing(seen: list[Timed]) -> Progress:
+    """A `Progress` that notes how long each step took; the last one ends with the job."""
+    started: list[tuple[str, float]] = []
+
+    def tell(step: str) -> None:
+        now = time.monotonic()
+        if started:
+            what, begun = started[-1]
+            seen.append(Timed(what, now - begun))
+        started.append((step, now))
+
+    return tell

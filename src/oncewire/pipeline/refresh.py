@@ -1,0 +1,339 @@
+"""The gold tables, brought up to date with the rows that came since they were made.
+
+A message whose rows are complete is `closed` and kept by its closing day; all others are `open`,
+few, and folded again with what is new. A row that comes late for a closed message opens it again.
+Everything is folded anew when what is known of the nodes has changed, because that can change
+any verdict.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from oncewire.journal.predicates.violation import Violation
+from oncewire.pipeline import channels, ledger
+from oncewire.pipeline.documents import fold_documents
+from oncewire.pipeline.intake import Progress, quiet
+from oncewire.pipeline.judging import Judging, gather, tasks_for
+from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.schemas import (
+    DOCUMENT_ROWS,
+    FINDING,
+    JOURNAL,
+    LEDGER,
+    PARTNER_SERVICE,
+    SEQUENCE_GAPS,
+)
+from oncewire.pipeline.service import partner_service
+from oncewire.pipeline.session import cores_of
+from oncewire.pipeline.silver import union
+
+WORK = "gold/work"
+"""Directories that only the run itself reads."""
+
+GOLD = (
+    "ledger_closed", "ledger_open", "open_rows", "message_findings", "channel_findings",
+    "document_findings", "channel_states", "channel_rows", "sequence_gaps", "partner_service",
+    "violations",
+)  # fmt: skip
+
+DAYS_MAX = 200
+"""More days than this are not looked for one by one."""
+
+
+def refresh(
+    spark: SparkSession,
+    lake: Lake,
+    version: Version,
+    *,
+    ended: bool = False,
+    tell: Progress = quiet,
+) -> Version:
+    """The version with gold tables that know every row of its journal; not published yet."""
+    context = lake.read(spark, version, JOURNAL, "context")
+    judging = gather(context, version, ended=ended)
+    if not _stands(judging, version):
+        version = _forgetting(version)
+    fresh = _Refresh(spark, lake, version, judging)
+    if not fresh.new_rows and version.judged:
+        return version
+    tell("judging channels")
+    fresh.channels()
+    tell("judging documents")
+    fresh.documents()
+    tell("judging messages")
+    fresh.messages()
+    tell("counting what partners got")
+    fresh.service()
+    return fresh.finished()
+
+
+def _stands(judging: Judging, version: Version) -> bool:
+    return judging.stands(version.judged) and version.judged["code"] == channels.code_digest()
+
+
+def _forgetting(version: Version) -> Version:
+    """The same without gold: everything is judged from the first row on."""
+    for table in GOLD:
+        version = version.with_table(table, ())
+    nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
+    return replace(version, nodes=nodes, judged={})
+
+
+class _Refresh:
+    """One run over the gold tables."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, version: Version, judging: Judging) -> None:
+        self._spark, self._lake, self._judging = spark, lake, judging
+        self._version = self._before = version
+        self._name = f"v{version.number + 1:08d}"
+        self._cores = cores_of(spark)
+        entries = [
+            entry for entry in version.journal if entry.last > version.nodes[entry.key].folded
+        ]
+        self.new_rows = sum(entry.rows for entry in entries)
+        self._new = lake.read_folders(
+            spark, JOURNAL, [str(lake.root / entry.path) for entry in entries]
+        )
+        self._folded: DataFrame | None = None
+        self._reopened_days: list[str] = []
+
+    # --- reading and writing ---
+
+    def _read(self, table: str, schema: StructType) -> DataFrame:
+        """A table as it was before this run."""
+        return self._lake.read(self._spark, self._before, schema, table)
+
+    def _write(self, table: str, frame: DataFrame, path: str | None = None) -> None:
+        """A table that is written whole in every run."""
+        target = path or f"gold/{table}/{self._name}"
+        self._version = self._version.with_table(table, [self._lake.write(frame, target)])
+
+    def _aside(self, name: str, frame: DataFrame) -> DataFrame:
+        """Computed once, read several times."""
+        path = f"{WORK}/{name}-{self._name}"
+        self._lake.write(frame, path)
+        return self._lake.read_folders(self._spark, frame.schema, [str(self._lake.root / path)])
+
+    def _tasks(self, *tables: str) -> int:
+        rows = self.new_rows + sum(self._before.rows(table) for table in tables)
+        return tasks_for(rows, self._cores)
+
+    # --- channels ---
+
+    def channels(self) -> None:
+        """Findings, gaps and states of every channel that has rows beyond its state."""
+        rows = channels.rows_of_channels(self._new).unionByName(self._read("channel_rows", JOURNAL))
+        states = self._read("channel_states", channels.CHANNEL_STATES)
+        touched = rows.select("node", "channel").distinct()
+        used = states.join(touched, ["node", "channel"], "left_semi")
+        fed = channels.without_state(rows).unionByName(channels.as_rows(used))
+        folded = self._aside(
+            "channels",
+            channels.fold_channels(fed, self._judging, self._tasks("channel_rows"), resumable=True),
+        )
+        for table, schema, found in (
+            ("channel_findings", FINDING, channels.findings_of(folded)),
+            ("sequence_gaps", SEQUENCE_GAPS, channels.gaps_of(folded)),
+            ("channel_states", channels.CHANNEL_STATES, channels.states_of(folded)),
+        ):
+            kept = self._read(table, schema).join(touched, ["node", "channel"], "left_anti")
+            self._write(table, found.unionByName(kept.select(*found.columns)).coalesce(self._cores))
+        reached = folded.where(f.col("state").isNotNull()).select(
+            "node", "channel", f.col("seq").alias("reached")
+        )
+        beyond = rows.join(reached, ["node", "channel"], "left").where(
+            f.col("reached").isNull() | (f.col("seq") > f.col("reached"))
+        )
+        self._write("channel_rows", beyond.select(*JOURNAL.fieldNames()))
+
+    # --- documents ---
+
+    def documents(self) -> None:
+        """Findings of every document that is not settled yet or has new rows."""
+        rows = self._read("documents", DOCUMENT_ROWS)
+        settled = self._before.judged.get("healed_before")
+        touched = self._is_new()
+        if settled is not None:
+            touched |= f.col("at") >= settled
+        documents = rows.where(touched).select("document").distinct()
+        found = fold_documents(
+            rows.join(documents, "document", "left_semi"),
+            self._judging,
+            tasks_for(self._before.rows("documents"), self._cores),
+        )
+        old = self._read("document_findings", FINDING)
+        kept = old.join(documents, old["message_id"] == documents["document"], "left_anti")
+        self._write("document_findings", found.unionByName(kept).coalesce(self._cores))
+
+    def _is_new(self) -> Column:
+        """Whether a row came since the last run."""
+        condition = f.lit(False)
+        for node, state in self._before.nodes.items():
+            condition |= (f.col("node") == node) & (f.col("seq") > state.folded)
+        return condition
+
+    # --- messages ---
+
+    def messages(self) -> None:
+        """The ledger rows of every message that is open, has new rows, or was told of."""
+        told = union(
+            [
+                self._lake.read(self._spark, self._version, FINDING, table)
+                for table in ("channel_findings", "document_findings")
+            ]
+        )
+        rows = self._rows_to_fold(told)
+        tasks = self._tasks("open_rows")
+        folded = self._aside("messages", ledger.fold_messages(rows, self._judging, tasks))
+        self._folded = folded
+        self._write_findings(folded)
+        judged = ledger.with_findings(folded, told)
+        closed = judged.where("closed").select(*LEDGER.fieldNames())
+        still_open = judged.where(~f.col("closed")).select(*LEDGER.fieldNames())
+        days = self._lake.write_divided(closed, f"gold/ledger/closed/{self._name}", "closed_on")
+        rewritten = self._without_reopened()
+        old = [
+            entry
+            for entry in self._before.tables.get("ledger_closed", ())
+            if entry.key not in self._reopened_days
+        ]
+        self._version = self._version.with_table("ledger_closed", [*old, *rewritten, *days])
+        self._write(
+            "ledger_open", still_open.coalesce(self._cores), f"gold/ledger/open/{self._name}"
+        )
+        ids = folded.where(~f.col("closed")).select("message_id")
+        self._write(
+            "open_rows",
+            rows.join(ids, "message_id", "left_semi").select(*JOURNAL.fieldNames()),
+        )
+
+    def _rows_to_fold(self, told: DataFrame) -> DataFrame:
+        """New rows, rows of open messages, and all rows of closed ones that are opened again."""
+        rows = self._new.where(f.col("message_id").isNotNull()).unionByName(
+            self._read("open_rows", JOURNAL)
+        )
+        if not self._before.tables.get("ledger_closed"):
+            return rows
+        before = union(
+            [self._read(table, FINDING) for table in ("channel_findings", "document_findings")]
+        )
+        changed = told.exceptAll(before).unionByName(before.exceptAll(told))
+        ids = (
+            self._new.select("message_id")
+            .unionByName(changed.select("message_id"))
+            .where(f.col("message_id").isNotNull())
+            .distinct()
+        )
+        closed = self._read("ledger_closed", LEDGER).select("message_id", "closed_on")
+        opened = self._aside("reopened", closed.join(ids, "message_id", "left_semi"))
+        self._reopened_days = [
+            str(row["closed_on"]) for row in opened.select("closed_on").distinct().collect()
+        ]
+        if not self._reopened_days:
+            return rows
+        history = self._read("journal", JOURNAL).where(~self._is_new())
+        return rows.unionByName(history.join(opened, "message_id", "left_semi"))
+
+    def _without_reopened(self) -> list[Entry]:
+        """The closed days that lost messages, written again without them."""
+        if not self._reopened_days:
+            return []
+        opened = self._lake.read_folders(
+            self._spark,
+            LEDGER,
+            [str(self._lake.root / f"{WORK}/reopened-{self._name}")],
+        ).select("message_id")
+        touched = [
+            str(self._lake.root / entry.path)
+            for entry in self._before.tables["ledger_closed"]
+            if entry.key in self._reopened_days
+        ]
+        kept = self._lake.read_folders(self._spark, LEDGER, touched).join(
+            opened, "message_id", "left_anti"
+        )
+        path = f"gold/ledger/closed/{self._name}-rewritten"
+        return self._lake.write_divided(kept.select(*LEDGER.fieldNames()), path, "closed_on")
+
+    def _write_findings(self, folded: DataFrame) -> None:
+        old = self._read("message_findings", FINDING)
+        kept = old.join(folded.select("message_id"), "message_id", "left_anti")
+        found = folded.where(f.col("violations").isNotNull()).select(
+            f.explode("violations").alias("one")
+        )
+        self._write(
+            "message_findings",
+            found.select("one.*").unionByName(kept.select(*FINDING.fieldNames())),
+        )
+
+    # --- service ---
+
+    def service(self) -> None:
+        """Partner service for the days on which any message changed."""
+        if self._folded is None:
+            return
+        days = self._changed_days()
+        current = self._lake.read(
+            self._spark, self._version, LEDGER, "ledger_closed", "ledger_open"
+        )
+        rows = ledger.reliable(current)
+        if days is not None:
+            rows = rows.where(
+                f.to_date("submitted_at").isin(days) | f.to_date("received_at").isin(days)
+            )
+        made = partner_service(rows).withColumn("day", f.to_date("hour"))
+        if days is not None:
+            made = made.where(f.col("day").isin(days))
+        entries = self._lake.write_divided(made, f"gold/partner_service/{self._name}", "day")
+        replaced = None if days is None else {str(day) for day in days}
+        old = [
+            entry
+            for entry in self._before.tables.get("partner_service", ())
+            if replaced is not None and entry.key not in replaced
+        ]
+        self._version = self._version.with_table("partner_service", [*old, *entries])
+
+    def _changed_days(self) -> list[object] | None:
+        """The days whose hours must be counted again; None: all of them."""
+        if self._folded is None or not self._before.tables.get("partner_service"):
+            return None
+        days = (
+            self._folded.select(f.to_date("submitted_at").alias("day"))
+            .unionByName(self._folded.select(f.to_date("received_at").alias("day")))
+            .where(f.col("day").isNotNull())
+            .distinct()
+            .limit(DAYS_MAX + 1)
+            .collect()
+        )
+        return None if len(days) > DAYS_MAX else [row["day"] for row in days]
+
+    # --- the end ---
+
+    def finished(self) -> Version:
+        """The version with everything that this run made."""
+        tables = ("message_findings", "channel_findings", "document_findings")
+        every = [self._lake.read(self._spark, self._version, FINDING, table) for table in tables]
+        problems: list[Violation] = self._judging.context.problems
+        every.append(self._spark.createDataFrame([tuple(one) for one in problems], FINDING))
+        self._write("violations", union(every).coalesce(1))
+        nodes = {
+            name: replace(state, folded=state.seq) for name, state in self._version.nodes.items()
+        }
+        judged = {**self._judging.as_dict(), "code": channels.code_digest()}
+        shutil.rmtree(self._lake.root / WORK, ignore_errors=True)
+        return replace(self._version, nodes=nodes, judged=judged)
+
+
+def read_ledger(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
+    """The ledger as published: every reliable message, closed or open."""
+    return ledger.reliable(lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open"))
+
+
+def read_service(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
+    """Partner service as published."""
+    return lake.read(spark, version, PARTNER_SERVICE, "partner_service")

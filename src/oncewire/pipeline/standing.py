@@ -1,0 +1,208 @@
+"""Standing: what one party's own books say of a message, and which proof it holds.
+
+Plain Python. The outcome is the fold of `oncewire.journal`; two standings are then compared, and
+where they disagree it is said who holds what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oncewire.errors import JournalProblem
+from oncewire.journal import detail
+from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    ACK_SENT,
+    ACKNOWLEDGED,
+    NOTIFIED,
+    RECEIVED,
+    REFUSED,
+    REJECTED,
+    SUBMITTED,
+)
+
+
+class Disagreement(StrEnum):
+    """How two books differ about one message."""
+
+    NOT_RECEIVED = "not_received"  # the sender has an acknowledgement, the receiver no message
+    REFUSED = "refused"  # the sender has an acknowledgement, the receiver refused it
+    DELIVERED = "delivered"  # the sender does not know, or says no; the receiver has it
+    NOT_SUBMITTED = "not_submitted"  # the receiver has it, the sender never sent it
+    CONTENT = "content"  # both have it, but not the same
+    NUMBER = "number"  # both have it, under different numbers
+    ACKNOWLEDGEMENT = "acknowledgement"  # accepted there, never given here
+    UNREADABLE = "unreadable"  # rows that say nothing certain
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One party's word on one message."""
+
+    outcome: MessageOutcome | None
+    rows: tuple[Row, ...]
+
+    def has(self, kind: str) -> bool:
+        return any(row.kind == kind for row in self.rows)
+
+    def first(self, kind: str) -> Row | None:
+        return next((row for row in self.rows if row.kind == kind), None)
+
+    @property
+    def sent(self) -> bool:
+        """Whether this party submitted it."""
+        return self.has(SUBMITTED)
+
+    @property
+    def received(self) -> bool:
+        """Whether this party has it."""
+        return self.has(RECEIVED)
+
+
+def standing(rows: Sequence[Row], context: Context) -> Standing:
+    """What the rows of one party say; rows that cannot be read leave no outcome."""
+    try:
+        outcome = fold_outcome(rows, context.terms)
+    except JournalProblem:
+        outcome = None
+    return Standing(outcome, tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One message in two books; `disagreement` is None where they agree."""
+
+    disagreement: Disagreement | None
+    sender_says: str = ""
+    receiver_says: str = ""
+    sender_proof: str = ""
+    receiver_proof: str = ""
+    sentence: str = ""
+
+
+def compare(sender: Standing, receiver: Standing) -> Compared:
+    """What the party that sent and the party that should have received say of one message."""
+    found, sentence = _difference(sender, receiver)
+    if found is None:
+        return Compared(None)
+    return Compared(
+        found,
+        _sender_says(sender),
+        _receiver_says(receiver),
+        _sender_proof(sender),
+        _receiver_proof(receiver),
+        sentence,
+    )
+
+
+def _difference(sender: Standing, receiver: Standing) -> tuple[Disagreement | None, str]:
+    if (sender.rows and sender.outcome is None) or (receiver.rows and receiver.outcome is None):
+        return Disagreement.UNREADABLE, "Rows of it cannot be read, so nothing certain can be said."
+    if receiver.received and not sender.sent:
+        return Disagreement.NOT_SUBMITTED, "The receiver has it, but the sender never submitted it."
+    acknowledged = sender.outcome is not None and sender.outcome.outcome is Outcome.DELIVERED
+    if receiver.received:
+        return _both_have_it(sender, receiver, acknowledged)
+    if not acknowledged:
+        return None, ""  # Neither claims that it arrived.
+    if receiver.has(REFUSED):
+        return Disagreement.REFUSED, "The sender holds an acknowledgement of what was refused."
+    return (
+        Disagreement.NOT_RECEIVED,
+        "The sender holds an acknowledgement, but the receiver's books do not have the message.",
+    )
+
+
+def _both_have_it(
+    sender: Standing, receiver: Standing, acknowledged: bool
+) -> tuple[Disagreement | None, str]:
+    submitted, received = sender.first(SUBMITTED), receiver.first(RECEIVED)
+    if submitted is None or received is None:
+        return None, ""
+    if None not in (submitted.digest, received.digest) and submitted.digest != received.digest:
+        return Disagreement.CONTENT, "The content received is not the content submitted."
+    numbers = _number(sender), _number(receiver)
+    if None not in numbers and numbers[0] != numbers[1]:
+        return Disagreement.NUMBER, f"It was sent as number {numbers[0]}, received as {numbers[1]}."
+    if not acknowledged:
+        return (
+            Disagreement.DELIVERED,
+            "The receiver has it, and the sender may take it as delivered.",
+        )
+    strange = _strange_acks(sender, receiver)
+    if strange:
+        return (
+            Disagreement.ACKNOWLEDGEMENT,
+            f"The sender accepted {strange[0]}, which the receiver never gave.",
+        )
+    return None, ""
+
+
+def _number(one: Standing) -> int | None:
+    return None if one.outcome is None else one.outcome.sequence_number
+
+
+def _strange_acks(sender: Standing, receiver: Standing) -> list[str]:
+    """Acknowledgements of the To Party that it did not give; a hub's are no matter here."""
+    given = {row.ref_to for row in receiver.rows if row.kind == ACK_SENT}
+    found = []
+    for row in sender.rows:
+        if row.kind != ACKNOWLEDGED or row.ref_to is None or row.ref_to in given:
+            continue
+        said = detail.Acknowledged.read(row.detail)
+        if said.by == "ack" and not said.hop and given:
+            found.append(row.ref_to)
+    return found
+
+
+# --- in words ---------------------------------------------------------------------------------
+
+
+def _sender_says(sender: Standing) -> str:
+    if not sender.sent:
+        return "nothing"
+    if sender.outcome is None:
+        return "unreadable"
+    return sender.outcome.outcome.value
+
+
+def _receiver_says(receiver: Standing) -> str:
+    outcome = receiver.outcome
+    if not receiver.rows:
+        return "nothing"
+    if receiver.received and outcome is not None:
+        if outcome.confirmed:
+            return "confirmed"
+        return "handed_over" if outcome.handed_over else "received"
+    refused = receiver.first(REFUSED)
+    return "refused" if refused is not None else "nothing"
+
+
+def _sender_proof(sender: Standing) -> str:
+    acknowledged = [row for row in sender.rows if row.kind == ACKNOWLEDGED]
+    if acknowledged:
+        row = acknowledged[-1]
+        said = detail.Acknowledged.read(row.detail)
+        how = "signed acknowledgement" if said.signed else "acknowledgement"
+        return f"{how} {row.ref_to or ''} of {row.peer or 'the receiver'}".strip()
+    if sender.has(REJECTED):
+        return "the receiver's error message"
+    if sender.has(NOTIFIED):
+        return "a failure notice of its own"
+    return f"its own record of {len(sender.rows)} rows" if sender.rows else ""
+
+
+def _receiver_proof(receiver: Standing) -> str:
+    received = receiver.first(RECEIVED)
+    if received is not None:
+        said = detail.Received.read(received.detail)
+        signed = "signed message" if said.signature == "verified" else "message"
+        return f"the {signed} with digest {(received.digest or '')[:16]}"
+    refused = receiver.first(REFUSED)
+    if refused is not None:
+        return f"its refusal with {detail.Refused.read(refused.detail).code}"
+    return ""
