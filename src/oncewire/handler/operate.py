@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.errors import UnknownMessage
+from oncewire.errors import NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
     admit,
@@ -16,6 +16,7 @@ from oncewire.handler.perform import (
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import FINAL_OUTGOING
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -48,6 +49,12 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     if channel is not None and channel.suspended:
         resume_channel(node, tx, channel.key)
         return
+    if stored.relayed_from is not None and stored.outgoing.state in FINAL_OUTGOING:
+        # A delivery behind the back of a party that acts on the failure would be a second one.
+        raise NotAllowed(
+            f"the failure of {message_id} was reported to {stored.relayed_from}",
+            remedy="its From Party decides whether to send it again",
+        )
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     step = resume(stored.outgoing, channel, terms, node.now())
     perform(node, tx, stored, channel, step, terms)

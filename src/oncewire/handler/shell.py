@@ -18,7 +18,7 @@ from oncewire.errors import OncewireError, StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
-from oncewire.message.instant import SECOND
+from oncewire.message.instant import SECOND, Instant
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -95,7 +95,7 @@ class Shell:
             await asyncio.sleep(0)
 
     def _pause(self) -> float:
-        wake = self.engine.next_wake()
+        wake = self._next_wake()
         if wake is None:
             return IDLE
         until = (wake - self.engine.node.now()) / SECOND
@@ -128,8 +128,16 @@ class Shell:
         if self._queue:
             self._awake.set()
 
+    def _next_wake(self) -> Instant | None:
+        """When the timers want attention; a store that cannot be asked is asked again soon."""
+        try:
+            return self.engine.next_wake()
+        except StoreProblem as problem:
+            logger.error("the store does not answer", extra={"problem": str(problem)})
+            return None
+
     def _due(self) -> bool:
-        wake = self.engine.next_wake()
+        wake = self._next_wake()
         return wake is not None and wake <= self.engine.node.now()
 
     def _attempt(self, work: _Work) -> bool:
