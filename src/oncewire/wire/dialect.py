@@ -11,6 +11,7 @@ from oncewire.errors import OtherXml, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Form
 from oncewire.wire import ebms2, ms09x, rm078
+from oncewire.wire.draft_names import lower_name
 from oncewire.wire.ebms2_names import ENVELOPE, SOAP12
 from oncewire.wire.refusal import Findings
 from oncewire.wire.tree import Element, local_name, namespace
@@ -51,16 +52,16 @@ def detect(root: etree._Element) -> Dialect:
     return Dialect.MS_09X
 
 
+_ONLY_RM078 = frozenset({"messagetype", "tpainfo", "tpaid"})
+
+
 def _is_rm078(root: etree._Element) -> bool:
-    for key in root.keys():  # noqa: SIM118 - an element is not a mapping
-        text = str(key)
-        if text[text.rfind("}") + 1 :].lower() == "messagetype":
-            return True
+    if any(lower_name(str(key)) == "messagetype" for key in root.keys()):  # noqa: SIM118
+        return True
     for child in root:
-        if local_name(child).lower() in ("messagetype", "tpainfo", "tpaid"):
+        name = lower_name(child.tag)
+        if name in _ONLY_RM078:
             return True
-        if local_name(child).lower() == "header":
-            for inner in child:
-                if local_name(inner).lower() in ("tpainfo", "tpaid"):
-                    return True
+        if name == "header":
+            return any(lower_name(inner.tag) in _ONLY_RM078 for inner in child)
     return False

@@ -29,9 +29,9 @@ from oncewire.message import (
     StatusResponse,
 )
 from oncewire.message.fault import CODE_CONTEXT
-from oncewire.message.instant import parse_instant
 from oncewire.wire import draft_names as n
 from oncewire.wire.draft_element import DraftElement
+from oncewire.wire.moments import read_moment
 from oncewire.wire.refusal import Findings
 from oncewire.wire.tree import Element, whole_number
 
@@ -72,7 +72,7 @@ def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> Routing
             receiver_uri=element.value("receiveruri"),
             sender_id=_party_id(element.first("senderid")),
             receiver_id=_party_id(element.first("receiverid")),
-            timestamp=None if stamp is None else parse_instant(stamp)[0],
+            timestamp=None if stamp is None else read_moment(stamp)[0],
             error_uri=element.value("erroruri"),
             ack_requested=asked or AckRequest.NONE,
             method=_method(element.value("reliablemessagingmethod"), location, findings),
@@ -286,7 +286,7 @@ def acknowledgments(
         try:
             answers.append(
                 Acknowledgment(
-                    timestamp=parse_instant(stamp or "")[0],
+                    timestamp=read_moment(stamp or "")[0],
                     ref_to_message_id=element.value("reftomessageid")
                     or header.ref_to_message_id
                     or "",
@@ -323,7 +323,7 @@ def status(
     try:
         if word is None:
             return StatusRequest(named), None
-        moment = None if stamp is None else parse_instant(stamp)[0]
+        moment = None if stamp is None else read_moment(stamp)[0]
         return None, StatusResponse(named, MessageStatus(word), moment)
     except InvalidValue as problem:
         findings.invalid(Inconsistent, problem, "//StatusData")

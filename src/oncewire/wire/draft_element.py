@@ -6,30 +6,28 @@ namespaces and in capitals (WIRE.md A.3, A.8), so a value is asked for by name a
 
 from __future__ import annotations
 
-from lxml import etree
-
-from oncewire.wire.draft_names import canonical
-from oncewire.wire.tree import WHITESPACE
+from oncewire.wire.draft_names import canonical_tag
+from oncewire.wire.tree import WHITESPACE, Element
 
 
 class DraftElement:
     """A view on an lxml element; `names` are canonical (lower case, aliases joined)."""
 
-    __slots__ = ("attributes", "children", "element", "order")
+    __slots__ = ("attributes", "children", "element")
 
-    def __init__(self, element: etree._Element) -> None:
+    def __init__(self, element: Element) -> None:
         self.element = element
-        self.children: dict[str, list[etree._Element]] = {}
-        self.order: list[tuple[str, etree._Element]] = []
+        self.children: dict[str, list[Element]] = {}
         for child in element:
-            tag = child.tag
-            name = canonical(tag[tag.rfind("}") + 1 :])
-            self.children.setdefault(name, []).append(child)
-            self.order.append((name, child))
+            self.children.setdefault(canonical_tag(child.tag), []).append(child)
         self.attributes: dict[str, str] = {}
         for key, value in element.items():
-            text = str(key)
-            self.attributes.setdefault(canonical(text[text.rfind("}") + 1 :]), str(value))
+            self.attributes.setdefault(canonical_tag(str(key)), str(value))
+
+    @property
+    def order(self) -> list[tuple[str, Element]]:
+        """Name and element of each child, as they stand."""
+        return [(canonical_tag(child.tag), child) for child in self.element]
 
     def first(self, name: str) -> DraftElement | None:
         """The first child of that name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from oncewire.message import (
     AcknowledgmentType,
     AckRequest,
@@ -88,7 +90,14 @@ ALIASES = {
 """By lower-case local name, which already joins MessageID, TimeStamp and ConversationID."""
 
 
-def canonical(name: str) -> str:
-    """The one name under which an element or attribute is looked up."""
-    lowered = name.lower()
+@functools.lru_cache(maxsize=2048)
+def lower_name(tag: str) -> str:
+    """The local name of an element or attribute in lower case."""
+    return tag[tag.rfind("}") + 1 :].lower()
+
+
+@functools.lru_cache(maxsize=2048)
+def canonical_tag(tag: str) -> str:
+    """The one name under which an element or attribute of that full name is looked up."""
+    lowered = lower_name(tag)
     return ALIASES.get(lowered, lowered)

@@ -25,11 +25,12 @@ from oncewire.message import (
     SyncReplyMode,
 )
 from oncewire.message.ids import check_id, is_uri
-from oncewire.message.instant import Instant, parse_instant
+from oncewire.message.instant import Instant
 from oncewire.wire import draft_blocks as blocks
 from oncewire.wire import draft_names as n
 from oncewire.wire.draft_element import DraftElement
 from oncewire.wire.ebms2_signals import signed_digest
+from oncewire.wire.moments import read_moment
 from oncewire.wire.refusal import Findings
 from oncewire.wire.source import exact_bytes
 from oncewire.wire.tree import Element, whole_number
@@ -296,7 +297,7 @@ class DraftReading(Findings):
         if value is None:
             return None
         try:
-            moment, zoned = parse_instant(value)
+            moment, zoned = read_moment(value)
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, f"//Header/MessageData/{shown}")
             return None

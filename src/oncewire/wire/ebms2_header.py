@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from oncewire.errors import Inconsistent, InvalidValue
 from oncewire.message import Header, Party, PartyId, Service, Split
 from oncewire.message.ids import check_id, is_uri
@@ -16,6 +18,24 @@ MD = "//Header/MessageHeader/MessageData"
 UNNAMED = PartyId("urn:oncewire:unnamed")
 """Stands for the empty To of PHINMS answers, which are acknowledgements all the same."""
 _EB_PREFIX = f"{{{n.EB}}}"
+
+
+# The same few parties and services stand in message after message.
+@functools.lru_cache(maxsize=1024)
+def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) -> Party:
+    """A party without anything wrong; InvalidValue for any other."""
+    kinds = [kind for _, kind in named if kind is not None]
+    if len(set(kinds)) != len(kinds) or not all(kind or is_uri(value) for value, kind in named):
+        raise InvalidValue("a PartyId breaks a rule")
+    return Party(tuple(PartyId(value, kind) for value, kind in named), role)
+
+
+@functools.lru_cache(maxsize=1024)
+def _sound_service(value: str, kind: str | None) -> Service | None:
+    """A service without anything wrong, or None."""
+    if kind is None and not is_uri(value):
+        return None
+    return Service(value, kind)
 
 
 class MessageHeaderReading(Findings):
@@ -95,7 +115,7 @@ class MessageHeaderReading(Findings):
             return
         kind = element.get(n.A_TYPE) or None
         try:
-            self.service = Service(value, kind)
+            self.service = _sound_service(value, kind) or Service(value, kind)
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, location)
             return
@@ -113,16 +133,37 @@ class MessageHeaderReading(Findings):
             name = location[location.rfind("/") + 1 :]
             self.fault(Inconsistent(f"{name} stands twice", location=location))
             return before
-        ids: list[PartyId] = []
+        named: list[tuple[str, str | None]] = []
         role: str | None = None
         for child in element:
             tag = child.tag
             if tag == n.PARTY_ID:
-                self._party_id(child, f"{location}/PartyId", ids)
+                if len(child):
+                    self.fault(
+                        Inconsistent("PartyId holds elements", location=f"{location}/PartyId")
+                    )
+                    continue
+                value = (child.text or "").strip(WHITESPACE)
+                if value:
+                    named.append((value, child.get(n.A_TYPE) or None))
             elif tag == n.ROLE:
                 role = (child.text or "").strip(WHITESPACE) or None
-        if not ids:
+        if not named:
             # Judged with the whole message: an acknowledgement may lack its To.
+            return None
+        try:
+            return _sound_party(tuple(named), role)
+        except InvalidValue:
+            return self._odd_party(named, role, location)
+
+    def _odd_party(
+        self, named: list[tuple[str, str | None]], role: str | None, location: str
+    ) -> Party | None:
+        """What is wrong with a party, and what of it can still be used."""
+        ids: list[PartyId] = []
+        for value, kind in named:
+            self._odd_party_id(value, kind, f"{location}/PartyId", ids)
+        if not ids:
             return None
         try:
             return Party(tuple(ids), role)
@@ -130,14 +171,9 @@ class MessageHeaderReading(Findings):
             self.invalid(Inconsistent, problem, f"{location}/Role")
             return Party(tuple(ids))
 
-    def _party_id(self, element: Element, location: str, ids: list[PartyId]) -> None:
-        value = (element.text or "").strip(WHITESPACE)
-        kind = element.get(n.A_TYPE) or None
-        if not value:
-            return
-        if len(element):
-            self.fault(Inconsistent("PartyId holds elements", location=location))
-            return
+    def _odd_party_id(
+        self, value: str, kind: str | None, location: str, ids: list[PartyId]
+    ) -> None:
         try:
             party_id = PartyId(value, kind)
         except InvalidValue as problem:

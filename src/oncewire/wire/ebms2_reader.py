@@ -262,10 +262,10 @@ class Ebms2Reading(MessageHeaderReading):
 
     def _exact(self) -> tuple[bytes, ...]:
         """Foreign bytes of the header; those of references and digests are put in place."""
+        if not (self.foreign or self.digests or any(self.reference_foreign)):
+            return ()
         wanted = [*self.foreign, *(child for one in self.reference_foreign for child in one)]
         wanted.extend(element for _, element in self.digests)
-        if not wanted:
-            return ()
         try:
             written = iter(exact_bytes(self.envelope, self.charset, self.root, wanted))
         except EbxmlError as error:

@@ -23,7 +23,7 @@ def broken(message: Message) -> Iterator[EbxmlError]:
     """Each rule the message breaks, as the error that answers it."""
     if message.order is not None:
         yield from _order(message)
-    if message.ack_requested or message.acknowledgments:
+    if len(message.ack_requested) > 1 or len(message.acknowledgments) > 1:
         yield from _one_per_actor(message)
     if message.error_list is not None:
         yield from _error_list(message)

@@ -8,6 +8,7 @@ are ten times faster than building a tree.
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections.abc import Iterable
 
@@ -34,10 +35,10 @@ from oncewire.message import (
 from oncewire.message.fault import CODE_CONTEXT
 from oncewire.message.form import Extension, Form
 from oncewire.message.ids import is_uri
-from oncewire.message.instant import format_instant
 from oncewire.wire import ebms2_names as n
 from oncewire.wire import ebms2_rules
 from oncewire.wire.markup import attribute, boolean, identifier, optional_attribute, text
+from oncewire.wire.moments import written_moment
 from oncewire.wire.tree import foreign_text
 
 _OPEN = (
@@ -136,19 +137,19 @@ def wants_sync_reply(header: Header) -> bool:
 def _check(message: Message, requests: tuple[AckRequested, ...]) -> None:
     for error in ebms2_rules.broken(message):
         raise InvalidValue(f"{error.problem}: {error.location}", remedy=error.remedy)
-    actors = [request.actor for request in requests]
-    if len(set(actors)) != len(actors):
+    if len(requests) > 1 and len({request.actor for request in requests}) != len(requests):
         raise InvalidValue("two AckRequested have one actor", remedy="ask each handler once")
-    for party in (message.header.from_party, message.header.to_party):
-        kinds = [party_id.type for party_id in party.ids if party_id.type is not None]
-        if len(set(kinds)) != len(kinds):
-            raise InvalidValue(
-                f"two PartyIds of {party} have one type", remedy="name the party once per type"
-            )
 
 
+# The same two parties stand in every message of an agreement.
+@functools.lru_cache(maxsize=1024)
 def _party(name: str, party: Party) -> str:
     ids = ""
+    kinds = [party_id.type for party_id in party.ids if party_id.type is not None]
+    if len(set(kinds)) != len(kinds):
+        raise InvalidValue(
+            f"two PartyIds of {party} have one type", remedy="name the party once per type"
+        )
     for party_id in party.ids:
         if not party_id.type and not is_uri(party_id.value):
             raise InvalidValue(
@@ -170,13 +171,13 @@ def _message_data(header: Header) -> str:
         else ""
     )
     expiry = (
-        f"<eb:TimeToLive>{format_instant(header.time_to_live)}</eb:TimeToLive>"
+        f"<eb:TimeToLive>{written_moment(header.time_to_live)}</eb:TimeToLive>"
         if header.time_to_live is not None
         else ""
     )
     return (
         f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
-        f"<eb:Timestamp>{format_instant(header.timestamp)}</eb:Timestamp>"
+        f"<eb:Timestamp>{written_moment(header.timestamp)}</eb:Timestamp>"
         f"{ref_to}{expiry}</eb:MessageData>"
     )
 
@@ -229,7 +230,7 @@ def _acknowledgment(answer: Acknowledgment) -> str:
     digests = "".join(signed_digest(digest) for digest in answer.references)
     return (
         f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{answer.actor.value}">'
-        f"<eb:Timestamp>{format_instant(answer.timestamp)}</eb:Timestamp>"
+        f"<eb:Timestamp>{written_moment(answer.timestamp)}</eb:Timestamp>"
         f"<eb:RefToMessageId>{identifier(answer.ref_to_message_id)}</eb:RefToMessageId>"
         f"{party}{digests}</eb:Acknowledgment>"
     )
@@ -309,7 +310,7 @@ def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
             "a RoutingHeader of ebMS 2.0 names its ends by URI", remedy="give both URIs"
         )
     stamp = (
-        f"<rmx:Timestamp>{format_instant(hop.timestamp)}</rmx:Timestamp>"
+        f"<rmx:Timestamp>{written_moment(hop.timestamp)}</rmx:Timestamp>"
         if hop.timestamp is not None
         else ""
     )
@@ -336,7 +337,7 @@ def _body(message: Message, form: Form) -> str:
     if message.status_response is not None:
         answer = message.status_response
         stamp = (
-            f"<eb:Timestamp>{format_instant(answer.timestamp)}</eb:Timestamp>"
+            f"<eb:Timestamp>{written_moment(answer.timestamp)}</eb:Timestamp>"
             if answer.timestamp is not None
             else ""
         )

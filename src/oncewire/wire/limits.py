@@ -72,6 +72,7 @@ _ASCII_MARKUP = frozenset(
 )
 _WIDE = frozenset({"utf-16", "utf-16le", "utf-16be", "utf16"})
 _DECLARED = re.compile(rb"""\s*<\?xml\s[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
+_USUAL = b'<?xml version="1.0" encoding="UTF-8"?>'
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
@@ -99,6 +100,8 @@ def encoding_of(envelope: bytes, charset: str | None) -> tuple[str, bool]:
     A byte order mark or the XML declaration wins over the MIME charset: that is what the
     parser believes too.
     """
+    if envelope.startswith(_USUAL):
+        return "utf-8", True
     for bom, name in _BOMS:
         if envelope.startswith(bom):
             return name, True
@@ -163,8 +166,8 @@ def doctype_refused() -> OtherXml:
 def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
     """Count depth, attributes and siblings with expat, stopping at the first bound passed.
 
-    Returns the number of elements. What is not well-formed is left to the tree's parser,
-    which says better where.
+    Returns the number of elements. What expat cannot read it cannot count, so that is
+    refused here: the tree's parser might think otherwise and build it.
     """
     parser = pyexpat.ParserCreate(encoding)
     open_children = [0]
@@ -214,6 +217,10 @@ def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
         parser.Parse(envelope, True)
     except _Beyond as stop:
         raise stop.error from None
-    except (pyexpat.ExpatError, LookupError, ValueError):
-        return elements
+    except (pyexpat.ExpatError, LookupError, ValueError) as error:
+        raise OtherXml(
+            f"the header is not well-formed XML: {error}",
+            location="header",
+            remedy="send well-formed XML",
+        ) from None
     return elements

@@ -28,6 +28,8 @@ _ATTRIBUTE = str.maketrans(
 
 def text(value: str) -> str:
     """The value as element content."""
+    if value.isprintable() and "&" not in value and "<" not in value and ">" not in value:
+        return value
     return _escaped(value, _TEXT) if _SPECIAL_TEXT.search(value) else value
 
 
@@ -47,7 +49,7 @@ def identifier(value: str) -> str:
             f"{value[:64]!r} begins or ends with a space",
             remedy="readers drop outer spaces and would see another id; remove them",
         )
-    return _escaped(value, _TEXT) if _SPECIAL_TEXT.search(value) else value
+    return text(value)
 
 
 def attribute(value: str) -> str:

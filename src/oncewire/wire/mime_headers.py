@@ -7,7 +7,7 @@ Lenient where partners are: parameters without quotes, boundaries with odd chara
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oncewire.errors import InvalidValue, MimeProblem
 from oncewire.message.ids import check_id
@@ -70,17 +70,18 @@ def header_lines(lines: list[bytes]) -> list[tuple[str, str]]:
     """Unfolded lines as names and values."""
     headers: list[tuple[str, str]] = []
     for line in lines:
-        if line[:1] in (b" ", b"\t"):
+        text = _decoded(line)
+        if text[0] in " \t":
             if not headers:
                 raise _broken("the first line of a part is indented")
             name, value = headers[-1]
-            headers[-1] = (name, f"{value} {_decoded(line.strip())}")
+            headers[-1] = (name, f"{value} {text.strip()}")
             continue
-        name_bytes, colon, value_bytes = line.partition(b":")
-        name = _decoded(name_bytes.strip())
+        name, colon, value = text.partition(":")
+        name = name.rstrip()
         if not colon or not name or " " in name:
             raise _broken("a part has no blank line between its headers and its content")
-        headers.append((name, _decoded(value_bytes.strip())))
+        headers.append((name, value.strip()))
     return headers
 
 
@@ -98,8 +99,7 @@ def _broken(problem: str) -> MimeProblem:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PartHeaders:
+class PartHeaders(NamedTuple):
     """What the headers of one part say."""
 
     media_type: str
@@ -113,40 +113,46 @@ class PartHeaders:
     @classmethod
     def of(cls, headers: list[tuple[str, str]]) -> PartHeaders:
         """Sort the headers; one that decides what the part is may stand only once."""
-        known: dict[str, str] = {}
+        content_type = content_id = transfer_encoding = content_encoding = None
         others: list[tuple[str, str]] = []
         for name, value in headers:
             lowered = name.lower()
-            if lowered not in _DECIDING:
+            if lowered == "content-type":
+                content_type = _only(content_type, value, lowered)
+            elif lowered == "content-id":
+                content_id = _only(content_id, value, lowered)
+            elif lowered == "content-transfer-encoding":
+                transfer_encoding = _only(transfer_encoding, value.lower(), lowered)
+            elif lowered == "content-encoding":
+                content_encoding = _only(content_encoding, value.lower(), lowered)
+            else:
                 others.append((name, value))
-                continue
-            if lowered in known:
-                raise MimeProblem(
-                    f"a part has two {name[:64]} headers",
-                    location="MIME",
-                    remedy="readers differ in which one they take; send one",
-                )
-            known[lowered] = value
-        content_type = known.get("content-type", "application/octet-stream")
+        content_type = content_type or "application/octet-stream"
         media_type, params = _part_parameters(content_type)
-        content_id = bare_id(known.get("content-id"))
-        if content_id:
+        name = bare_id(content_id)
+        if name:
             try:
-                check_id(content_id, "Content-ID")
+                check_id(name, "Content-ID")
             except InvalidValue as problem:
                 raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
-        encoding = known.get("content-encoding", "").strip().lower()
+        if content_encoding == "identity":
+            content_encoding = None
         return cls(
             media_type,
             content_type,
             params,
-            content_id,
-            known.get("content-transfer-encoding", "binary").strip().lower(),
-            encoding if encoding and encoding != "identity" else None,
+            name,
+            transfer_encoding or "binary",
+            content_encoding or None,
             tuple(others),
         )
 
 
-_DECIDING = frozenset(
-    {"content-type", "content-id", "content-transfer-encoding", "content-encoding"}
-)
+def _only(before: str | None, value: str, name: str) -> str:
+    if before is not None:
+        raise MimeProblem(
+            f"a part has two {name} headers",
+            location="MIME",
+            remedy="readers differ in which one they take; send one",
+        )
+    return value

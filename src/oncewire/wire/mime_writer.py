@@ -139,24 +139,30 @@ def _root_headers(frame: Frame) -> bytes:
 
 
 def _part_headers(payload: Payload, *, base64: bool) -> bytes:
-    lines = [f"Content-ID: <{payload.content_id}>", f"Content-Type: {payload.media_type}"]
+    lines = f"Content-ID: <{payload.content_id}>\nContent-Type: {payload.media_type}\n"
+    count = 2
     if payload.content_encoding:
-        lines.append(f"Content-Encoding: {payload.content_encoding}")
+        lines += f"Content-Encoding: {payload.content_encoding}\n"
+        count += 1
+    for name, value in payload.mime_headers:
+        lines += f"{name}: {value}\n"
+        count += 1
+    if lines.count("\n") != count or "\r" in lines:
+        raise InvalidValue(
+            "a MIME header of a payload contains a line end",
+            remedy="remove line ends from its Content-Type and its other headers",
+        )
     if base64:
-        lines.append("Content-Transfer-Encoding: base64")
-    lines.extend(f"{name}: {value}" for name, value in payload.mime_headers)
-    for line in lines:
-        if "\r" in line or "\n" in line:
-            raise InvalidValue(
-                "a MIME header of a payload contains a line end",
-                remedy="remove line ends from its Content-Type and Content-ID",
-            )
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+        lines += "Content-Transfer-Encoding: base64\n"
+    return (lines + "\n").replace("\n", "\r\n").encode()
 
 
 def _content(payload: Payload, source: Source | None, *, base64: bool) -> Iterator[bytes]:
     if source is None:
         source = payload.data
+    if isinstance(source, bytes) and not base64 and len(source) == payload.size:
+        yield source
+        return
     if source is None:
         raise InvalidValue(
             f"the bytes of payload {payload.content_id!r} are not at hand",

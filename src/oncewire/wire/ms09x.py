@@ -22,13 +22,13 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
-from oncewire.message.instant import format_instant
 from oncewire.wire import draft_names as n
 from oncewire.wire import draft_writer as pieces
 from oncewire.wire.draft_element import DraftElement
 from oncewire.wire.draft_reader import DraftReading
 from oncewire.wire.ebms2_writer import signed_digest
 from oncewire.wire.markup import boolean, identifier, optional_attribute
+from oncewire.wire.moments import written_moment
 from oncewire.wire.refusal import Findings
 from oncewire.wire.tree import Element
 
@@ -136,13 +136,13 @@ def _message_data(header: Header) -> str:
         else ""
     )
     expiry = (
-        f"<TimeToLive>{format_instant(header.time_to_live)}</TimeToLive>"
+        f"<TimeToLive>{written_moment(header.time_to_live)}</TimeToLive>"
         if header.time_to_live is not None
         else ""
     )
     return (
         f"<MessageData><MessageId>{identifier(header.message_id)}</MessageId>"
-        f"<Timestamp>{format_instant(header.timestamp)}</Timestamp>"
+        f"<Timestamp>{written_moment(header.timestamp)}</Timestamp>"
         f"{ref_to}{expiry}{pieces.split(header.split)}</MessageData>"
     )
 
@@ -205,7 +205,7 @@ def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
         f"<SenderURI>{identifier(hop.sender_uri)}</SenderURI>"
         f"<ReceiverURI>{identifier(hop.receiver_uri)}</ReceiverURI>"
         + (f"<ErrorURI>{identifier(hop.error_uri)}</ErrorURI>" if hop.error_uri else "")
-        + f"<Timestamp>{format_instant(hop.timestamp)}</Timestamp>{number}"
+        + f"<Timestamp>{written_moment(hop.timestamp)}</Timestamp>{number}"
         + (f"<MessageServiceId>{identifier(hop.msh_id)}</MessageServiceId>" if hop.msh_id else "")
         + "</RoutingHeader>"
     )
@@ -219,7 +219,7 @@ def _status(message: Message) -> str:
         return ""
     answer = message.status_response
     stamp = (
-        f"<Timestamp>{format_instant(answer.timestamp)}</Timestamp>"
+        f"<Timestamp>{written_moment(answer.timestamp)}</Timestamp>"
         if answer.timestamp is not None
         else ""
     )
@@ -235,6 +235,6 @@ def _acknowledgment(answer: Acknowledgment, form: Form) -> str:
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
     return (
         f'<Acknowledgment signed="{boolean(answer.signed)}"{optional_attribute("type", kind)}>'
-        f"<Timestamp>{format_instant(answer.timestamp)}</Timestamp>{party}"
+        f"<Timestamp>{written_moment(answer.timestamp)}</Timestamp>{party}"
         f"{''.join(signed_digest(digest) for digest in answer.references)}</Acknowledgment>"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, unquote
 
 from oncewire.errors import MimeProblem
@@ -9,10 +10,13 @@ from oncewire.message import Message
 
 # What RFC 2392 lets stand unescaped in a cid: URL, and the slash some handlers write.
 _SAFE = "@!$&'()*+,;=:/~-._"
+_PLAIN = re.compile(r"[A-Za-z0-9@._-]+\Z")
 
 
 def reference_to(content_id: str) -> str:
     """The cid: URL of a part."""
+    if _PLAIN.match(content_id):
+        return "cid:" + content_id
     return "cid:" + quote(content_id, safe=_SAFE)
 
 

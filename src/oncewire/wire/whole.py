@@ -9,12 +9,13 @@ the same bytes with the same rules and knows what to say.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import NamedTuple
 
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Payload
 from oncewire.wire.limits import Limits
-from oncewire.wire.mime import content_end, delimiter_of, find_boundary
+from oncewire.wire.mime import delimiter_of
 from oncewire.wire.mime_headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.transfer import decoder, is_identity
@@ -67,40 +68,35 @@ def _bare(parcel: Parcel, params: dict[str, str]) -> Whole | None:
 
 
 def _parts(body: bytes, boundary: str, limits: Limits) -> list[tuple[PartHeaders, bytes]] | None:
+    """Cut at the boundaries, all lines ended as RFC 2046 says; None for any other frame."""
     delimiter = delimiter_of(boundary)
-    body = b"\n" + body
-    found = find_boundary(body, delimiter, 0, final=True)
-    if found is None or found.at > limits.preamble_bytes:
+    pieces = (b"\r\n" + body).split(b"\r" + delimiter)
+    # A line feed alone before the boundary makes one too, and would have been missed.
+    regular = pieces[0] == b"" and body.count(delimiter) + 1 == len(pieces) - 1
+    last = pieces[-1]
+    if not regular or len(pieces) - 2 > limits.parts or (last != b"--" and last[:4] != b"--\r\n"):
         return None
     parts: list[tuple[PartHeaders, bytes]] = []
-    while not found.closing:
-        following = find_boundary(body, delimiter, found.line_end, final=True)
-        if following is None or len(parts) >= limits.parts:
+    for piece in pieces[1:-1]:
+        blank = piece.find(b"\r\n\r\n", 0, limits.part_header_bytes)
+        if piece[:2] != b"\r\n" or blank < 0:
             return None
-        start = found.line_end + 1
-        lines: list[bytes] = []
-        while True:
-            newline = body.find(b"\n", start, following.at + 1)
-            if newline < 0 or len(lines) > limits.part_header_lines:
-                return None
-            line = body[start:newline].rstrip(b"\r")
-            start = newline + 1
-            if not line:
-                break
-            lines.append(line)
-        if sum(map(len, lines)) > limits.part_header_bytes:
+        lines = piece[2:blank].split(b"\r\n") if blank else []
+        if len(lines) > limits.part_header_lines or any(map(_ODD_LINE.search, lines)):
             return None
         headers = PartHeaders.of(header_lines(lines))
         if headers.media_type.startswith("multipart/"):
             return None
-        end = content_end(body, start, following.at, bare=found.bare)
-        content = body[start:end] if end > start else b""
+        content = piece[blank + 4 :]
         if not is_identity(headers.transfer_encoding):
             undo = decoder(headers.transfer_encoding)
             content = undo.feed(content) + undo.finish()
         parts.append((headers, content))
-        found = following
     return parts
+
+
+# A line that ends otherwise, or seems to.
+_ODD_LINE = re.compile(rb"[\r\n]")
 
 
 def _payload(headers: PartHeaders, content: bytes) -> Payload:
