@@ -1,0 +1,317 @@
+"""`oncewire pipeline`: the journal as tables on Spark. Spark is imported only when one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import OK, WRONG, Json, Listing, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from oncewire.pipeline.check import Verification
+    from oncewire.pipeline.intake import Progress
+    from oncewire.pipeline.jobs import Done
+    from oncewire.pipeline.reconcile import Reconciliation
+
+SHOWN_MAX = 20
+"""Rows of a table for people; `--json` has all of them."""
+
+LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
+Stores = Annotated[
+    list[Path] | None,
+    typer.Option("--store", help="A store, an export or another lake; may be repeated."),
+]
+Master = Annotated[str, typer.Option(help="Spark's master; `local[2]` if nothing says otherwise.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; may be repeated.")
+]
+Ended = Annotated[
+    bool, typer.Option("--ended", help="The books are closed: what is under way now is lost.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        name="pipeline",
+        help="The journal as tables on Spark: ledger, checks, reconciliation.",
+        no_args_is_help=True,
+    )
+    for command in (run, stream, verify, reconcile, generate):
+        group.command(command.__name__)(command)
+    app.add_typer(group)
+
+
+def run(
+    lake: LakePath,
+    store: Stores = None,
+    archive: Annotated[
+        list[Path] | None, typer.Option(help="Raw messages to read as well; may be repeated.")
+    ] = None,
+    ended: Ended = False,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """Take in what is new and bring every table up to date."""
+
+    def work() -> Report:
+        with _session(master, conf, json=json) as (spark, tell):
+            from oncewire.pipeline import jobs
+            from oncewire.pipeline.lake import Lake
+
+            done = jobs.run(
+                spark, Lake(lake), store or [], archives=archive or [], ended=ended, tell=tell
+            )
+        return _report_of_run(done, lake)
+
+    output.answer(work, json=json)
+
+
+def stream(
+    lake: LakePath,
+    store: Annotated[list[Path], typer.Option("--store", help="A store; may be repeated.")],
+    forever: Annotated[bool, typer.Option(help="Wait for more instead of ending.")] = False,
+    every: Annotated[str, typer.Option(help="How often to look, with --forever.")] = "10 seconds",
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 200_000,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Where the stream notes how far it is; in the lake.")
+    ] = None,
+    ended: Ended = False,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """The same as `run`, batch after batch; each is published by itself."""
+
+    def work() -> Report:
+        with _session(master, conf, json=json) as (spark, tell):
+            from oncewire.pipeline import jobs
+            from oncewire.pipeline.lake import Lake
+
+            done = jobs.stream(
+                spark,
+                Lake(lake),
+                store,
+                forever=forever,
+                every=every,
+                rows_per_batch=rows_per_batch,
+                checkpoint=checkpoint,
+                ended=ended,
+                tell=tell,
+            )
+        return _report_of_run(done, lake)
+
+    output.answer(work, json=json)
+
+
+def verify(
+    lake: LakePath,
+    ended: Ended = False,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """Judge every promise over every row of the lake; status 1 if one is broken."""
+
+    def work() -> Report:
+        with _session(master, conf, json=json) as (spark, tell):
+            from oncewire.pipeline.check import verify as judge
+            from oncewire.pipeline.lake import Lake
+
+            found = judge(spark, Lake(lake), ended=ended, tell=tell)
+        return _report_of_check(found, json=json)
+
+    output.answer(work, json=json)
+
+
+def reconcile(
+    first: Annotated[str, typer.Argument(help="One party's book: a store, or a node of --lake.")],
+    second: Annotated[str, typer.Argument(help="The other party's.")],
+    lake: Annotated[
+        Path | None, typer.Option("--lake", help="Both are nodes of this lake.")
+    ] = None,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """Join two parties' books and list every disagreement; status 1 if there is one."""
+
+    def work() -> Report:
+        with _session(master, conf, json=json) as (spark, tell):
+            from oncewire.pipeline.book import open_book
+            from oncewire.pipeline.reconcile import reconcile as join
+
+            books = [
+                open_book(lake, name) if lake is not None else open_book(name)
+                for name in (first, second)
+            ]
+            found = join(spark, books[0], books[1], tell=tell)
+        return _report_of_books(found, json=json)
+
+    output.answer(work, json=json)
+
+
+def generate(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new lake.")],
+    messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same year.")] = 1,
+    violations: Annotated[
+        Path | None, typer.Option(help="Where to write what was done wrong on purpose.")
+    ] = None,
+    envelopes: Annotated[
+        int, typer.Option(min=0, help="So many of them also as raw messages, in OUT/archive.")
+    ] = 0,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """Write the journals of a plausible year of business, with faults of every kind."""
+
+    def work() -> Report:
+        with _session(master, conf, json=json) as (spark, tell):
+            from oncewire.pipeline.generate import generate as write
+            from oncewire.pipeline.lake import Lake
+
+            done = write(
+                spark,
+                Lake(out),
+                messages=messages,
+                seed=seed,
+                violations=violations,
+                envelopes=envelopes,
+                tell=tell,
+            )
+        return Report(
+            facts={
+                "lake": str(out),
+                "messages": done.messages,
+                "rows": done.rows,
+                "nodes": done.nodes,
+                "faults": done.violations,
+                "envelopes": done.envelopes,
+                "seed": seed,
+            },
+            hints=(f"oncewire pipeline verify --lake {out}",),
+        )
+
+    output.answer(work, json=json)
+
+
+# --- the session ------------------------------------------------------------------------------
+
+
+@contextmanager
+def _session(
+    master: str, conf: list[str] | None, *, json: bool
+) -> Iterator[tuple[SparkSession, Progress]]:
+    """A Spark session with a progress line, and Spark's errors in our words."""
+    from oncewire.errors import InvalidValue, NotAllowed
+
+    try:
+        import pyspark
+    except ImportError:
+        raise NotAllowed(
+            "Spark is not installed", remedy="pip install 'oncewire[spark]', with Java 17+"
+        ) from None
+    del pyspark
+    from oncewire.pipeline.failure import spoken
+    from oncewire.pipeline.session import open_session
+
+    settings = {}
+    for one in conf or []:
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise InvalidValue(f"--conf {one!r} has no value", remedy="write it as key=value")
+        settings[key] = value
+    with output.progress("starting Spark", quiet=json) as advance, spoken():
+        spark = open_session(master=master or None, config=settings)
+        yield spark, _teller(advance)
+
+
+def _teller(advance: output.Advance) -> Callable[[str], None]:
+    def tell(step: str) -> None:
+        advance(1, description=step)
+
+    return tell
+
+
+# --- reports ----------------------------------------------------------------------------------
+
+
+def _report_of_run(done: Done, lake: Path) -> Report:
+    return Report(
+        facts={
+            "lake": str(lake),
+            "version": done.version,
+            "rows": done.rows,
+            "quarantined": done.quarantined,
+            "envelopes": done.envelopes,
+            "messages": done.messages,
+            "violations": done.violations,
+        },
+        listings=(
+            Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
+        ),
+        summary=f"{done.messages} messages in the ledger, {done.violations} violations",
+        hints=(f"oncewire pipeline verify --lake {lake}",),
+    )
+
+
+def _report_of_check(found: Verification, *, json: bool) -> Report:
+    facts: dict[str, Any] = {
+        "clean": found.clean,
+        "messages": found.messages,
+        "rows": found.rows,
+        "nodes": found.nodes,
+        "outcomes": found.outcomes,
+        "kinds": found.kinds,
+        "rows_quarantined": found.rows_quarantined,
+    }
+    columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
+    every = [_values(one, columns) for one in (*found.violations, *found.quarantined)]
+    listings = [Listing("findings", columns, every if json else every[:SHOWN_MAX])]
+    if json:
+        short = ("kind", "message_id")
+        listings.insert(
+            0, Listing("violations", short, [_values(one, short) for one in found.violations])
+        )
+    unjudged = len(found.quarantined) + found.rows_quarantined
+    return Report(
+        facts=facts,
+        listings=tuple(listings),
+        summary=f"{len(found.violations)} violations in {found.messages:,} messages"
+        + (f", {unjudged} things that cannot be judged" if unjudged else ""),
+        exit_code=OK if found.clean else WRONG,
+    )
+
+
+def _report_of_books(found: Reconciliation, *, json: bool) -> Report:
+    columns = (
+        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
+        "sender_proof", "receiver_proof", "sentence",
+    )  # fmt: skip
+    rows = [[one[name] for name in columns] for one in found.disagreements]
+    ours, theirs = found.parties
+    return Report(
+        facts={
+            "parties": list(found.parties),
+            "compared": found.compared,
+            "agreed": found.agreed,
+            "kinds": found.kinds,
+        },
+        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
+        summary=f"{ours} and {theirs} agree on {found.agreed:,} of {found.compared:,} messages",
+        exit_code=OK if not found.disagreements else WRONG,
+    )
+
+
+def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
+    return [getattr(found, name) for name in columns]

@@ -1,0 +1,82 @@
+"""Serving: a handler that runs, with the control socket through which commands reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from oncewire.entry.assemble import make_handler
+from oncewire.entry.control import socket_path
+from oncewire.entry.control_server import ControlServer
+from oncewire.entry.verbs import Running, Status
+
+if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
+    from oncewire.handler.handler import Handler
+
+logger = logging.getLogger("oncewire.serve")
+
+
+def make_serving_handler(settings: Settings) -> Handler:
+    """A handler with the application that the settings name; it owns the store from now on."""
+    return make_handler(settings)
+
+
+@asynccontextmanager
+async def serving(settings: Settings, handler: Handler) -> AsyncIterator[Running]:
+    """Start a handler and its control socket; stop both gracefully at the end."""
+    running = Running(handler)
+    server = ControlServer(socket_path(settings), running)
+    try:
+        await handler.start()
+        running.url = getattr(handler.transports.get("http"), "url", "")
+        await server.start()
+        yield running
+    finally:
+        await server.stop()
+        await handler.stop()
+
+
+async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
+    """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
+
+    A second signal does not wait for what is under way: nothing is lost by that, since
+    whatever was not finished is found again at the next start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    handler = make_serving_handler(settings)
+    async with serving(settings, handler) as running:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, _stop, stop)
+        logger.info("ready", extra={"party": settings.party.name, "url": running.url})
+        tell_supervisor("READY=1")
+        ready(running)
+        await stop.wait()
+        logger.info("stopping", extra={"party": settings.party.name})
+        tell_supervisor("STOPPING=1")
+        status = await running.status()
+    logger.info("stopped", extra={"party": settings.party.name})
+    return status
+
+
+def _stop(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(130)
+    stop.set()
+
+
+def tell_supervisor(word: str) -> None:
+    """Tell systemd (Type=notify) how we are, if it started us."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    name = "\0" + address[1:] if address.startswith("@") else address
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.sendto(word.encode(), name)

@@ -1,0 +1,104 @@
+"""A message as an application outside this process gets it: header facts and payloads.
+
+One form for every way out: the control socket, files in a directory, webhooks and the Python
+API all say the same of a message, under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oncewire.errors import InvalidValue
+from oncewire.handler.application import Taken
+from oncewire.message.instant import format_instant
+from oncewire.message.payload import Payload
+
+
+@dataclass(frozen=True, slots=True)
+class TakenMessage:
+    """One message that was handed over; confirm it with `sender` and `message_id`."""
+
+    # The authenticated From Party: together with `message_id` the key of duplicates.
+    sender: str
+    message_id: str
+    conversation_id: str
+    cpa_id: str
+    from_party: str
+    to_party: str
+    service: str
+    action: str
+    # When its sender wrote it, as xsd:dateTime in UTC.
+    timestamp: str
+    ref_to_message_id: str = ""
+    # It was given before, and the handler was never told that it arrived.
+    redelivered: bool = False
+    payloads: tuple[Payload, ...] = ()
+
+    @classmethod
+    def of(cls, taken: Taken) -> TakenMessage:
+        """From what the handler hands over."""
+        header = taken.header
+        return cls(
+            taken.sender,
+            taken.message_id,
+            header.conversation_id,
+            header.cpa_id,
+            str(header.from_party),
+            str(header.to_party),
+            "" if header.service is None else str(header.service),
+            header.action or "",
+            format_instant(header.timestamp),
+            header.ref_to_message_id or "",
+            taken.redelivered,
+            taken.payloads,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the payloads' bytes, as JSON has it."""
+        return {
+            "message_id": self.message_id,
+            "sender": self.sender,
+            "conversation_id": self.conversation_id,
+            "cpa_id": self.cpa_id,
+            "from_party": self.from_party,
+            "to_party": self.to_party,
+            "service": self.service,
+            "action": self.action,
+            "timestamp": self.timestamp,
+            "ref_to_message_id": self.ref_to_message_id,
+            "redelivered": self.redelivered,
+            "payloads": [payload_facts(one) for one in self.payloads],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], contents: Sequence[bytes]) -> TakenMessage:
+        """What `facts` told, with the payloads' bytes beside it."""
+        described = facts["payloads"]
+        payloads = tuple(
+            Payload.of(one["content_id"], one["media_type"], data)
+            for one, data in zip(described, contents, strict=True)
+        )
+        rest = {name: value for name, value in facts.items() if name != "payloads"}
+        return cls(**rest, payloads=payloads)
+
+
+def payload_facts(payload: Payload) -> dict[str, Any]:
+    """A payload without its bytes."""
+    return {
+        "content_id": payload.content_id,
+        "media_type": payload.media_type,
+        "size": payload.size,
+        "sha256": payload.digest,
+    }
+
+
+def content(payload: Payload) -> bytes:
+    """A payload's bytes; what is handed over has them at hand."""
+    if payload.data is None:
+        raise InvalidValue(
+            f"the bytes of payload {payload.content_id} are not at hand",
+            remedy="read them from the store's spool",
+        )
+    return payload.data

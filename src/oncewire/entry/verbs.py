@@ -1,0 +1,194 @@
+"""Verbs: what people and programs may ask of a party, whoever does it for them.
+
+Three answer to the same verbs: a handler that runs in this process (`Running`), the one that
+runs in another (`control_client.Remote`), and an engine at rest (`AtRest`), which stores what
+it is given and leaves sending to the next handler.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from oncewire.entry.taken import TakenMessage
+from oncewire.errors import NotAllowed
+from oncewire.handler.application import Taken
+from oncewire.handler.engine import Engine
+from oncewire.handler.handler import LEASE, Handler
+from oncewire.handler.operate import find_outgoing
+from oncewire.handler.submit import Accepted, Submission
+from oncewire.message.instant import Duration
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.store.contract import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a party is doing."""
+
+    party: str
+    # Whether a handler runs; without one nothing is sent or received.
+    running: bool
+    pid: int
+    url: str = ""
+    # Messages in each state: out.delivered, in.confirmed, ...
+    counts: dict[str, int] = field(default_factory=dict)
+    incidents: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "party": self.party,
+            "running": self.running,
+            "pid": self.pid,
+            "url": self.url,
+            "counts": dict(self.counts),
+            "incidents": self.incidents,
+        }
+
+
+class Verbs(Protocol):
+    """Each returns when what it says is durable, or raises why it is not so."""
+
+    async def send(self, submission: Submission) -> Accepted:
+        """Take a document: from now on it is sent, or somebody is told."""
+
+    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
+        """The outcome of a message, or None when it has none within so many seconds."""
+
+    async def take(self, limit: int) -> list[TakenMessage]:
+        """Hand messages to the caller, who confirms each before its lease ends."""
+
+    async def confirm(self, sender: str, message_id: str) -> bool:
+        """The caller has the message; False when that was known already."""
+
+    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+        """The trouble of a message or a channel is over: go on."""
+
+    async def pause(self, channel: str, reason: str) -> None:
+        """Stop sending on a channel until it is resumed."""
+
+    async def abandon(self, message_id: str) -> None:
+        """Give a message up."""
+
+    async def resend(self, message_id: str) -> None:
+        """Send the same bytes under the same MessageId again, which cannot duplicate."""
+
+    async def status(self) -> Status:
+        """How the party is doing."""
+
+
+def read_status(store: Store, *, url: str, running: bool) -> Status:
+    """The status of a store's party."""
+    with store.reader() as reader:
+        counts, incidents = reader.counts(), len(reader.incidents())
+    return Status(store.node(), running, os.getpid() if running else 0, url, counts, incidents)
+
+
+class Running:
+    """A handler of this process."""
+
+    def __init__(self, handler: Handler, url: str = "") -> None:
+        self.handler, self.url = handler, url
+
+    async def send(self, submission: Submission) -> Accepted:
+        """See `Verbs`."""
+        return await self.handler.send(submission)
+
+    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
+        """See `Verbs`."""
+        return await self.handler.wait(message_id, timeout)
+
+    async def take(self, limit: int) -> list[TakenMessage]:
+        """See `Verbs`."""
+        return [TakenMessage.of(one) for one in await self.handler.take(limit)]
+
+    async def confirm(self, sender: str, message_id: str) -> bool:
+        """See `Verbs`."""
+        return await self.handler.confirm(sender, message_id)
+
+    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+        """See `Verbs`."""
+        await self.handler.resume(message_id=message_id, channel=channel)
+
+    async def pause(self, channel: str, reason: str) -> None:
+        """See `Verbs`."""
+        await self.handler.pause(channel, reason)
+
+    async def abandon(self, message_id: str) -> None:
+        """See `Verbs`."""
+        await self.handler.abandon(message_id)
+
+    async def resend(self, message_id: str) -> None:
+        """See `Verbs`."""
+        await self.handler.resume(message_id=message_id)
+
+    async def status(self) -> Status:
+        """See `Verbs`."""
+        return read_status(self.handler.engine.node.store, url=self.url, running=True)
+
+
+class AtRest:
+    """The party's store without a handler: everything but sending and receiving."""
+
+    def __init__(self, engine: Engine, lease: Duration = LEASE) -> None:
+        self.engine, self.lease = engine, lease
+
+    def _do(self, verb: Callable[[], T]) -> T:
+        result = verb()
+        # What would leave now is found again from the stored state when a handler starts.
+        self.engine.commit()
+        return result
+
+    async def send(self, submission: Submission) -> Accepted:
+        """See `Verbs`; the message is sent once a handler runs."""
+        return self._do(lambda: self.engine.submit(submission))
+
+    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:  # noqa: ARG002
+        """See `Verbs`: without a handler nothing happens, so only what is final is known."""
+        with self.engine.node.store.transition() as tx:
+            state = find_outgoing(tx, message_id).outgoing.state
+        return state if state in FINAL_OUTGOING else None
+
+    async def take(self, limit: int) -> list[TakenMessage]:
+        """See `Verbs`."""
+        taken = self._do(lambda: self.engine.take(limit, self.lease))
+        return [TakenMessage.of(Taken.of(self.engine.node, one)) for one in taken]
+
+    async def confirm(self, sender: str, message_id: str) -> bool:
+        """See `Verbs`."""
+        return self._do(lambda: self.engine.confirm(sender, message_id))
+
+    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
+        """See `Verbs`."""
+        self._do(lambda: self.engine.resume(message_id=message_id, channel=channel))
+
+    async def pause(self, channel: str, reason: str) -> None:
+        """See `Verbs`."""
+        self._do(lambda: self.engine.pause(channel, reason))
+
+    async def abandon(self, message_id: str) -> None:
+        """See `Verbs`."""
+        self._do(lambda: self.engine.abandon(message_id))
+
+    async def resend(self, message_id: str) -> None:
+        """See `Verbs`; it leaves once a handler runs."""
+        self._do(lambda: self.engine.resume(message_id=message_id))
+
+    async def status(self) -> Status:
+        """See `Verbs`."""
+        return read_status(self.engine.node.store, url="", running=False)
+
+    async def close(self) -> None:
+        """Let another process have the store."""
+        self.engine.node.store.close()
+
+
+def need_channel_or_message(message_id: str | None, channel: str | None) -> None:
+    """A resumption names one of them, not both and not neither."""
+    if (message_id is None) == (channel is None):
+        raise NotAllowed("it is not said what to resume", remedy="name one message or one channel")
