@@ -208,3 +208,21 @@ async def test_copies_on_many_connections_at_once(tmp_path: Path) -> None:
 
 def test_the_agreements_of_these_tests_can_be_read() -> None:
     assert read_toml(agreement_text("alpha", "beta", "ebms2", SYNC)).cpa_id == "alpha-beta"
+
+
+async def test_a_large_document_goes_through_the_spool_on_both_sides(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    content = bytes(range(256)) * 16_384
+    async with (
+        serving(tmp_path, "beta", "alpha", ports) as beta,
+        serving(tmp_path, "alpha", "beta", ports) as alpha,
+    ):
+        big = Payload.of("drawing", "application/octet-stream", content)
+        sent = await alpha.send(replace(order(1), payloads=(big,)))
+        assert await alpha.wait(sent.message_id, 60) is OutgoingState.DELIVERED
+        (taken,) = await beta.take()
+        assert taken.payloads[0].data == content
+    for name in ("alpha", "beta"):
+        (file,) = (tmp_path / f"{name}.db.spool").glob("*")
+        assert len(file.name) == 64
+        assert (tmp_path / f"{name}.db").stat().st_size < len(content)

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from oncewire.errors import OncewireError
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
+from oncewire.handler.seal import SPOOL_ABOVE
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import Delivery
 from oncewire.wire.parcel import Parcel
-
-SPOOL_ABOVE = 1024 * 1024
-"""Bodies up to this size live in their row; larger ones in a file of the spool."""
 
 
 class TooLarge(OncewireError):

@@ -40,7 +40,7 @@ def pass_on(node: Node, tx: Transaction, received: Received, ahead: Agreement) -
     """Proxy: pass it on and forget it; the end parties' own retries protect it (HOP-7)."""
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
-    parcel = onward_parcel(received.parcel, received.envelope, route, None, node.now())
+    parcel = onward_parcel(node, received.parcel, received.envelope, route, None, node.now())
     note = Note("passed_on", message.header.message_id, message.header.ref_to_message_id)
     node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
     for transport in route.terms.transports:
@@ -111,7 +111,7 @@ def _begin(
     entered = enter_window(copy.outgoing, channel, terms, now)
     step = attempt_due(entered.outgoing, entered.channel, terms, now)
     sequence = sequence_of(entered.outgoing, terms)
-    parcel = onward_parcel(received.parcel, received.envelope, route, sequence, stamp)
+    parcel = onward_parcel(node, received.parcel, received.envelope, route, sequence, stamp)
     fresh = replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))

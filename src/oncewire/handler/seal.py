@@ -28,15 +28,18 @@ from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredOutgoing, StoredParcel
+from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec, splice, splice_body
 from oncewire.wire.parcel import Parcel
+
+SPOOL_ABOVE = 1024 * 1024
+"""Bodies up to this size live in their row; larger ones in a file of the spool."""
 
 
 def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
     signer = signer_for(node, route.security) if sign or route.security.sign else None
-    return sealed(codec.write(message, route.form, signer=signer))
+    return sealed(node, codec.write(message, route.form, signer=signer))
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:
@@ -44,9 +47,16 @@ def stored_parcel(parcel: Parcel) -> StoredParcel:
     return StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
 
 
-def sealed(parcel: Parcel) -> StoredParcel:
-    """A parcel of our own, with the digest by which its receiver knows it is intact."""
-    return stored_parcel(with_digest(parcel))
+def sealed(node: Node, parcel: Parcel) -> StoredParcel:
+    """A parcel of our own, with the digest by which its receiver knows it is intact.
+
+    A large body becomes a file of the spool, fsynced before the commit that names it.
+    """
+    whole = with_digest(parcel)
+    if len(whole.body) <= SPOOL_ABOVE:
+        return stored_parcel(whole)
+    name, length = node.store.spool.put((whole.body,))
+    return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
 
 
 def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
@@ -105,7 +115,7 @@ def build_numbered(
     sequence = sequence_of(outgoing, terms)
     received = codec.read(parcel)
     if stored.relayed_from is not None:
-        return onward_parcel(parcel, received.envelope, route, sequence, stamp)
+        return onward_parcel(node, parcel, received.envelope, route, sequence, stamp)
     message = received.message
     if sequence is not None:
         message = with_number(message, sequence, terms)
@@ -133,6 +143,7 @@ def sequence_of(outgoing: Outgoing, terms: Terms) -> SequenceNumber | None:
 
 
 def onward_parcel(
+    node: Node,
     parcel: Parcel,
     envelope: bytes,
     route: Route,
@@ -142,4 +153,4 @@ def onward_parcel(
     """Received bytes with this hop's routing spliced in, every other byte as it was."""
     hop = replace(route.hop(now), sequence=sequence)
     spliced = splice.next_hop(envelope, hop, route.form)
-    return sealed(splice_body.with_envelope(parcel, spliced))
+    return sealed(node, splice_body.with_envelope(parcel, spliced))
