@@ -65,7 +65,10 @@ class Actor:
         self.world.boot()
         self.engine = Engine(Node(self.name, self.store, self._agreements, self.world))
         self.up = True
-        self.turn("start", self.engine.start)
+        if not self.turn("start", self.engine.start) and self.up:
+            # A handler that cannot record its boot does not serve; it is started again.
+            self.up = False
+            self.clock.after(SECOND, self.boot)
 
     def crash(self, where: str) -> None:
         """Lose everything that was not committed, and come back later."""
