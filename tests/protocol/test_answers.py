@@ -58,6 +58,12 @@ def test_a_business_response_acknowledges_as_well() -> None:
     assert of_kind(ack(outstanding(), by="response"), Note)[0].detail == {"by": "response"}
 
 
+@pytest.mark.requirement("ACK-14")
+def test_a_verified_signature_and_a_hubs_word_are_recorded() -> None:
+    step = sender.ack_arrived(outstanding(), None, PLAIN, ack_id="a", signed=True, hop=True)
+    assert of_kind(step, Note)[0].detail == {"by": "ack", "signed": True, "hop": True}
+
+
 @pytest.mark.requirement("RM-14")
 @pytest.mark.parametrize(
     "outgoing",

@@ -232,18 +232,38 @@ def test_a_deadline_that_has_not_passed_does_nothing() -> None:
     assert sender.deadline_passed(waiting(), None, PLAIN, NOW) == Sent(waiting())
 
 
-def test_an_expired_number_is_given_up_and_put_before_the_operator_where_agreed() -> None:
-    for policy in OnExhausted:
-        stream = Stream(replace(ORDERED, persist_duration=SECOND, on_exhausted=policy))
-        stream.enter("a")
-        step = stream.due("a", after=SECOND)
-        assert stream.state("a") is OutgoingState.UNKNOWN
-        suspends = policy is OnExhausted.SUSPEND_CHANNEL
-        assert stream.channel.suspended is suspends
-        # It cannot be sent again, so nothing may wait for its number.
-        assert stream.channel.ending
-        assert stream.channel.unsettled(stream.terms) == 0
-        assert "epoch_ended" in notes(step)
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize("policy", list(OnExhausted))
+def test_an_expired_number_is_given_up_and_put_before_the_operator_where_agreed(
+    policy: OnExhausted, numbered: bool
+) -> None:
+    terms = replace(
+        ORDERED,
+        numbered=numbered,
+        ordered=numbered,
+        persist_duration=SECOND,
+        on_exhausted=policy,
+    )
+    stream = Stream(terms)
+    stream.enter("a")
+    step = stream.due("a", after=SECOND)
+    assert stream.state("a") is OutgoingState.UNKNOWN
+    # It cannot be sent again, so nothing may wait for its number.
+    assert stream.channel.unsettled(terms) == 0
+    assert stream.channel.ending is numbered
+    assert ("epoch_ended" in notes(step)) is numbered
+    assert stream.channel.suspended is (policy is OnExhausted.SUSPEND_CHANNEL)
+    assert of_kind(step, Raise)[0].message_id == "a"
+
+
+def test_a_message_that_expires_before_it_has_a_number_suspends_nothing() -> None:
+    stream = Stream(replace(ORDERED, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
+    stream.submit("a", expires_at=NOW)
+    step = stream.step("a", sender.deadline_passed, stream.terms, NOW)
+    assert stream.state("a") is OutgoingState.NOT_DELIVERED
+    assert not stream.channel.suspended
+    assert not stream.channel.ending
+    assert of_kind(step, Raise)[0].message_id == "a"
 
 
 # --- what the transport says --------------------------------------------------------------

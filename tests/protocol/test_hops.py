@@ -54,6 +54,11 @@ def test_signals_and_best_effort_are_passed_on_and_forgotten(mode: HopMode) -> N
     assert hop_duty(message(semantics=DeliverySemantics.BEST_EFFORT), terms) is HopDuty.PROXY
 
 
+@pytest.mark.requirement("ERR-8", "HOP-8")
+def test_a_failure_notice_is_as_reliable_as_the_message_it_speaks_of() -> None:
+    assert hop_duty(message(MessageKind.ERROR), PLAIN) is HopDuty.RESPONSIBLE
+
+
 @pytest.mark.requirement("HOP-1", "HOP-8")
 def test_a_responsible_hub_acknowledges_at_once_and_a_proxy_never() -> None:
     assert answer_previous(HopDuty.RESPONSIBLE, None, PLAIN) == HopAnswer(True)

@@ -138,7 +138,7 @@ def test_a_waiting_message_is_abandoned_without_a_trace_on_the_stream() -> None:
     assert not stream.channel.ending
 
 
-def test_an_expired_number_is_settled_by_abandoning_it() -> None:
+def test_abandoning_an_expired_message_lifts_the_suspension_it_caused() -> None:
     stream = Stream(replace(SUSPENDING, persist_duration=SECOND))
     stream.enter("a")
     stream.due("a", after=SECOND)
@@ -146,12 +146,12 @@ def test_an_expired_number_is_settled_by_abandoning_it() -> None:
     step = stream.abandon("a")
     assert stream.state("a") is OutgoingState.UNKNOWN
     assert of_kind(step, Notify) == [], "its failure was told when it expired"
-    assert stream.channel.unsettled(stream.terms) == 0
+    assert not stream.channel.suspended
     with pytest.raises(NotAllowed, match="nothing left to abandon"):
         stream.abandon("a")
 
 
-def test_an_expired_number_can_be_abandoned_whatever_the_transport_said_since() -> None:
+def test_an_expired_message_can_be_abandoned_whatever_the_transport_said_since() -> None:
     # The outcome was unknown when it was told; a report that the only attempt had failed
     # comes too late to change it, and must not lock the channel.
     stream = Stream(replace(SUSPENDING, persist_duration=SECOND))

@@ -164,19 +164,13 @@ class SenderMachine(RuleBasedStateMachine):
             error_id="e",
         )
         self.perform(message_id, step)
-        if self.messages[message_id].state is OutgoingState.NOT_DELIVERED:
-            self.settle_unless_open(message_id)
+        self.settle_if_final(message_id)
 
-    def settle_unless_open(self, message_id: str) -> None:
-        """A failed message keeps its number only where the operator must decide."""
+    def settle_if_final(self, message_id: str) -> None:
+        """Whatever ends a message settles its number; a suspension never hangs on one."""
         outgoing = self.messages[message_id]
-        if outgoing.state not in FINAL_OUTGOING or message_id in self.settled:
-            return
-        if not self.channel.is_unsettled(outgoing.epoch, outgoing.number, self.terms):
+        if outgoing.state in FINAL_OUTGOING:
             self.settled.add(message_id)
-        else:
-            assert self.terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL
-            assert message_id in self.incidents, "somebody is called, or it stays for ever"
 
     @rule(data=st.data(), wait=st.sampled_from([0, 1, 10, 15, 61]))
     def time_passes(self, data: st.DataObject, wait: int) -> None:
@@ -184,7 +178,7 @@ class SenderMachine(RuleBasedStateMachine):
         for message_id in data.draw(st.permutations(sorted(self.messages))):
             step = sender.attempt_due(self.messages[message_id], self.channel, self.terms, self.now)
             self.perform(message_id, step)
-            self.settle_unless_open(message_id)
+            self.settle_if_final(message_id)
 
     @rule(data=st.data(), certain=st.booleans(), stale=st.booleans())
     def transport_fails(self, data: st.DataObject, certain: bool, stale: bool) -> None:
@@ -210,8 +204,7 @@ class SenderMachine(RuleBasedStateMachine):
         if (message_id := self.pick(data)) is None:
             return
         outgoing = self.messages[message_id]
-        done = outgoing.state in FINAL_OUTGOING and message_id in self.settled
-        if done:
+        if outgoing.state in FINAL_OUTGOING and self.channel.suspended_by != message_id:
             with pytest.raises(NotAllowed):
                 sender.abandon(outgoing, self.channel, self.terms)
             self.incidents.discard(message_id)
@@ -220,6 +213,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.settled.add(message_id)
         self.incidents.discard(message_id)
         assert self.channel.ending
+        assert self.channel.suspended_by != message_id
 
     @rule(data=st.data())
     def operator_resumes(self, data: st.DataObject) -> None:
@@ -234,7 +228,7 @@ class SenderMachine(RuleBasedStateMachine):
             assert message_id in self.settled or past
             return
         self.perform(message_id, step)
-        self.settle_unless_open(message_id)
+        self.settle_if_final(message_id)
         if self.messages[message_id].state is OutgoingState.OUTSTANDING:
             assert self.messages[message_id].attempts_here == 0
             assert self.channel.suspended_by != message_id

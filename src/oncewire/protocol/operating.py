@@ -52,16 +52,13 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
 
 def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
     """The operator gives the message up; on a numbered channel that ends the epoch."""
-    stops = channel is not None and (
-        channel.suspended_by == outgoing.message_id
-        or channel.is_unsettled(outgoing.epoch, outgoing.number, terms)
-    )
-    if outgoing.state in FINAL_OUTGOING and not stops:
+    final = outgoing.state in FINAL_OUTGOING
+    # An outcome settles the number; only the suspension it caused may be left to end.
+    if final and (channel is None or channel.suspended_by != outgoing.message_id):
         raise NotAllowed(
             f"message {outgoing.message_id} is {outgoing.state.value} already",
             remedy="there is nothing left to abandon",
         )
-    final = outgoing.state in FINAL_OUTGOING
     # An outcome that was told stands, whatever became known of the attempts since.
     unheard = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
     to = outgoing.state if final else unheard
