@@ -54,7 +54,7 @@ class Handler:
         self.engine = Engine(node)
         self.transports = dict(transports)
         self.lease = lease
-        self._kill = kill or KillPoints()
+        self._kill = node.kill = kill or KillPoints()
         self._shell = Shell(self.engine, self._perform, self._kill)
         self._application = application
         self._tasks: set[asyncio.Task[None]] = set()
@@ -256,7 +256,7 @@ class Handler:
         )
         self._kill.reach("read before body")
         try:
-            inbound = await take_in(self.engine.node, delivery, self._kill)
+            inbound = await take_in(self.engine.node, delivery)
         except TooLarge as problem:
             return Reply(413, "text/plain", body=str(problem).encode())
         except StoreProblem:

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 
 from oncewire.errors import OncewireError
-from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
 from oncewire.handler.seal import SPOOL_ABOVE
 from oncewire.store.records import SpoolSlice, StoredParcel
@@ -26,7 +25,7 @@ class Inbound:
     stored: StoredParcel
 
 
-async def take_in(node: Node, delivery: Delivery, kill: KillPoints) -> Inbound:
+async def take_in(node: Node, delivery: Delivery) -> Inbound:
     """Read the body to its end. Nothing of it is believed yet."""
     if delivery.length is not None and delivery.length > node.body_max:
         raise TooLarge(f"a body of {delivery.length} bytes is more than {node.body_max}")
@@ -37,14 +36,14 @@ async def take_in(node: Node, delivery: Delivery, kill: KillPoints) -> Inbound:
         size += len(chunk)
         if size > node.body_max:
             raise TooLarge(f"the body has more than {node.body_max} bytes")
-    kill.reach("read after body")
+    node.kill.reach("read after body")
     headers = tuple(delivery.headers.items())
     body = b"".join(pieces)
     parcel = Parcel(delivery.content_type, body, headers)
     if size <= SPOOL_ABOVE:
         return Inbound(parcel, StoredParcel(parcel.content_type, headers, (body,)))
-    kill.reach("spool before fsync")
+    node.kill.reach("spool before fsync")
     name, length = await asyncio.to_thread(node.store.spool.put, pieces)
-    kill.reach("spool after fsync")
+    node.kill.reach("spool after fsync")
     slices = (SpoolSlice(name, 0, length),)
     return Inbound(parcel, StoredParcel(parcel.content_type, headers, slices))

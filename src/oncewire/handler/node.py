@@ -10,6 +10,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.errors import StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.keys import Keys
+from oncewire.handler.kill import KillPoints
 from oncewire.handler.world import World
 from oncewire.journal.detail import write_terms
 from oncewire.journal.row import Kind, Row
@@ -68,6 +69,8 @@ class Node:
         self.pongs: list[str] = []
         # Messages whose transmission is under way in this process.
         self.in_flight: set[str] = set()
+        # Where a test wants this process to die; nowhere, unless its handler says so.
+        self.kill = KillPoints()
         # What UTC was when the monotonic clock began.
         self._began: Instant = world.now() - world.mono()
         # The instant of the transition that is open, on both clocks.

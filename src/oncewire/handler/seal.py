@@ -55,7 +55,9 @@ def sealed(node: Node, parcel: Parcel) -> StoredParcel:
     whole = with_digest(parcel)
     if len(whole.body) <= SPOOL_ABOVE:
         return stored_parcel(whole)
+    node.kill.reach("spool before fsync")
     name, length = node.store.spool.put((whole.body,))
+    node.kill.reach("spool after fsync")
     return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
 
 
