@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from oncewire.handler.seal import whole_parcel
@@ -47,7 +49,7 @@ def test_every_hop_leaves_its_routing_header_and_nothing_else() -> None:
     hops = [(hop.sender_uri, hop.receiver_uri) for hop in last.routing]
     names = ["buyer", "hub1", "hub2", "seller"]
     uris = [f"http://{name}/msh" for name in names]
-    assert hops == list(zip(uris, uris[1:], strict=False))
+    assert hops == list(itertools.pairwise(uris))
     # The journals tell the same way, hop by hop.
     way = [
         (row.node, row.hop, row.peer)
