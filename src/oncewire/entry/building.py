@@ -102,7 +102,7 @@ def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique
         from_party=parties[0],
         to_party=parties[1],
         cpa_id=words.cpa_id if agreement is None else agreement.cpa_id,
-        service=Service(*_typed(words.service)),
+        service=Service(*typed(words.service)),
         action=words.action,
         message_id=words.message_id or f"{unique}@oncewire",
         conversation_id=words.conversation or unique,
@@ -114,7 +114,7 @@ def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique
         time_to_live=parse_duration(words.time_to_live) if words.time_to_live else None,
         sequence=words.sequence if words.sequence >= 0 else None,
         sync_reply=words.sync,
-        payloads=tuple(_payload(one, at) for at, one in enumerate(words.payloads, 1)),
+        payloads=tuple(payload_of(one, at) for at, one in enumerate(words.payloads, 1)),
     )
 
 
@@ -126,10 +126,10 @@ def _parties(words: Words, agreement: Agreement | None) -> tuple[Party, Party]:
             "it is not said who sends to whom under which agreement",
             remedy="give --from, --to and --cpa-id, or --agreement FILE",
         )
-    return Party.of(*_typed(words.sender)), Party.of(*_typed(words.receiver))
+    return Party.of(*typed(words.sender)), Party.of(*typed(words.receiver))
 
 
-def _typed(text: str) -> tuple[str, str | None]:
+def typed(text: str) -> tuple[str, str | None]:
     """`value` or `type|value`, as a value and its type."""
     kind, bar, value = text.rpartition("|")
     return (value, kind) if bar else (text, None)
@@ -146,7 +146,7 @@ def _chosen(word: str, option: str, words: type[Word]) -> Word:
     raise InvalidValue(f"--{option} {word!r} is not known", remedy=f"use one of {known}")
 
 
-def _payload(place: str, number: int) -> Payload:
+def payload_of(place: str, number: int) -> Payload:
     """`FILE` or `FILE;media/type` as the payload with that number."""
     name, _, media_type = place.partition(";")
     path = Path(name)

@@ -20,8 +20,12 @@ from oncewire.entry.cli import output
 GROUPS = (
     "party",
     "serve",
+    "send",
     "traffic",
+    "history",
     "operator",
+    "doctor",
+    "demo",
     "agreements",
     "messages",
     "config",

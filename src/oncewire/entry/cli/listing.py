@@ -1,0 +1,79 @@
+"""What listings of messages share: times, partners' names, and finding a message by its id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.cli.output import here
+
+if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
+    from oncewire.message.instant import Instant
+    from oncewire.store.contract import Reader
+
+LOOKED_AT = 20_000
+"""How many of the newest messages are searched for a part of an id."""
+
+
+def moment(instant: Instant | None) -> str:
+    """An instant to the millisecond, in UTC."""
+    from oncewire.message.instant import MILLISECOND, format_instant
+
+    return "" if instant is None else format_instant(instant // MILLISECOND * MILLISECOND)
+
+
+def at_party(settings: Settings) -> str:
+    """What to add to a command so that it finds this party from here."""
+    here_already = Path.cwd() == settings.folder
+    return "" if here_already else f" -c {here(settings.folder)}"
+
+
+class Names:
+    """Partners by the names their agreements' files have; anyone else by PartyId."""
+
+    def __init__(self, settings: Settings) -> None:
+        from oncewire.entry.agreements import load_all
+        from oncewire.errors import OncewireError
+
+        self._names: dict[str, str] = {}
+        try:
+            kept = load_all(settings)
+        except OncewireError:
+            # A listing must work even if an agreement is broken at the moment.
+            return
+        for one in kept:
+            for party_id in one.agreement.partner.party.ids:
+                self._names.setdefault(str(party_id), one.file.stem)
+                self._names.setdefault(party_id.value, one.file.stem)
+
+    def __call__(self, party: str) -> str:
+        return self._names.get(party, party)
+
+
+def find_id(reader: Reader, wanted: str) -> str:
+    """The MessageId that is meant: itself, or the only recent one that contains the text."""
+    from oncewire.errors import InvalidValue, UnknownMessage
+
+    if reader.journal_of(wanted):
+        return wanted
+    ids = dict.fromkeys(
+        one.outgoing.message_id
+        for one in reader.outgoing_list(limit=LOOKED_AT)
+        if wanted in one.outgoing.message_id
+    ) | dict.fromkeys(
+        one.incoming.message_id
+        for one in reader.incoming_list(limit=LOOKED_AT)
+        if wanted in one.incoming.message_id
+    )
+    if len(ids) == 1:
+        return next(iter(ids))
+    if ids:
+        some = ", ".join(list(ids)[:5])
+        raise InvalidValue(
+            f"{len(ids)} messages have {wanted!r} in their id",
+            remedy=f"give more of it: {some}{', ...' if len(ids) > 5 else ''}",
+        )
+    raise UnknownMessage(
+        f"there is no message {wanted}", remedy="`oncewire outbox` and `oncewire inbox` list them"
+    )

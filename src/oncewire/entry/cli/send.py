@@ -1,0 +1,179 @@
+"""`oncewire send`: a document goes to a partner, once and only once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
+from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.place import Config, loaded
+
+if TYPE_CHECKING:
+    from oncewire.entry.sending import Wish
+    from oncewire.entry.settings import Settings
+    from oncewire.entry.verbs import Verbs
+    from oncewire.handler.submit import Submission
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("send")(send)
+
+
+def send(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="The document: FILE or 'FILE;media/type'. Several: several payloads."),
+    ],
+    to: Annotated[str, typer.Option("--to", help="The partner: its name or its PartyId.")] = "",
+    cpa: Annotated[str, typer.Option("--cpa", help="Or the agreement, by its CPAId.")] = "",
+    service: Annotated[str, typer.Option(help="The service, if the agreement has several.")] = "",
+    action: Annotated[str, typer.Option(help="The action, likewise.")] = "",
+    conversation: Annotated[
+        str, typer.Option(help="ConversationId; messages in order share one.")
+    ] = "",
+    message_id: Annotated[
+        str, typer.Option(help="MessageId; repeating the command with it cannot send twice.")
+    ] = "",
+    ref_to: Annotated[str, typer.Option(help="The MessageId this one answers.")] = "",
+    time_to_live: Annotated[str, typer.Option(help="Worthless after, e.g. PT1H.")] = "",
+    each: Annotated[
+        bool, typer.Option("--each", help="One message for each file instead of one for all.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait until the outcome is known.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Wait no longer than so many seconds.")
+    ] = 60.0,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Send a document to a partner, once and only once.
+
+    When this command ends well, the message is stored: it will be delivered, or you are told.
+    If no handler runs, it leaves when `oncewire serve` is started; with --wait a handler runs
+    for as long as it takes. Example: oncewire send order.xml --to globex --wait
+    """
+
+    def work() -> Report:
+        from oncewire.entry.sending import Wish
+        from oncewire.errors import InvalidValue
+        from oncewire.message.instant import parse_duration
+
+        if each and len(files) > 1 and message_id:
+            raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
+        wish = Wish(
+            service,
+            action,
+            conversation,
+            message_id,
+            ref_to,
+            parse_duration(time_to_live) if time_to_live else None,
+        )
+        settings = loaded(config).settings
+        submissions = _submissions(settings, files, to, cpa, wish, each=each)
+        return _sent(settings, submissions, timeout if wait else None, quiet=json)
+
+    output.answer(work, json=json)
+
+
+def _submissions(
+    settings: Settings, files: list[str], to: str, cpa: str, wish: Wish, *, each: bool
+) -> list[Submission]:
+    from oncewire.entry.building import payload_of
+    from oncewire.entry.sending import find_agreement, submission_of
+
+    agreement = find_agreement(settings, to, cpa)
+    if each:
+        groups = [[payload_of(one, 1)] for one in files]
+    else:
+        groups = [[payload_of(one, number) for number, one in enumerate(files, 1)]]
+    return [submission_of(agreement, payloads, wish) for payloads in groups]
+
+
+def _sent(
+    settings: Settings, submissions: list[Submission], timeout: float | None, *, quiet: bool
+) -> Report:
+    """Submit, and wait for outcomes if a time-out is given."""
+    import asyncio
+
+    from oncewire.entry.reach import reach, reach_running
+    from oncewire.entry.verbs import AtRest
+
+    async def run() -> tuple[list[tuple[str, str, bool]], bool]:
+        door = reach(settings) if timeout is None else reach_running(settings)
+        with output.progress("sending", len(submissions), quiet=quiet) as advance:
+            async with door as verbs:
+                rows = await _send_all(verbs, submissions, timeout, advance)
+                return rows, isinstance(verbs, AtRest)
+
+    rows, at_rest = asyncio.run(run())
+    return _sent_report(settings, rows, waited=timeout is not None, at_rest=at_rest)
+
+
+async def _send_all(
+    verbs: Verbs, submissions: list[Submission], timeout: float | None, advance: output.Advance
+) -> list[tuple[str, str, bool]]:
+    """(MessageId, state or empty, repeated) of each, in order; a stream keeps its order."""
+    import asyncio
+
+    accepted = []
+    for submission in submissions:
+        accepted.append(await verbs.send(submission))
+        if timeout is None:
+            advance(1)
+    if timeout is None:
+        return [(one.message_id, "", one.repeated) for one in accepted]
+
+    async def outcome(message_id: str) -> str:
+        state = await verbs.wait(message_id, timeout)
+        advance(1)
+        return "" if state is None else state.value
+
+    states = await asyncio.gather(*(outcome(one.message_id) for one in accepted))
+    return [
+        (one.message_id, state, one.repeated) for one, state in zip(accepted, states, strict=True)
+    ]
+
+
+def _sent_report(
+    settings: Settings, rows: list[tuple[str, str, bool]], *, waited: bool, at_rest: bool
+) -> Report:
+    from oncewire.entry.assemble import open_readers
+    from oncewire.journal.history import explain
+    from oncewire.journal.outcome import fold_outcome
+
+    table: list[tuple[Any, ...]] = []
+    sentence = ""
+    readers = open_readers(settings)
+    for message_id, state, repeated in rows:
+        with readers.reader() as reader:
+            journal = reader.journal_of(message_id)
+        outcome = fold_outcome(journal)
+        latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000
+        tries = outcome.attempts if outcome is not None else 0
+        table.append((message_id, state or "stored", tries, latency, repeated))
+        sentence = explain(journal)
+    readers.close()
+    good = sum(1 for row in table if row[1] in ("delivered", "sent"))
+    if not waited:
+        what = "1 message is" if len(rows) == 1 else f"{len(rows)} messages are"
+        summary = f"{what} stored and will be sent."
+        if at_rest:
+            summary = f"{what} stored. No handler runs: start `oncewire serve` to have it sent."
+    elif len(rows) == 1:
+        summary = sentence
+    else:
+        summary = f"{good} of {len(rows)} messages are delivered."
+    columns = ("message_id", "state", "tries", "milliseconds", "repeated")
+    shown = rows[0][0] if len(rows) == 1 else "MESSAGE_ID"
+    return Report(
+        listings=(Listing("messages", columns, table),),
+        summary=summary,
+        hints=(f"oncewire why {shown}{at_party(settings)}",),
+        exit_code=output.WRONG if waited and good < len(rows) else output.OK,
+    )

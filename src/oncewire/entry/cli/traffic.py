@@ -1,0 +1,278 @@
+"""`oncewire outbox` and `oncewire inbox`: what was sent, what arrived, and taking it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import Names, at_party, find_id, moment
+from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.place import Config, loaded
+
+if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
+    from oncewire.entry.taken import TakenMessage
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("outbox")(outbox)
+    inbox = typer.Typer(
+        help="What arrived: list it, take it, confirm it.", invoke_without_command=True
+    )
+    inbox.callback()(listed)
+    inbox.command("take")(take)
+    inbox.command("confirm")(confirm)
+    app.add_typer(inbox, name="inbox")
+
+
+# --- outbox ------------------------------------------------------------------------------------
+
+
+def outbox(
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", help="Only these: waiting, outstanding, unknown, ..."),
+    ] = None,
+    limit: Limit = 50,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """List what we sent, newest first, and what became of it."""
+
+    def work() -> Report:
+        from oncewire.entry.assemble import open_readers
+        from oncewire.protocol.states import OutgoingState
+
+        settings = loaded(config).settings
+        states = [_state(OutgoingState, one) for one in state or ()]
+        with open_readers(settings).reader() as reader:
+            found = reader.outgoing_list(states=states, limit=limit)
+            counts = reader.counts()
+        name = Names(settings)
+        rows = [
+            (
+                moment(one.outgoing.submitted_at),
+                one.outgoing.message_id,
+                name(one.facts.to_party),
+                one.facts.action,
+                one.outgoing.state,
+                one.outgoing.attempts,
+                one.facts.size,
+                one.outgoing.reason,
+            )
+            for one in found
+        ]
+        columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
+        return Report(
+            listings=(Listing("messages", columns, rows, empty="Nothing was sent."),),
+            summary=_counted(counts, "out."),
+        )
+
+    output.answer(work, json=json)
+
+
+def _state(states: Any, word: str) -> Any:
+    from oncewire.errors import InvalidValue
+
+    try:
+        return states(word.lower())
+    except ValueError:
+        known = ", ".join(one.value for one in states)
+        raise InvalidValue(f"there is no state {word!r}", remedy=f"use one of {known}") from None
+
+
+def _counted(counts: dict[str, int], prefix: str) -> str:
+    """The numbers that are not zero, in words."""
+    found = [
+        f"{count} {name.removeprefix(prefix).replace('_', ' ')}"
+        for name, count in counts.items()
+        if name.startswith(prefix) and count
+    ]
+    return ", ".join(found) + "." if found else ""
+
+
+# --- inbox -------------------------------------------------------------------------------------
+
+
+def listed(
+    context: typer.Context,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", help="Only these: ready, handed_over, confirmed, ..."),
+    ] = None,
+    limit: Limit = 50,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """List what arrived, newest first; `take` hands it over, `confirm` says that you have it."""
+    if context.invoked_subcommand is not None:
+        return
+
+    def work() -> Report:
+        from oncewire.entry.assemble import open_readers
+        from oncewire.protocol.states import IncomingState
+
+        settings = loaded(config).settings
+        states = [_state(IncomingState, one) for one in state or ()]
+        with open_readers(settings).reader() as reader:
+            found = reader.incoming_list(states=states, limit=limit)
+            counts = reader.counts()
+        name = Names(settings)
+        rows = [
+            (
+                moment(one.incoming.received_at),
+                one.incoming.message_id,
+                name(one.facts.from_party),
+                one.facts.action,
+                one.incoming.state,
+                one.facts.size,
+            )
+            for one in found
+        ]
+        columns = ("received", "message_id", "from", "action", "state", "bytes")
+        ready = counts["in.ready"] + counts["in.handed_over"]
+        return Report(
+            listings=(Listing("messages", columns, rows, empty="Nothing has arrived."),),
+            summary=_counted(counts, "in."),
+            hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
+        )
+
+    output.answer(work, json=json)
+
+
+def take(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write each message into this folder, then confirm it."),
+    ] = None,
+    limit: Limit = 100,
+    confirmed: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="With --out: confirm what is written.")
+    ] = True,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take messages that wait. With --out they become files; without, they are shown.
+
+    What is shown but not confirmed is handed out again after a minute, marked `redelivered`.
+    """
+
+    def work() -> Report:
+        import asyncio
+
+        settings = loaded(config).settings
+        rows, shown = asyncio.run(_take(settings, limit, out, confirmed=confirmed))
+        columns = ("message_id", "from", "action", "redelivered", "confirmed", "files")
+        hints = (
+            () if out or not rows else (f"oncewire inbox confirm MESSAGE_ID{at_party(settings)}",)
+        )
+        what = "1 message" if len(rows) == 1 else f"{len(rows)} messages"
+        return Report(
+            listings=(Listing("messages", columns, rows, empty="Nothing waits."), *shown),
+            summary=f"{what} taken{'' if out is None else f' into {here(out)}'}." if rows else "",
+            hints=hints,
+        )
+
+    output.answer(work, json=json)
+
+
+async def _take(
+    settings: Settings, limit: int, out: Path | None, *, confirmed: bool
+) -> tuple[list[tuple[Any, ...]], tuple[Listing, ...]]:
+    from oncewire.entry.delivery.directory import put_message
+    from oncewire.entry.files import make_folder
+    from oncewire.entry.reach import reach
+
+    folder = None if out is None else make_folder(out)
+    name = Names(settings)
+    rows: list[tuple[Any, ...]] = []
+    contents: list[tuple[str, str, str]] = []
+    async with reach(settings) as verbs:
+        for message in await verbs.take(limit):
+            files: tuple[Path, ...] = ()
+            done = False
+            if folder is not None:
+                # Confirmed only when the files are on the disk: a crash in between repeats.
+                files = put_message(folder, message)
+                if confirmed:
+                    await verbs.confirm(message.sender, message.message_id)
+                    done = True
+            else:
+                contents += _shown(message)
+            party = name(message.from_party)
+            names = [here(path) for path in files]
+            rows.append(
+                (message.message_id, party, message.action, message.redelivered, done, names)
+            )
+    listing = Listing("contents", ("message_id", "media_type", "content"), contents)
+    return rows, (listing,) if contents else ()
+
+
+def _shown(message: TakenMessage) -> list[tuple[str, str, str]]:
+    """Payloads as far as they can be shown."""
+    found = []
+    for payload in message.payloads:
+        data = payload.data or b""
+        try:
+            text = data[:4096].decode("utf-8")
+        except UnicodeDecodeError:
+            text = f"({payload.size} bytes)"
+        if len(data) > 4096:
+            text += f"... ({payload.size} bytes; --out writes all of them)"
+        found.append((message.message_id, payload.media_type, text))
+    return found
+
+
+def confirm(
+    message_ids: Annotated[list[str], typer.Argument(help="MessageIds, or unique parts of them.")],
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Say that you have a message: it will not be handed out again. Saying it twice is harmless."""
+
+    def work() -> Report:
+        import asyncio
+
+        settings = loaded(config).settings
+        rows = asyncio.run(_confirm(settings, message_ids))
+        return Report(
+            listings=(Listing("confirmed", ("message_id", "from", "first"), rows),),
+            summary="Confirmed.",
+        )
+
+    output.answer(work, json=json)
+
+
+async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, str, bool]]:
+    from oncewire.entry.assemble import open_readers
+    from oncewire.entry.reach import reach
+
+    readers = open_readers(settings)
+    with readers.reader() as reader:
+        ids = {find_id(reader, one) for one in wanted}
+        senders = [
+            (one.incoming.sender, one.incoming.message_id)
+            for one in reader.incoming_list(limit=100_000)
+            if one.incoming.message_id in ids
+        ]
+    readers.close()
+    missing = ids - {message_id for _, message_id in senders}
+    if missing:
+        from oncewire.errors import UnknownMessage
+
+        raise UnknownMessage(
+            f"message {min(missing)} did not arrive here",
+            remedy="`oncewire inbox` lists what did",
+        )
+    name = Names(settings)
+    async with reach(settings) as verbs:
+        return [
+            (message_id, name(sender), await verbs.confirm(sender, message_id))
+            for sender, message_id in senders
+        ]

@@ -1,0 +1,112 @@
+"""Delivery into a directory.
+
+Guarantee: a message becomes one set of files whose names follow from its sender and MessageId
+alone, so that handing it over again writes the same files again and changes nothing. Each file
+is on the disk before it gets its name, and the `.message.json` comes last: whoever sees it has
+everything it names. A program that removes files after its work sees a name again only if the
+handler died between writing them and noting that; it then says `redelivered`. In order per
+channel: the next message is written when this one is confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+
+from oncewire.entry.files import make_folder
+from oncewire.entry.taken import TakenMessage, content, payload_facts
+from oncewire.handler.actions import Notice
+from oncewire.handler.application import Taken
+
+logger = logging.getLogger("oncewire.delivery")
+
+# A name must not depend on the machine's own table of media types.
+_ENDINGS = {
+    "application/xml": ".xml",
+    "text/xml": ".xml",
+    "application/json": ".json",
+    "application/pdf": ".pdf",
+    "application/edi-x12": ".x12",
+    "application/edifact": ".edi",
+    "text/plain": ".txt",
+    "text/csv": ".csv",
+    "text/html": ".html",
+}
+
+
+def name_of(message: TakenMessage) -> str:
+    """The files' common name; nothing a partner writes becomes part of a path."""
+    key = f"{message.sender}\0{message.message_id}"
+    return hashlib.sha256(key.encode()).hexdigest()[:40]
+
+
+def put_message(folder: Path, message: TakenMessage) -> tuple[Path, ...]:
+    """Write a message's payloads and then its facts; the facts' file is the last one."""
+    name = name_of(message)
+    written, described = [], []
+    for number, payload in enumerate(message.payloads, 1):
+        kind = payload.media_type.partition(";")[0].strip().lower()
+        path = folder / f"{name}.{number}{_ENDINGS.get(kind, '.bin')}"
+        put_file(path, content(payload))
+        written.append(path)
+        described.append({**payload_facts(payload), "file": path.name})
+    facts = {**message.facts(), "payloads": described}
+    path = folder / f"{name}.message.json"
+    text = json.dumps(facts, indent=2, ensure_ascii=False)
+    put_file(path, text.encode() + b"\n")
+    written.append(path)
+    return tuple(written)
+
+
+def put_file(path: Path, data: bytes) -> None:
+    """A file that is whole and on the disk when it gets its name; put again, it is the same."""
+    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with half.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Directory:
+    """An application that finds its messages as files. See the module for the guarantee."""
+
+    batch = 16
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = make_folder(folder)
+
+    async def deliver(self, taken: Taken) -> None:
+        """Write the files; returning means that they are on the disk under their names."""
+        await asyncio.to_thread(put_message, self.folder, TakenMessage.of(taken))
+
+    def notify(self, notice: Notice) -> None:
+        """A failure becomes a file too, `....failure.json`, named by the message it is about."""
+        key = hashlib.sha256(notice.message_id.encode()).hexdigest()[:40]
+        facts = {
+            "message_id": notice.message_id,
+            "outcome": notice.state.value,
+            "severity": notice.severity.value,
+            "reason": notice.reason,
+        }
+        try:
+            put_file(self.folder / f"{key}.failure.json", json.dumps(facts, indent=2).encode())
+        except OSError as error:
+            # The failure is in the store and in the log; the file is a convenience.
+            logger.warning(
+                "a failure could not be written to the directory",
+                extra={"message_id": notice.message_id, "problem": str(error)},
+            )
