@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,10 @@ from oncewire.pipeline.oncewire_source import is_local, oncewire_source_for
 
 DEFAULT_MASTER = "local[2]"
 
+_LOG = Path(__file__).with_name("log4j2.properties")
+
 PROCESS: dict[str, str] = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG.as_uri()}",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from oncewire.errors import OncewireError
@@ -40,6 +40,9 @@ DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
     "duplicate_answer": tuple(DuplicateAnswer),
     "signed": (False, True),
 }
+
+BOUND = ("shape", "way", "window", "numbers", "reset")
+"""The dimensions whose values do not all go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,14 @@ def _filled(
 
 
 def _possible(chosen: Mapping[str, int]) -> bool:
-    """Whether the values chosen so far go together, with defaults for the others."""
-    whole = {name: DIMENSIONS[name][chosen.get(name, 0)] for name in DIMENSIONS}
-    return _deal(whole) is not None
+    """Whether the values chosen so far go together with any values of the rest."""
+    free = [name for name in BOUND if name not in chosen]
+    return any(
+        _deal({name: DIMENSIONS[name][{**chosen, **rest}.get(name, 0)] for name in DIMENSIONS})
+        is not None
+        for values in product(*(range(len(DIMENSIONS[name])) for name in free))
+        for rest in (dict(zip(free, values, strict=True)),)
+    )
 
 
 def _pairs(chosen: Mapping[str, int]) -> set[tuple[str, int, str, int]]:

@@ -9,6 +9,7 @@ import hashlib
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import cycle
 from random import Random
 
 from oncewire.errors import InvalidValue
@@ -134,7 +135,10 @@ def _streams(
     messages: int, handlers: tuple[Handler, ...], hubs: int, rng: Random
 ) -> tuple[Stream, ...]:
     """The first handlers are hubs; all others are companies that trade with each other."""
-    choices = deals()
+    every = deals()
+    plain = [deal for deal in every if not deal.terms.numbered and not deal.hub]
+    # Every deal occurs; most business in most years is of the plain kind.
+    choices = [deal for pair in zip(every, cycle(plain)) for deal in pair]
     wanted = max(len(choices), messages // PER_STREAM)
     number = max(1, min(wanted, messages // 10))
     companies = handlers[hubs:]
@@ -142,7 +146,6 @@ def _streams(
     for index in range(number):
         deal = choices[index % len(choices)]
         sender, receiver = rng.sample(companies, 2)
-        plain = not deal.terms.numbered and not deal.hub
         found.append(
             Stream(
                 index=index,
@@ -151,7 +154,7 @@ def _streams(
                 hub=handlers[rng.randrange(hubs)] if deal.hub else None,
                 terms=deal.terms,
                 signed=deal.signed,
-                split=plain and (index // len(choices) + index) % 3 == 0,
+                split=deal in plain and index % 7 == 3,
                 count=messages // number + (index < messages % number),
             )
         )
@@ -181,7 +184,8 @@ def _plant(
 def _place(stream: Stream, recipe: Recipe, taken: list[int]) -> int | None:
     """An index in the middle of the year, far from the first window and from other faults."""
     margin = recipe.margin(stream)
-    for place in (stream.count * 35 // 100, stream.count * 65 // 100, stream.count // 2):
+    for share in (35, 65, 50, 25, 75, 45, 55):
+        place = stream.count * share // 100
         aligned = place - place % recipe.aligned
         if aligned < 2 * margin or aligned + margin > stream.count * 85 // 100:
             continue

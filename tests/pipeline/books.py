@@ -1,0 +1,116 @@
+"""Books for tests: stores with a journal, exports of it, and tables as sorted rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from oncewire.journal.row import JOURNAL_VERSION, Row
+from oncewire.pipeline.book import write_node_file
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.rows import batch_of
+from oncewire.pipeline.schemas import (
+    ATTEMPTS,
+    JOURNAL,
+    LEDGER,
+    MESSAGES,
+    PARTNER_SERVICE,
+    SEQUENCE_GAPS,
+    VIOLATIONS,
+    arrow,
+    nullable,
+)
+from oncewire.pipeline.yearbook.journals import rows_of_year
+from oncewire.pipeline.yearbook.plan import Plan, make_plan
+from oncewire.store.sqlite import SqliteStore
+
+SEED = 20250101
+
+
+@dataclass(frozen=True)
+class Year:
+    lake: Lake
+    planted: list[tuple[str, str]]
+    rows: int
+
+
+@cache
+def small_year(messages: int = 200, seed: int = 7) -> tuple[Plan, dict[str, list[Row]]]:
+    """The rows of each node of a small year."""
+    plan = make_plan(messages, seed)
+    nodes: dict[str, list[Row]] = {}
+    for row in rows_of_year(plan):
+        nodes.setdefault(row.node, []).append(row)
+    return plan, nodes
+
+
+def make_store(path: Path, node: str, rows: Iterable[Row]) -> Path:
+    """A store whose journal has these rows; it is closed, so that others may write on."""
+    store = SqliteStore.open(path, node=node)
+    with store.transition() as tx:
+        tx.journal(rows)
+    store.commit()
+    store.close()
+    return path
+
+
+def make_stores(folder: Path, nodes: dict[str, list[Row]]) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return [make_store(folder / f"{node}.db", node, rows) for node, rows in sorted(nodes.items())]
+
+
+def make_export(folder: Path, node: str, rows: Iterable[Row], *, per_file: int = 100) -> Path:
+    """The same as Parquet files with several row groups."""
+    folder.mkdir(parents=True)
+    write_node_file(folder, node, JOURNAL_VERSION)
+    every = list(rows)
+    for start in range(0, len(every), per_file):
+        chunk = every[start : start + per_file]
+        batch = batch_of(list(zip(*chunk, strict=True)), arrow(nullable(JOURNAL)))
+        pq.write_table(
+            pa.Table.from_batches([batch]), folder / f"part-{start:06d}.parquet", row_group_size=40
+        )
+    return folder
+
+
+def tables(spark, lake: Lake) -> dict[str, list[Any]]:
+    """Every table that people read, as sorted rows."""
+    version = lake.current()
+    found = {}
+    for name, schema, stored in (
+        ("journal", JOURNAL, ("journal",)),
+        ("messages", MESSAGES, ("messages",)),
+        ("attempts", ATTEMPTS, ("attempts",)),
+        ("ledger", LEDGER, ("ledger_closed", "ledger_open")),
+        ("sequence_gaps", SEQUENCE_GAPS, ("sequence_gaps",)),
+        ("partner_service", PARTNER_SERVICE, ("partner_service",)),
+        ("violations", VIOLATIONS, ("violations",)),
+    ):
+        rows = lake.read(spark, version, schema, *stored).collect()
+        found[name] = sorted((plain(row) for row in rows), key=repr)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A Spark row as nested tuples."""
+    if isinstance(value, tuple):
+        return tuple(plain(one) for one in value)
+    if isinstance(value, list):
+        return tuple(plain(one) for one in value)
+    return value
+
+
+def differences(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> dict[str, str]:
+    """Which tables differ, and by which rows: empty when none does."""
+    found = {}
+    for name in one:
+        if one[name] != other[name]:
+            left = [row for row in one[name] if row not in set(other[name])]
+            right = [row for row in other[name] if row not in set(one[name])]
+            counts = f"{len(one[name])} and {len(other[name])} rows"
+            found[name] = f"{counts}; only left {left[:2]}; only right {right[:2]}"
+    return found
