@@ -13,7 +13,7 @@ STAMP := $(VENV)/.setup-stamp
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup python java postgres test check format requirements soak fuzz bench demo clean
+.PHONY: help setup python java postgres test check format requirements coverage soak fuzz bench demo clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,11 @@ format: setup ## rewrite the files as `check` wants them
 
 requirements: setup ## which rows of docs/requirements.csv have tests
 	$(BIN)/python scripts/requirements.py $(ARGS)
+
+coverage: setup ## every branch of the protocol and of the journal's folds is tested
+	$(BIN)/coverage run --branch -m pytest -q tests/protocol tests/message tests/journal
+	$(BIN)/coverage report --show-missing --fail-under=100 \
+		--include='src/oncewire/protocol/*,src/oncewire/journal/*'
 
 soak: setup ## the long runs
 	$(BIN)/python -m pytest -m soak --timeout=0 $(ARGS)
