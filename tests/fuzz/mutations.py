@@ -24,7 +24,7 @@ _ELEMENT = re.compile(
 )
 _ATTRIBUTE = re.compile(rb"""\s[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*')""")
 _VALUE = re.compile(rb""""([^"<]*)"|>([^<>]+)<""")
-_LINE = re.compile(rb"[^\n]*\n")
+_LINE = re.compile(rb"[^\n]{0,500}\n")
 _TAG_NAME = re.compile(rb"</?([\w:.-]+)")
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Validation
+from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.wire import dialect as dialects
 from oncewire.wire import schema
-from oncewire.wire.limits import Limits
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.limits import Limits, beyond
+from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.soap import fault_of
 from oncewire.wire.tree import Element, parse
 
@@ -37,7 +38,27 @@ def read(
         root = parse(envelope, charset, limits)
     except EbxmlError as error:
         raise ReadFault((error,), envelope=envelope) from None
-    return read_tree(root, envelope, charset, validation, payloads)
+    reading = read_tree(root, envelope, charset, validation, payloads)
+    if limits.id_length < ID_LENGTH_MAX:
+        _check_ids(reading.message, limits.id_length, envelope)
+    return reading
+
+
+def _check_ids(message: Message, bound: int, envelope: bytes) -> None:
+    """A tighter bound than the one every id has; only the ids that are stored and logged."""
+    said = message.header
+    parties = (*said.from_party.ids, *said.to_party.ids)
+    for value in (
+        said.message_id,
+        said.conversation_id,
+        said.cpa_id,
+        said.ref_to_message_id or "",
+        said.action or "",
+        *(party_id.value for party_id in parties),
+    ):
+        if len(value) > bound:
+            error = beyond(f"an id has {len(value)} characters", "id_length", bound)
+            raise ReadFault((error,), PartialHeader.of(message), envelope)
 
 
 def read_tree(

@@ -43,7 +43,7 @@ class Limits:
     preamble_bytes: int = 65_536
     # Payload bytes held back when the root part is not the first (`start` names a later one).
     before_root_bytes: int = 1_048_576
-    # Longer ids serve no one and flood logs and indexes.
+    # Longer ids serve no one and flood logs and indexes; it can be lowered, not raised.
     id_length: int = ID_LENGTH_MAX
     # Decompressed to compressed. Text reaches 20:1; a bomb 1000:1.
     compression_ratio: int = 100
