@@ -30,13 +30,15 @@ def at_party(settings: Settings) -> str:
 
 
 class Names:
-    """Partners by the names their agreements' files have; anyone else by PartyId."""
+    """Ourselves and partners by the names of their files; anyone else by PartyId."""
 
     def __init__(self, settings: Settings) -> None:
         from oncewire.entry.agreements import load_all
         from oncewire.errors import OncewireError
 
         self._names: dict[str, str] = {}
+        if settings.party.name:
+            self._names[settings.party.party_id] = settings.party.name
         try:
             kept = load_all(settings)
         except OncewireError:
@@ -49,6 +51,33 @@ class Names:
 
     def __call__(self, party: str) -> str:
         return self._names.get(party, party)
+
+
+def has_store(settings: Settings) -> bool:
+    """Whether the party ever sent or received anything."""
+    return settings.path(settings.store.path).is_file()
+
+
+def find_channel(reader: Reader, wanted: str) -> str:
+    """The channel that is meant: itself, or the only one that contains the text."""
+    from oncewire.errors import InvalidValue, UnknownMessage
+
+    sending, receiving = reader.channels()
+    keys = list(dict.fromkeys([one.key for one in sending] + [one.key for one in receiving]))
+    if wanted in keys:
+        return wanted
+    found = [key for key in keys if wanted in key]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InvalidValue(
+            f"{len(found)} channels have {wanted!r} in their name",
+            remedy="give more of it: " + ", ".join(found[:5]),
+        )
+    raise UnknownMessage(
+        f"there is no channel {wanted}",
+        remedy="`oncewire status` lists them; an agreement without order has none",
+    )
 
 
 def find_id(reader: Reader, wanted: str) -> str:

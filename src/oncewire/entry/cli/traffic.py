@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import Names, at_party, find_id, moment
+from oncewire.entry.cli.listing import Names, at_party, find_id, has_store, moment
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
@@ -51,6 +51,9 @@ def outbox(
 
         settings = loaded(config).settings
         states = [_state(OutgoingState, one) for one in state or ()]
+        columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
+        if not has_store(settings):
+            return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
         with open_readers(settings).reader() as reader:
             found = reader.outgoing_list(states=states, limit=limit)
             counts = reader.counts()
@@ -68,7 +71,6 @@ def outbox(
             )
             for one in found
         ]
-        columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
         return Report(
             listings=(Listing("messages", columns, rows, empty="Nothing was sent."),),
             summary=_counted(counts, "out."),
@@ -120,6 +122,10 @@ def listed(
 
         settings = loaded(config).settings
         states = [_state(IncomingState, one) for one in state or ()]
+        columns = ("received", "message_id", "from", "action", "state", "bytes")
+        if not has_store(settings):
+            nothing = Listing("messages", columns, (), empty="Nothing has arrived.")
+            return Report(listings=(nothing,))
         with open_readers(settings).reader() as reader:
             found = reader.incoming_list(states=states, limit=limit)
             counts = reader.counts()
@@ -135,7 +141,6 @@ def listed(
             )
             for one in found
         ]
-        columns = ("received", "message_id", "from", "action", "state", "bytes")
         ready = counts["in.ready"] + counts["in.handed_over"]
         return Report(
             listings=(Listing("messages", columns, rows, empty="Nothing has arrived."),),

@@ -1,0 +1,232 @@
+"""`oncewire show`, `why` and `verify`: what is known of a message, why, and whether all is well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import LOOKED_AT, Names, at_party, find_id, moment
+from oncewire.entry.cli.output import Json, Listing, Problem, Report
+from oncewire.entry.cli.place import Config, loaded, now
+
+if TYPE_CHECKING:
+    from oncewire.entry.judging import Verdict
+    from oncewire.entry.settings import Settings
+    from oncewire.journal.row import Row
+    from oncewire.store.contract import Reader
+    from oncewire.store.records import MessageFacts
+
+SHOWN_MAX = 50
+MessageId = Annotated[str, typer.Argument(help="The MessageId, or any part of it that is unique.")]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", help="Another party's folder: its side of the story, joined."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("show")(show)
+    app.command("why")(why)
+    app.command("verify")(verify)
+
+
+# --- show --------------------------------------------------------------------------------------
+
+
+def show(message_id: MessageId, config: Config = None, json: Json = False) -> None:
+    """Show what is known of one message: parties, state, number, times, size, digest."""
+
+    def work() -> Report:
+        from oncewire.entry.assemble import open_readers
+        from oncewire.journal.history import sentence
+        from oncewire.journal.outcome import fold_outcome
+
+        settings = loaded(config).settings
+        with open_readers(settings).reader() as reader:
+            found = find_id(reader, message_id)
+            rows = reader.journal_of(found)
+            facts = _stored(reader, found)
+        outcome = fold_outcome(rows)
+        if outcome is None:
+            return Report({"message_id": found})
+        known: dict[str, Any] = {
+            "message_id": found,
+            "outcome": outcome.outcome,
+            "reason": outcome.reason,
+            **facts,
+            "attempts": outcome.attempts,
+            "duplicates_stopped": outcome.duplicates_stopped,
+            "channel": outcome.channel,
+            "epoch": outcome.epoch,
+            "sequence_number": outcome.sequence_number,
+            "submitted": moment(outcome.submitted_at),
+            "first_sent": moment(outcome.first_sent_at),
+            "acknowledged": moment(outcome.acknowledged_at),
+            "failed": moment(outcome.failed_at),
+            "received": moment(outcome.received_at),
+            "handed_over": moment(outcome.handed_over_at),
+            "confirmed": moment(outcome.confirmed_at),
+            "size": outcome.size,
+            "digest": outcome.digest,
+            "terms": outcome.terms_id,
+        }
+        hint = f"oncewire why {found}{at_party(settings)}"
+        return Report(known, summary=sentence(outcome), hints=(hint,), sparse=True)
+
+    output.answer(work, json=json)
+
+
+def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
+    """What the state rows add, if the message is among the newest."""
+    for sent in reader.outgoing_list(limit=LOOKED_AT):
+        if sent.outgoing.message_id == message_id:
+            facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
+            facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
+            facts["expires"] = moment(sent.outgoing.expires_at)
+            return facts
+    for arrived in reader.incoming_list(limit=LOOKED_AT):
+        if arrived.incoming.message_id == message_id:
+            facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}
+            facts["hand_overs"] = arrived.incoming.hand_overs
+            facts["lease_until"] = moment(arrived.incoming.lease_until)
+            return facts
+    return {}
+
+
+def _header(facts: MessageFacts) -> dict[str, Any]:
+    return {
+        "kind": facts.kind,
+        "from": facts.from_party,
+        "to": facts.to_party,
+        "cpa_id": facts.cpa_id,
+        "conversation_id": facts.conversation_id,
+        "service": facts.service,
+        "action": facts.action,
+        "timestamp": moment(facts.timestamp),
+        "ref_to": facts.ref_to,
+    }
+
+
+# --- why ---------------------------------------------------------------------------------------
+
+
+def why(
+    message_id: MessageId, others: Others = None, config: Config = None, json: Json = False
+) -> None:
+    """Say in one sentence why a message is where it is; then show every step it took."""
+
+    def work() -> Report:
+        from oncewire.journal.history import explain, ladder
+
+        settings = loaded(config).settings
+        found, rows = _rows_of(settings, message_id, others or [])
+        name = Names(settings)
+        steps = [
+            (
+                moment(step.at),
+                step.node,
+                step.direction,
+                name(step.peer) if step.peer else "",
+                step.text,
+            )
+            for step in ladder(rows)
+        ]
+        columns = ("at", "node", "direction", "peer", "what")
+        sentence = explain(rows)
+        # The sentence comes first: it is what was asked for.
+        return Report({"message_id": found, "why": sentence}, (Listing("ladder", columns, steps),))
+
+    output.answer(work, json=json)
+
+
+def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row]]:
+    from oncewire.entry.assemble import open_readers
+    from oncewire.entry.settings import load
+
+    with open_readers(settings).reader() as reader:
+        found = find_id(reader, message_id)
+        rows = reader.journal_of(found)
+    for folder in others:
+        with open_readers(load(folder, environ={}).settings).reader() as reader:
+            rows += reader.journal_of(found)
+    return found, rows
+
+
+# --- verify ------------------------------------------------------------------------------------
+
+
+def verify(
+    parties: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of parties, whose journals are joined; none: this party."),
+    ] = None,
+    ended: Annotated[
+        bool, typer.Option("--ended", help="The run is over: what is under way now is lost.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Check every promise against the journal: nothing lost, nothing twice, nothing out of order.
+
+    With several parties' folders both ends are compared. Ends with status 1 if a promise is
+    broken.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.judging import journal_rows, judge
+        from oncewire.entry.settings import load
+
+        if parties:
+            chosen = [load(folder, environ={}).settings for folder in parties]
+        else:
+            chosen = [loaded(config).settings]
+        with output.progress("reading journals", None, quiet=json) as advance:
+            rows = [row for one in chosen for row in journal_rows(one, advance)]
+        return verdict_report(judge(rows, ended=ended, now=now()), ended=ended)
+
+    output.answer(work, json=json)
+
+
+def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
+    """The checker's word for people and programs."""
+    from oncewire.journal.outcome import Outcome
+
+    report, totals = verdict.report, verdict.totals
+    found = [*report.violations, *report.quarantined]
+    facts: dict[str, Any] = {
+        "journals": list(verdict.nodes),
+        "rows": report.rows,
+        "messages": report.messages,
+        "submitted": totals.sent,
+        **{name.value: verdict.outcomes.get(name.value, 0) for name in Outcome},
+        "confirmed_once": totals.delivered_once,
+        "resends": totals.resends,
+        "duplicates_stopped": totals.duplicates_stopped,
+        "redelivered": totals.redelivered,
+        "restarts": totals.restarts,
+        "lost": verdict.count("lost"),
+        "twice": verdict.count("twice"),
+        "out_of_order": verdict.count("out_of_order"),
+        "violations": len(report.violations),
+        "unreadable": len(report.quarantined),
+        "ended": ended,
+    }
+    columns = ("predicate", "kind", "node", "message_id", "sentence")
+    rows = [
+        (one.predicate, one.kind, one.node, one.message_id or "", one.sentence)
+        for one in found[:SHOWN_MAX]
+    ]
+    problems: tuple[Problem, ...] = ()
+    if len(found) > SHOWN_MAX:
+        problems = (Problem(f"{len(found) - SHOWN_MAX} more are not shown"),)
+    return Report(
+        facts,
+        (Listing("found", columns, rows),),
+        problems=problems,
+        summary=f"{len(report.violations)} violations in {report.messages} messages.",
+        exit_code=output.OK if verdict.clean else output.WRONG,
+    )

@@ -1,0 +1,233 @@
+"""Commands of an operator: how a party is doing, what needs a decision, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party, find_channel, find_id, has_store, moment
+from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.place import Config, loaded
+
+if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
+    from oncewire.entry.verbs import Status, Verbs
+    from oncewire.store.contract import Reader
+
+CHANNELS_SHOWN = 50
+MessageIds = Annotated[
+    list[str] | None, typer.Argument(help="MessageIds, or unique parts of them.")
+]
+Channel = Annotated[
+    str, typer.Option("--channel", help="A channel as `oncewire status` names it, or part of it.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (status, incidents, resume, resend, pause, abandon):
+        app.command(command.__name__)(command)
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+def status(config: Config = None, json: Json = False) -> None:
+    """Show how the party is doing: whether it runs, its messages by state, its channels."""
+
+    def work() -> Report:
+        import asyncio
+
+        from oncewire.entry.assemble import open_readers
+
+        settings = loaded(config).settings
+        facts: dict[str, Any] = {"party": settings.party.name, "running": False}
+        if not has_store(settings):
+            hint = f"oncewire serve{at_party(settings)}"
+            return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
+        found = asyncio.run(_running(settings))
+        with open_readers(settings).reader() as reader:
+            rows = _channels(reader)
+            counts, open_ones = reader.counts(), len(reader.incidents())
+        facts |= {"running": found is not None, "incidents": open_ones}
+        if found is not None:
+            facts |= {"pid": found.pid, "url": found.url}
+        facts |= {name: count for name, count in counts.items() if count or json}
+        columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
+        hints = (f"oncewire incidents{at_party(settings)}",) if open_ones else ()
+        shown = rows if json else rows[:CHANNELS_SHOWN]
+        return Report(facts, (Listing("channels", columns, shown),), hints=hints)
+
+    output.answer(work, json=json)
+
+
+async def _running(settings: Settings) -> Status | None:
+    from oncewire.entry.control import socket_path
+    from oncewire.entry.control_client import Remote
+
+    remote = await Remote.connect(socket_path(settings))
+    if remote is None:
+        return None
+    try:
+        return await remote.status()
+    finally:
+        await remote.close()
+
+
+def _channels(reader: Reader) -> list[tuple[Any, ...]]:
+    """Every channel; those that wait for the operator come first."""
+    sending, receiving = reader.channels()
+    rows: list[tuple[Any, ...]] = [
+        (one.key, "out", one.epoch, one.next_number, one.suspended, one.suspended_reason)
+        for one in sending
+    ]
+    rows += [(one.key, "in", one.epoch, one.expected, False, "") for one in receiving]
+    return sorted(rows, key=lambda row: not row[4])
+
+
+def incidents(
+    every: Annotated[bool, typer.Option("--all", help="Those that are resolved, too.")] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """List what needs a decision: messages and channels that cannot go on by themselves.
+
+    Ends with status 1 while something is open.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.assemble import open_readers
+
+        settings = loaded(config).settings
+        columns = ("id", "opened", "problem", "message_id", "channel", "resolved")
+        empty = "Nothing needs a decision."
+        if not has_store(settings):
+            return Report(listings=(Listing("incidents", columns, (), empty=empty),))
+        with open_readers(settings).reader() as reader:
+            found = reader.incidents(open_only=not every)
+        rows = [
+            (
+                one.id,
+                moment(one.opened_at),
+                one.reason,
+                one.message_id,
+                one.channel,
+                moment(one.resolved_at),
+            )
+            for one in found
+        ]
+        waiting = sum(1 for one in found if one.resolved_at is None)
+        place = at_party(settings)
+        return Report(
+            listings=(Listing("incidents", columns, rows, empty=empty),),
+            summary=f"{waiting} open." if waiting else "",
+            hints=(f"oncewire why MESSAGE_ID{place}", f"oncewire resume MESSAGE_ID{place}")
+            if waiting
+            else (),
+            exit_code=output.WRONG if waiting else output.OK,
+        )
+
+    output.answer(work, json=json)
+
+
+# --- deciding ----------------------------------------------------------------------------------
+
+
+def resume(
+    message_ids: MessageIds = None,
+    channel: Channel = "",
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """The trouble is over: go on with a message or a channel, its retries start anew."""
+
+    async def do(verbs: Verbs, found: list[str], stream: str | None) -> None:
+        if stream is not None:
+            await verbs.resume(channel=stream)
+        for message_id in found:
+            await verbs.resume(message_id=message_id)
+
+    output.answer(lambda: _decided(config, message_ids, channel, do, "resumed"), json=json)
+
+
+def resend(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
+    """Send messages again: the same bytes under the same MessageId, so nothing can be doubled.
+
+    It is for messages that were not delivered or whose fate is unknown, and only within
+    persistDuration, because the partner remembers ids that long.
+    """
+
+    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
+        for message_id in found:
+            await verbs.resend(message_id)
+
+    output.answer(lambda: _decided(config, message_ids, "", do, "sent again"), json=json)
+
+
+def pause(
+    channel: Annotated[
+        str, typer.Argument(help="A channel as `oncewire status` names it, or part of it.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why, for whoever looks later.")] = "paused by hand",
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Stop sending on a channel until it is resumed; arrivals are not affected."""
+
+    async def do(verbs: Verbs, _found: list[str], stream: str | None) -> None:
+        await verbs.pause(stream or "", reason)
+
+    output.answer(lambda: _decided(config, None, channel, do, "paused"), json=json)
+
+
+def abandon(
+    message_ids: MessageIds = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Give messages up: nothing is sent any more. In a numbered channel counting starts anew."""
+
+    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
+        for message_id in found:
+            await verbs.abandon(message_id)
+
+    output.answer(lambda: _decided(config, message_ids, "", do, "given up"), json=json)
+
+
+Deed = Callable[["Verbs", list[str], str | None], Awaitable[None]]
+
+
+def _decided(config: Any, wanted: list[str] | None, channel: str, do: Deed, done: str) -> Report:
+    """Find what is meant, do it through whoever has the store, and show what it is now."""
+    import asyncio
+
+    from oncewire.entry.assemble import open_readers
+    from oncewire.entry.reach import reach
+    from oncewire.entry.verbs import AtRest
+    from oncewire.errors import InvalidValue
+
+    settings = loaded(config).settings
+    if not wanted and not channel:
+        raise InvalidValue("it is not said what is meant", remedy="name messages or a channel")
+    readers = open_readers(settings)
+    with readers.reader() as reader:
+        ids = [find_id(reader, one) for one in wanted or ()]
+        stream = find_channel(reader, channel) if channel else None
+
+    async def run() -> bool:
+        async with reach(settings) as verbs:
+            await do(verbs, ids, stream)
+            return isinstance(verbs, AtRest)
+
+    at_rest = asyncio.run(run())
+    with readers.reader() as reader:
+        states = {one.outgoing.message_id: one.outgoing.state for one in reader.outgoing_list()}
+    readers.close()
+    rows = [(one, states.get(one, "")) for one in ids] + ([(stream, "")] if stream else [])
+    note = " No handler runs: it takes effect with `oncewire serve`." if at_rest else ""
+    return Report(
+        listings=(Listing("done", ("what", "state"), rows),), summary=f"{done.capitalize()}.{note}"
+    )
