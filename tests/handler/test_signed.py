@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
+from oncewire.handler.application import Taken
 from oncewire.handler.keys import Keys
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.secure import proves_receipt
@@ -24,7 +25,7 @@ def pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
-def signed_pair(*, signed_acks: bool) -> Pair:
+def signed_pair(*, signed_acks: bool = False, encrypt: bool = False) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Pair("ebms2")
     people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
@@ -34,6 +35,8 @@ def signed_pair(*, signed_acks: bool) -> Pair:
             "[security]\nsign = true\nrequire_signature = true\n"
             f'partner_certificates = ["{certificate}"]\n'
         )
+        if encrypt:
+            extra += "encrypt = true\n"
         if signed_acks:
             extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
         agreement = read_toml(agreement_text(own, partner, "ebms2", extra))
@@ -84,3 +87,35 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
     assert proves_receipt(received, digest)
     assert not proves_receipt(received, wrong)
     assert not proves_receipt(received, replace(digest, references=()))
+
+
+def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
+    pair = signed_pair(encrypt=True)
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    body = whole_parcel(pair.alpha.node, stored).body
+    assert b"order 1" not in body
+    assert b"EncryptedData" in body
+    (row,) = pair.beta.take(1, 10**9)
+    taken = Taken.of(pair.beta.node, row)
+    assert taken.payloads[0].data == b"order 1"
+    assert taken.payloads[0].media_type == "text/plain"
+    pair.beta.confirm(taken.sender, taken.message_id)
+    pair.settle("beta")
+    assert pair.verify().clean
+
+
+def test_a_plain_payload_where_encryption_is_agreed_is_refused() -> None:
+    pair = signed_pair(encrypt=True)
+    plain = signed_pair()
+    plain.lose_request = lambda attempt: True
+    sent = plain.send()
+    with plain.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    pair.deliver("beta", whole_parcel(plain.alpha.node, stored))
+    assert pair.take() == []
+    assert "refused" in pair.kinds("beta")

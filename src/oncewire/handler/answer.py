@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
-from oncewire.errors import EbxmlError, SoapFault
+from oncewire.agreement.rules import replies_unasked
+from oncewire.errors import EbxmlError, InvalidValue, SoapFault
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.node import Node
 from oncewire.handler.route import Route, route_under
@@ -149,27 +150,56 @@ def answer_unread(node: Node, fault: ReadFault, source: Source) -> Answer:
     if not fault.answerable:
         return answer_fault(fault.error)
     known = fault.known
-    agreement = _agreement_of(node, known)
-    if agreement is not None and not (known.sync_reply and source.can_answer):
-        route = signal_route(agreement, MessageKind.ERROR)
-        envelope = envelope_for(node, route)
-        report = answers.error_message_for(known, fault.ebxml_errors, envelope)
-        answer = StoredAnswer(envelope.message_id, report.kind, seal(node, report, route))
-        post_signal(node, agreement, answer)
-        return NOTHING
-    if not source.can_answer or known.dialect is None:
-        return NOTHING
-    form = agreement.form if agreement is not None else Form(dialect=known.dialect)
+    agreement = agreement_of(node, known, source)
+    if agreement is None:
+        return _answer_stranger(node, fault) if source.can_answer else NOTHING
+    route = signal_route(agreement, MessageKind.ERROR)
+    if known.dialect is not None:
+        # Who did not send the agreed format is told so in the one he speaks.
+        route = replace(route, form=replace(route.form, dialect=known.dialect))
+    envelope = replace(envelope_for(node, route), peer=agreement.partner.party)
+    if known.to_party is not None and not agreement.own.is_named_by(known.to_party):
+        # Whoever it was meant for, we are the ones who answer.
+        known = replace(known, to_party=agreement.own.party)
+    report = answers.error_message_for(known, fault.ebxml_errors, envelope)
+    answer = StoredAnswer(envelope.message_id, report.kind, seal(node, report, route))
+    waits = known.sync_reply or replies_unasked(agreement.receiving)
+    if waits and source.can_answer:
+        return Answer(200, answer.parcel)
+    post_signal(node, agreement, answer)
+    return NOTHING
+
+
+def _answer_stranger(node: Node, fault: ReadFault) -> Answer:
+    """Nobody we know: the error is built from what the message says of itself."""
+    form = Form(dialect=fault.known.dialect or Form().dialect)
     plain = Envelope(node.new_message_id(), node.now(), form)
-    report = answers.error_message_for(known, fault.ebxml_errors, plain)
+    try:
+        report = answers.error_message_for(fault.known, fault.ebxml_errors, plain)
+    except InvalidValue:
+        # It does not say who sent it, so no message can be addressed to its sender.
+        return answer_fault(fault.error)
     return Answer(200, stored_parcel(codec.write(report, form)))
 
 
-def _agreement_of(node: Node, known: PartialHeader) -> Agreement | None:
-    """The agreement a refused header names, if its sender is that agreement's partner."""
-    for agreement in node.agreements.by_cpa_id(known.cpa_id or ""):
-        party = known.from_party
-        if party is not None and agreement.partner.is_named_by(party):
+def agreement_of(node: Node, known: PartialHeader, source: Source) -> Agreement | None:
+    """The agreement a refused header names, if its sender is that agreement's partner.
+
+    Where the sender could not be read, the agreement's name alone decides. The two parties
+    decide where the name means nothing: under an agreement that takes any, or when it could
+    not be read and the transport cannot answer by itself.
+    """
+    party = known.from_party
+    named = node.agreements.by_cpa_id(known.cpa_id or "")
+    if party is None:
+        return named[0] if len(named) == 1 else None
+    for agreement in named:
+        if agreement.partner.is_named_by(party):
+            return agreement
+    if known.to_party is None:
+        return None
+    for agreement in node.agreements.between(known.to_party, party):
+        if agreement.any_cpa_id or not source.can_answer:
             return agreement
     return None
 

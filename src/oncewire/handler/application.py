@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.resolve import find_binding
 from oncewire.handler.actions import Notice
+from oncewire.handler.confide import opened
 from oncewire.handler.node import Node
+from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import whole_parcel
 from oncewire.message.header import Header
-from oncewire.message.payload import Payload
+from oncewire.message.payload import Payload, Reference
 from oncewire.store.records import StoredIncoming
 from oncewire.wire import codec
 
@@ -24,6 +28,8 @@ class Taken:
     payloads: tuple[Payload, ...]
     # It was given before, and the handler was never told that it arrived.
     redelivered: bool
+    # The Manifest: what is said of the payloads, and of parts in other messages (`mid:`).
+    references: tuple[Reference, ...] = ()
 
     @classmethod
     def of(cls, node: Node, stored: StoredIncoming) -> Taken:
@@ -31,12 +37,17 @@ class Taken:
         if stored.parcel is None:
             raise ValueError(f"message {stored.incoming.message_id} has no bytes")
         message = codec.read(whole_parcel(node, stored.parcel)).message
+        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        if agreement is not None:
+            binding = find_binding(agreement, Direction.RECEIVE, message)
+            message = opened(node, message, binding.security)
         return cls(
             stored.incoming.sender,
             stored.incoming.message_id,
             message.header,
             message.payloads,
             stored.incoming.hand_overs > 1,
+            message.manifest,
         )
 
 

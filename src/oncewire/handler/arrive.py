@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution
+from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler import signals
 from oncewire.handler.actions import Ready
@@ -23,6 +24,7 @@ from oncewire.handler.answer import (
     post_or_reply,
     response_again,
 )
+from oncewire.handler.conform import check_reference
 from oncewire.handler.node import Node
 from oncewire.handler.onward import send_onward
 from oncewire.handler.perform import open_incident
@@ -98,15 +100,11 @@ class Arriving:
             self._expires_at(),
         )
         try:
-            plan = plan_reply(
-                message,
-                terms,
-                can_answer=self.source.can_answer,
-                final=self.final,
-                ack_owed=owed.owed,
-            )
+            plan = self._plan(owed)
             if self.final:
                 check_receipt(message, terms)
+                if known is None:
+                    check_reference(self.tx, message, self.resolution)
         except EbxmlError as error:
             plan = SyncPlan(terms.sync_mode) if self.source.can_answer else ASYNCHRONOUS
             return self._refused(sender, facts, refuse(arrival, error, channel, terms), plan)
@@ -119,6 +117,18 @@ class Arriving:
         if judgement.verdict is Verdict.DUPLICATE and known is not None:
             return self._duplicate(known, owed, plan)
         return self._refused(sender, facts, judgement, plan)
+
+    def _plan(self, owed: AckOwed) -> SyncPlan:
+        """What this connection carries back, or the error that refuses the wish."""
+        message, resolution = self.message, self.resolution
+        can_answer, terms = self.source.can_answer, resolution.terms
+        if self.final and resolution.binding is not None:
+            return plan_under(
+                resolution.binding, message, terms, can_answer=can_answer, ack_owed=owed.owed
+            )
+        return plan_reply(
+            message, terms, can_answer=can_answer, final=self.final, ack_owed=owed.owed
+        )
 
     def _stamp(self) -> Instant:
         """When the handler that numbered the message made it ready (see `receiving`)."""

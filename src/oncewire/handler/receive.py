@@ -6,6 +6,8 @@ cause, and harms nothing else.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.errors import EbxmlError, MimeProblem, SoapFault, ValueNotRecognized
@@ -19,6 +21,8 @@ from oncewire.handler.answer import (
     post_signal,
 )
 from oncewire.handler.arrive import Arriving
+from oncewire.handler.confide import opened
+from oncewire.handler.conform import check_form, strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
 from oncewire.handler.onward import pass_on
@@ -32,7 +36,8 @@ from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredParcel
-from oncewire.wire import codec, soap
+from oncewire.wire import codec
+from oncewire.wire.ebms2_header import UNNAMED
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
@@ -59,7 +64,8 @@ def receive(
         return DAMAGED
     try:
         received = codec.read(parcel, node.limits)
-    except ReadFault as fault:
+    except ReadFault as lenient:
+        fault = strictly(node, parcel, lenient, source)
         _journal_refused(node, tx, fault.known, fault.error, source)
         return answer_unread(node, fault, source)
     return receive_message(node, tx, received, source, stored)
@@ -76,21 +82,61 @@ def receive_message(
     message = received.message
     kept = stored or stored_parcel(received.parcel)
     try:
-        resolution = resolve(
-            node.agreements,
-            message,
-            receiving=True,
-            now=node.now(),
-            transport=None if source.transport == REPLY else source.transport,
-        )
+        resolution = _resolve(node, tx, message, source)
+        check_form(received, resolution.form, source)
         if resolution.at_hop and not _is_ours(resolution.agreement, message):
             return _take_for_others(node, tx, received, kept, resolution, source)
         message = verified_message(node, received, resolution, source)
+        message = opened(node, message, resolution.security)
     except (EbxmlError, SoapFault) as error:
         return _refuse(node, tx, message, error, source)
-    if message.kind is not MessageKind.NORMAL and not message.reliable:
+    if not _is_for_application(message):
         return signals.receive_signal(node, tx, message, resolution, source)
     return Arriving(node, tx, received, kept, message, resolution, source).take()
+
+
+def _is_for_application(message: Message) -> bool:
+    """Whether a message is stored and handed over, and not only for the handler itself.
+
+    Reliable failure notices are stored too. PHINMS sends the application's status beside
+    its acknowledgement: what has a payload has a reader.
+    """
+    if message.kind is MessageKind.NORMAL or message.reliable:
+        return True
+    return message.kind is MessageKind.ACKNOWLEDGMENT and bool(message.payloads)
+
+
+def _resolve(node: Node, tx: Transaction, message: Message, source: Source) -> Resolution:
+    """Everything about a message that was agreed, or the error it is answered with."""
+    return resolve(
+        node.agreements,
+        _completed(node, tx, message),
+        receiving=True,
+        now=node.now(),
+        transport=None if source.transport == REPLY else source.transport,
+    )
+
+
+def _completed(node: Node, tx: Transaction, message: Message) -> Message:
+    """A signal with what its sender left out, taken from the message of ours it refers to.
+
+    PHINMS acknowledges to nobody by name. A partner that could not read our CPAId reports
+    that under a name nobody knows (Norway's handlers write `unknown`).
+    """
+    header = message.header
+    unnamed = header.to_party.ids == (UNNAMED,)
+    reported = message.kind is MessageKind.ERROR and not node.agreements.by_cpa_id(header.cpa_id)
+    if not (unnamed or reported) or header.ref_to_message_id is None:
+        return message
+    about = tx.outgoing(header.ref_to_message_id)
+    agreement = agreement_for(node, about.facts.cpa_id, about.peer) if about is not None else None
+    if agreement is None:
+        return message
+    if unnamed:
+        header = replace(header, to_party=agreement.own.party)
+    if reported:
+        header = replace(header, cpa_id=agreement.cpa_id)
+    return replace(message, header=header)
 
 
 def _is_ours(agreement: Agreement, message: Message) -> bool:
@@ -165,18 +211,19 @@ def _journal_refused(
 def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmission) -> None:
     """Take what came back on the connection of one of our own transmissions.
 
-    A reply settles one message and may arrive as another; both happen in one transition.
-    A SOAP Fault, or a body that is no message, says that the attempt failed.
+    A SOAP Fault refuses the message, or only this attempt, as the agreement says; a body
+    that is no message says that the attempt failed.
     """
     try:
         if not is_intact(parcel):
             raise ReadFault((MimeProblem("the reply was damaged on its way"),))
         received = codec.read(parcel, node.limits)
     except ReadFault as fault:
-        failure = soap.read_fault(parcel.body)
         reason = f"the reply is no message: {fault.problem}"
-        if failure is not None:
-            reason = f"SOAP Fault {failure.code}: {failure.string}"
+        if fault.fault is not None:
+            if signals.receive_fault(node, tx, ended.message_id, fault.fault):
+                return
+            reason = signals.words_of(fault.fault)
         failed = Transmission(ended.message_id, ended.attempt, sent=False, reason=reason[:300])
         transmission_over(node, tx, failed)
         return

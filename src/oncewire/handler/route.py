@@ -85,6 +85,12 @@ def peer_label(agreement: Agreement) -> str:
     return via.label if via is not None else agreement.partner.party.ids[0].value
 
 
+def is_receiver(agreement: Agreement, stored: StoredOutgoing) -> bool:
+    """Whether a message went to this agreement's partner, or to the handler before it (S10)."""
+    partner = {str(party_id) for party_id in agreement.partner.party.ids}
+    return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
+
+
 def route_under(agreement: Agreement, binding: ActionBinding, terms: Terms | None = None) -> Route:
     """The hop to the partner, or to the hub in between, under one binding."""
     via = agreement.via

@@ -12,6 +12,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem, StoreProblem
+from oncewire.handler.confide import confided
 from oncewire.handler.intact import with_digest
 from oncewire.handler.node import Node
 from oncewire.handler.route import (
@@ -39,7 +40,8 @@ SPOOL_ABOVE = 1024 * 1024
 def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
     signer = signer_for(node, route.security) if sign or route.security.sign else None
-    return sealed(node, codec.write(message, route.form, signer=signer))
+    closed = confided(message, route.security)
+    return sealed(node, codec.write(closed, route.form, signer=signer))
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.resolve import Resolution
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.resolve import Resolution, find_binding
+from oncewire.agreement.rules import replies_unasked
 from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
-from oncewire.handler.route import agreement_for, peer_label
+from oncewire.handler.route import agreement_for, is_receiver, peer_label
 from oncewire.handler.seal import seal, whole_parcel
 from oncewire.handler.secure import proves_receipt
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error
 from oncewire.message.header import AckRequest
 from oncewire.message.status import MessageStatus
 from oncewire.protocol.effects import Note
@@ -22,6 +24,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
 from oncewire.wire import answers, codec
+from oncewire.wire.soap_fault import Fault
 
 
 def receive_signal(
@@ -56,11 +59,13 @@ def settle_references(
         references.append(message.header.ref_to_message_id)
     for reference in dict.fromkeys(references):
         stored = tx.outgoing(reference)
-        if stored is None or not _is_from_receiver(stored, resolution.agreement):
+        if stored is None or not is_receiver(resolution.agreement, stored):
             _journal_stray(node, tx, message, reference, known=stored is not None)
             continue
         terms = node.terms_of(tx, stored.outgoing.terms_id)
         if not _settles(node, tx, message, reference, terms):
+            if terms.ack_requested is AckRequest.SIGNED and message.acknowledgments:
+                _journal_unproven(node, tx, message, reference)
             continue
         channel = load_channel(tx, stored.outgoing)
         by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
@@ -75,12 +80,6 @@ def settle_references(
         )
         if step.effects:
             perform(node, tx, stored, channel, step, terms)
-
-
-def _is_from_receiver(stored: StoredOutgoing, agreement: Agreement) -> bool:
-    """Whether the answer comes from the handler or the party the message went to (S10)."""
-    partner = {str(party_id) for party_id in agreement.partner.party.ids}
-    return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
 
 
 def _is_from_partner(message: Message, agreement: Agreement) -> bool:
@@ -119,6 +118,49 @@ def _journal_stray(
     node.write(tx, [note], peer=str(message.header.from_party))
 
 
+def _journal_unproven(node: Node, tx: Transaction, message: Message, reference: str) -> None:
+    problem = "the acknowledgement does not name the digests of what was sent"
+    detail: dict[str, object] = {"code": "SecurityFailure", "problem": problem}
+    note = Note("refused", message.header.message_id, reference, detail=detail)
+    node.write(tx, [note], peer=str(message.header.from_party))
+
+
+def receive_fault(node: Node, tx: Transaction, message_id: str, fault: Fault) -> bool:
+    """Take a SOAP Fault as the answer to a message of ours; False: it may be sent again.
+
+    A Fault names no message: it answers what was sent on its connection. Which codes are
+    worth another attempt is agreed; the rest refuse the message as an ErrorList would.
+    """
+    stored = tx.outgoing(message_id)
+    if stored is None or _is_passing(node, tx, stored, fault):
+        return False
+    node.in_flight.discard(message_id)
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    channel = load_channel(tx, stored.outgoing)
+    error = Error(f"SOAP:{fault.code}", description=words_of(fault)[:1024])
+    step = error_arrived(stored.outgoing, channel, terms, node.now(), error=error, error_id="")
+    perform(node, tx, stored, channel, step, terms)
+    return True
+
+
+def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Fault) -> bool:
+    """Whether the agreement lists one of the fault's codes as worth another attempt."""
+    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
+    if agreement is None or parcel is None:
+        return True
+    message = codec.read(whole_parcel(node, parcel)).message
+    rules = find_binding(agreement, Direction.SEND, message).rules
+    codes = (fault.code, *(detail.code for detail in fault.details))
+    return any(code in rules.retry_faults for code in codes)
+
+
+def words_of(fault: Fault) -> str:
+    """A fault in one line."""
+    details = "; ".join(f"{one.code} {one.description}".strip() for one in fault.details)
+    return f"SOAP Fault {fault.code}: {fault.string}" + (f" ({details})" if details else "")
+
+
 def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
     """Feed every error of a report to the message it names (ERR-1)."""
     reference = message.header.ref_to_message_id
@@ -147,7 +189,7 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
 
 def _may_report(stored: StoredOutgoing, message: Message, agreement: Agreement) -> bool:
     """The receiver may refuse; any handler on the way may report a failed delivery (ERR-5)."""
-    if _is_from_receiver(stored, agreement):
+    if is_receiver(agreement, stored):
         return True
     return message.error_list is not None and all(
         error.code == "DeliveryFailure" for error in message.error_list.errors
@@ -204,6 +246,9 @@ def _status(
 
 
 def _status_of(state: IncomingState) -> MessageStatus:
+    if state is IncomingState.REFUSED:
+        # To say that we have it would make its sender believe that it was delivered.
+        return MessageStatus.NOT_RECOGNIZED
     if state is IncomingState.CONFIRMED:
         return MessageStatus.PROCESSED
     if state is IncomingState.FORWARDED:
@@ -217,7 +262,7 @@ def _send_signal(
     route = signal_route(resolution.agreement, signal.kind)
     parcel = seal(node, signal, route)
     asked = request.header.sync_reply is not None or request.header.sync_reply_as_agreed
-    if asked and source.can_answer:
+    if (asked or replies_unasked(resolution.agreement.receiving)) and source.can_answer:
         return Answer(200, parcel)
     answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)
     post_signal(node, resolution.agreement, answer)
@@ -233,7 +278,7 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     stored = tx.outgoing(response.ref_to_message_id)
     if stored is None or response.status not in has_it:
         return
-    if not _is_from_receiver(stored, resolution.agreement):
+    if not is_receiver(resolution.agreement, stored):
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
