@@ -38,6 +38,11 @@ class Wish:
 
 def find_agreement(settings: Settings, to: str = "", cpa_id: str = "") -> Agreement:
     """The agreement with a partner, by the partner's name or PartyId, or by its own CPAId."""
+    return find_kept(settings, to, cpa_id).agreement
+
+
+def find_kept(settings: Settings, to: str = "", cpa_id: str = "") -> Kept:
+    """The same with its file."""
     kept = load_all(settings)
     if not kept:
         raise NotHere(
@@ -51,7 +56,7 @@ def find_agreement(settings: Settings, to: str = "", cpa_id: str = "") -> Agreem
     else:
         found = list(kept)
     if len({one.file for one in found}) == 1:
-        return found[0].agreement
+        return found[0]
     known = ", ".join(f"{one.file.stem} ({one.agreement.cpa_id})" for one in kept)
     if not found:
         raise NotHere(

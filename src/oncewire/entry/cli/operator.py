@@ -48,7 +48,7 @@ def status(config: Config = None, json: Json = False) -> None:
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
-        found = asyncio.run(_running(settings))
+        found = asyncio.run(running(settings))
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
             counts, open_ones = reader.counts(), len(reader.incidents())
@@ -64,7 +64,8 @@ def status(config: Config = None, json: Json = False) -> None:
     output.answer(work, json=json)
 
 
-async def _running(settings: Settings) -> Status | None:
+async def running(settings: Settings) -> Status | None:
+    """The status of the handler that runs, or None."""
     from oncewire.entry.control import socket_path
     from oncewire.entry.control_client import Remote
 

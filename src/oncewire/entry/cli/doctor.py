@@ -1,0 +1,136 @@
+"""`oncewire doctor` and `oncewire ping`: is everything that a party stands on sound?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
+from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.place import Config, loaded, now
+
+if TYPE_CHECKING:
+    from oncewire.entry.checkup import Finding
+    from oncewire.entry.settings import Settings
+
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("doctor")(doctor)
+    app.command("ping")(ping)
+
+
+def doctor(
+    partners: Annotated[
+        bool, typer.Option("--partners/--no-partners", help="Ask partners whether they are there.")
+    ] = True,
+    timeout: Timeout = 5.0,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Look at everything the party stands on: disk, database, certificates, clock, partners.
+
+    Each finding comes with its fix. Ends with status 1 if something is bad.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.checkup import Grade
+
+        settings = loaded(config).settings
+        found = _findings(settings, timeout if partners else None, quiet=json)
+        rows = [(one.what, one.grade, one.finding, one.fix) for one in found]
+        grades = [one.grade for one in found]
+        bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
+        summary = (
+            "Everything is sound." if not bad + warnings else f"{bad} bad, {warnings} doubtful."
+        )
+        return Report(
+            {"party": settings.party.name},
+            (Listing("checks", ("what", "grade", "finding", "fix"), rows),),
+            summary=summary,
+            exit_code=output.WRONG if bad else output.OK,
+        )
+
+    output.answer(work, json=json)
+
+
+def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list[Finding]:
+    import asyncio
+
+    from oncewire.entry import checkup
+    from oncewire.entry.ping import ping as ping_all
+
+    with output.progress("looking", 5, quiet=quiet) as advance:
+        found = [_handler(settings)]
+        advance(1)
+        found += checkup.check_store(settings)
+        advance(1)
+        found += checkup.check_certificates(settings, now())
+        advance(1)
+        found += checkup.check_clock(settings, now())
+        advance(1)
+        kept, problems = checkup.check_agreements(settings)
+        found += problems
+        if timeout is not None and kept:
+            for echo in asyncio.run(ping_all(settings, kept, timeout)):
+                found += checkup.judged(echo)
+        advance(1)
+    return found
+
+
+def _handler(settings: Settings) -> Finding:
+    import asyncio
+
+    from oncewire.entry.checkup import Finding, Grade
+    from oncewire.entry.cli.operator import running
+
+    status = asyncio.run(running(settings))
+    if status is None:
+        fix = f"oncewire serve{at_party(settings)}"
+        return Finding("handler", Grade.WARNING, "not running: nothing is sent or received", fix)
+    if status.incidents:
+        fix = f"oncewire incidents{at_party(settings)}"
+        return Finding("handler", Grade.WARNING, f"{status.incidents} incidents are open", fix)
+    return Finding("handler", Grade.GOOD, f"runs as process {status.pid} at {status.url}")
+
+
+def ping(
+    partner: Annotated[str, typer.Argument(help="The partner's name, PartyId or CPAId.")],
+    timeout: Timeout = 10.0,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Ask a partner's handler whether it is there and knows us. Sends nothing that counts.
+
+    Ends with status 1 if it does not answer.
+    """
+
+    def work() -> Report:
+        import asyncio
+
+        from oncewire.entry.ping import Reached
+        from oncewire.entry.ping import ping as ping_all
+        from oncewire.entry.sending import find_kept
+
+        settings = loaded(config).settings
+        echo = asyncio.run(ping_all(settings, [find_kept(settings, partner)], timeout))[0]
+        good = echo.reached in (Reached.ANSWERED, Reached.TAKEN)
+        skew = None if echo.skew is None else echo.skew // 1000
+        return Report(
+            {
+                "partner": echo.partner,
+                "cpa_id": echo.cpa_id,
+                "address": echo.address,
+                "reached": echo.reached,
+                "finding": echo.finding,
+                "milliseconds": echo.milliseconds,
+                "clock_difference_ms": skew,
+            },
+            exit_code=output.OK if good else output.WRONG,
+        )
+
+    output.answer(work, json=json)
