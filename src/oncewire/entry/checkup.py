@@ -156,11 +156,9 @@ def _database(path: Path) -> Iterator[Finding]:
     if verdict != "ok":
         yield Finding("database", Grade.BAD, f"damaged: {verdict}", "restore it from a backup")
     else:
-        yield Finding(
-            "database",
-            Grade.GOOD,
-            f"{'readable' if large else 'whole'}, {size / 1e6:.1f} MB, SQLite {apsw.sqlite_lib_version()}, log mode {mode}",
-        )
+        state, version = "readable" if large else "whole", apsw.sqlite_lib_version()
+        said = f"{state}, {size / 1e6:.1f} MB, SQLite {version}, log mode {mode}"
+        yield Finding("database", Grade.GOOD, said)
     if path.stat().st_mode & 0o077:
         yield Finding(
             "database", Grade.WARNING, "others on this machine can read it", f"chmod 600 {path}"

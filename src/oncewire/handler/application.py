@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from oncewire.handler.confide import opened
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import whole_parcel
+from oncewire.handler.submit import Submission
 from oncewire.message.header import Header
 from oncewire.message.payload import Payload, Reference
 from oncewire.store.records import StoredIncoming
@@ -30,6 +32,8 @@ class Taken:
     redelivered: bool
     # The Manifest: what is said of the payloads, and of parts in other messages (`mid:`).
     references: tuple[Reference, ...] = ()
+    # Messages of one channel are handed over in order.
+    channel: str | None = None
 
     @classmethod
     def of(cls, node: Node, stored: StoredIncoming) -> Taken:
@@ -48,6 +52,7 @@ class Taken:
             message.payloads,
             stored.incoming.hand_overs > 1,
             message.manifest,
+            stored.incoming.channel,
         )
 
 
@@ -57,8 +62,12 @@ class Application(Protocol):
     # How many messages it takes at a time.
     batch: int
 
-    async def deliver(self, taken: Taken) -> None:
-        """Take a message; raise to get it again later."""
+    async def deliver(self, taken: Taken) -> Sequence[Submission] | None:
+        """Take a message; raise to get it again later.
+
+        What it returns is submitted in the commit that confirms the message: answers leave
+        exactly once for each message, whatever crashes in between.
+        """
 
     def notify(self, notice: Notice) -> None:
         """Hear that a message of its own failed."""

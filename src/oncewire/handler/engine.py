@@ -8,6 +8,8 @@ then performs the actions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oncewire import __version__
 from oncewire.errors import OncewireError
 from oncewire.handler import deliver, operate, transmit
@@ -146,10 +148,14 @@ class Engine:
         with self.node.transition() as tx:
             return deliver.take(self.node, tx, limit, lease)
 
-    def confirm(self, sender: str, message_id: str) -> bool:
-        """The application has the message."""
+    def confirm(self, sender: str, message_id: str, responses: Sequence[Submission] = ()) -> bool:
+        """The application has the message; its answers are submitted in the same transition,
+        and only with the first confirmation."""
         with self.node.transition() as tx:
-            return deliver.confirm(self.node, tx, sender, message_id)
+            first = deliver.confirm(self.node, tx, sender, message_id)
+            for response in responses if first else ():
+                submit(self.node, tx, response)
+            return first
 
     def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The operator resolved the trouble of a message or a channel."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 
 from oncewire.errors import OncewireError, StoreProblem
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Ready, Settled
 from oncewire.handler.answer import Answer
 from oncewire.handler.application import Application, Taken
+from oncewire.handler.deliver import FOR_EVER
 from oncewire.handler.engine import Engine
+from oncewire.handler.hand_over import HandOver
 from oncewire.handler.inbound import Inbound, TooLarge, take_in
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
@@ -37,6 +39,8 @@ RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
 
 LEASE: Duration = 60 * SECOND
+KEPT: Duration = FOR_EVER // 2
+"""The lease of a message that this process itself offers to an application."""
 
 
 class Handler:
@@ -61,7 +65,11 @@ class Handler:
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._ready = asyncio.Event()
-        self._stopping = False
+        self._hand_over = (
+            None
+            if application is None
+            else HandOver(application, self._take_for_keeps, self._confirm_taken, self._ready)
+        )
 
     # --- life ---
 
@@ -71,14 +79,14 @@ class Handler:
         await self._shell.do("start", self.engine.start)
         for transport in self.transports.values():
             await transport.start(self._on_delivery)
-        if self._application is not None:
-            self._spawn(self._hand_over_loop(self._application))
+        if self._hand_over is not None:
+            self._spawn(self._hand_over.run())
         self._ready.set()
 
     async def stop(self) -> None:
         """Stop listening, let transmissions under way end, record a graceful stop."""
-        self._stopping = True
-        self._ready.set()
+        if self._hand_over is not None:
+            await self._hand_over.stop()
         for transport in self.transports.values():
             await transport.stop()
         pending = list(self._tasks)
@@ -285,37 +293,15 @@ class Handler:
 
     # --- hand-over to an application that is called ---
 
-    async def _hand_over_loop(self, application: Application) -> None:
-        """Push what is ready to the application, in order, as long as it takes it."""
-        while not self._stopping:
-            self._ready.clear()
-            try:
-                taken = await self.take(application.batch)
-            except OncewireError as problem:
-                logger.warning("nothing could be taken", extra={"problem": str(problem)})
-                taken = []
-            for one in taken:
-                await self._hand_over(application, one)
-            if not taken:
-                await self._wait_ready()
+    async def _take_for_keeps(self, limit: int) -> list[Taken]:
+        """Take without a lease that ends: what is offered stays ours until a restart."""
+        taken = await self._shell.do("take", lambda: self.engine.take(limit, KEPT))
+        return [Taken.of(self.engine.node, stored) for stored in taken]
 
-    async def _wait_ready(self) -> None:
-        try:
-            await asyncio.wait_for(self._ready.wait(), timeout=1.0)
-        except TimeoutError:
-            return
-
-    async def _hand_over(self, application: Application, taken: Taken) -> None:
-        try:
-            await application.deliver(taken)
-        except Exception as problem:  # noqa: BLE001  (software we do not control)
-            # It stays handed over until its lease ends, and is then offered again.
-            logger.warning(
-                "the application did not take a message",
-                extra={"message_id": taken.message_id, "problem": str(problem)},
-            )
-            return
-        await self._try("confirm", lambda: self.engine.confirm(taken.sender, taken.message_id))
+    async def _confirm_taken(self, taken: Taken, responses: Sequence[Submission]) -> None:
+        await self._shell.do(
+            "confirm", lambda: self.engine.confirm(taken.sender, taken.message_id, responses)
+        )
 
 
 def _reply_parcel(outcome: Outcome) -> Parcel | None:
