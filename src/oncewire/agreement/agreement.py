@@ -204,6 +204,10 @@ class Rules:
     hop_ack: Requested = Requested.PER_MESSAGE
     duplicate_elimination: Requested = Requested.PER_MESSAGE
     sync: Requested = Requested.ALWAYS
+    # A message that answers another may ask for a synchronous reply too (against SYNC-14).
+    sync_replies: bool = False
+    # Codes of a SOAP Fault, or of its detail, after which a message is sent again.
+    retry_faults: tuple[str, ...] = ("Server",)
     # reliableMessagingMethodsSupported: URIs (CPA-7).
     methods_supported: tuple[str, ...] = (EBXML_METHOD,)
 

@@ -35,6 +35,8 @@ _EBMS2 = {
     "ack.signature": "perMessage",
     "duplicate.elimination": "perMessage",
     "sync.request": "always",
+    # SYNC-14 is the sync paper's; NHS Spine's own replies ask for a synchronous reply.
+    "sync.replies": True,
     "sync.retries": "same_message",
     "sequence.scope": "conversation",
     "sequence.reset": "first-message",
@@ -109,6 +111,8 @@ _NHS_EXPRESS = {
     "ack.signature": "never",
     "duplicate.elimination": "never",
     "wire.soap_action": "{service}/{action}",
+    # The codes of Spine's own fault list that mean "try again"; every other is final.
+    "delivery.retry_faults": ["200", "206", "208"],
     "payload.max_size": 5_000_000,
 }
 

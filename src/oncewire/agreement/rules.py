@@ -23,7 +23,7 @@ from oncewire.message.header import (
     SyncReplyMode,
 )
 from oncewire.protocol.acknowledging import check_receipt
-from oncewire.protocol.synchronous import plan_reply
+from oncewire.protocol.synchronous import SyncPlan, plan_reply
 from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms
 
 T = TypeVar("T")
@@ -110,8 +110,31 @@ def settle(
     if not at_hop:
         # The protocol's own refusals of a synchronous wish, ResponseOnly with
         # acknowledgements among them (SYNC-4).
-        plan_reply(message, settled, can_answer=True, final=True, ack_owed=settled.runs_protocol)
+        plan_under(binding, message, settled, can_answer=True, ack_owed=settled.runs_protocol)
     return settled, tuple(scales.warnings)
+
+
+def plan_under(
+    binding: ActionBinding, message: Message, terms: Terms, *, can_answer: bool, ack_owed: bool
+) -> SyncPlan:
+    """How the To Party's handler replies to this message, by header and agreement."""
+    header = message.header
+    silent = header.sync_reply is None and not header.sync_reply_as_agreed
+    if silent and can_answer and terms.sync_mode is not SyncReplyMode.NONE:
+        # The header may be silent, and then the agreement speaks (CPA-8).
+        header = replace(header, sync_reply_as_agreed=True)
+    if binding.rules.sync_replies and header.ref_to_message_id is not None:
+        # Only the sync paper reserves the wish to the message that opens a conversation.
+        header = replace(header, ref_to_message_id=None)
+    if header is not message.header:
+        message = replace(message, header=header)
+    return plan_reply(message, terms, can_answer=can_answer, final=True, ack_owed=ack_owed)
+
+
+def replies_unasked(binding: ActionBinding) -> bool:
+    """Whether answers come back on the connection although no header asks for that."""
+    agreed = binding.terms.sync_mode is not SyncReplyMode.NONE
+    return agreed and binding.rules.sync is Requested.WHEN_STATED
 
 
 @lru_cache(maxsize=4096)
@@ -284,11 +307,12 @@ def _sync(
         return stated or SyncReplyMode.NONE
     if stated is not None:
         return scales.weigh(agreed, stated, "syncReplyMode", SYNC)
-    if header.ref_to_message_id is not None or agreed is SyncReplyMode.NONE:
+    if agreed is SyncReplyMode.NONE:
         return SyncReplyMode.NONE
-    if binding.rules.sync is Requested.WHEN_STATED:
+    opening = header.ref_to_message_id is None
+    if binding.rules.sync is Requested.WHEN_STATED and (opening or binding.rules.sync_replies):
         return agreed
-    if binding.rules.sync is Requested.ALWAYS:
+    if binding.rules.sync is Requested.ALWAYS and opening:
         return scales.weigh(agreed, SyncReplyMode.NONE, "SyncReply", SYNC)
     return SyncReplyMode.NONE
 

@@ -36,6 +36,7 @@ from oncewire.wire.reader import (
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.resolve import part_of, reference_to, resolve_references
+from oncewire.wire.soap import action_of
 from oncewire.wire.whole import cut
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
@@ -288,12 +289,7 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
     if mail:
         headers.append(("MIME-Version", "1.0"))
     if message.dialect is Dialect.EBMS2:
-        action = form.soap_action
-        if "{" in action:
-            service = message.header.service
-            action = action.replace("{service}", service.value if service else "")
-            action = action.replace("{action}", message.header.action or "")
-        headers.append(("SOAPAction", action))
+        headers.append(("SOAPAction", action_of(message, form)))
     return tuple(headers)
 
 

@@ -1,10 +1,12 @@
-"""SOAP Faults: what an HTTP 500 carries when there is no ErrorList to say it."""
+"""SOAP around ebXML: the SOAPAction of a message, and the Faults an HTTP 500 carries."""
 
 from __future__ import annotations
 
 from lxml import etree
 
 from oncewire.errors import EbxmlError, SoapFault
+from oncewire.message import Dialect, Message
+from oncewire.message.form import Form, SoapActionCheck
 from oncewire.wire.ebms2_names import BODY, ENVELOPE, FAULT, SOAP
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.markup import text
@@ -14,6 +16,31 @@ from oncewire.wire.tree import Element, local_name, parse
 
 FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")
 _DETAIL_FIELDS = ("codeContext", "errorCode", "severity", "location", "description")
+
+
+def action_of(message: Message, form: Form) -> str:
+    """The SOAPAction a message travels with, `{service}` and `{action}` filled in."""
+    action = form.soap_action
+    if "{" in action:
+        service = message.header.service
+        action = action.replace("{service}", service.value if service else "")
+        action = action.replace("{action}", message.header.action or "")
+    return action
+
+
+def check_action(stated: str | None, message: Message, form: Form) -> None:
+    """Refuse a SOAPAction other than the agreed one, where that was agreed (WIRE.md B.8).
+
+    The quotes around it are a matter of taste among senders and carry no meaning.
+    """
+    if form.soap_action_check is SoapActionCheck.ANY or message.dialect is not Dialect.EBMS2:
+        return
+    wanted = action_of(message, form)
+    if stated is None or stated.strip().strip('"') != wanted.strip('"'):
+        said = "there is none" if stated is None else f"it is {stated.strip()[:128]}"
+        raise SoapFault(
+            "Client", f"SOAPAction must be {wanted}, {said}", remedy="send the agreed SOAPAction"
+        )
 
 
 def read_fault(envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Fault | None:
