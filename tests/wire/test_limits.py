@@ -118,6 +118,12 @@ def test_up_to_a_limit_is_let_through(text: str) -> None:
     assert limits.enforce(text.encode(), None, DEFAULT_LIMITS) is None
 
 
+def test_siblings_are_counted_whatever_the_depth() -> None:
+    bounds = replace(DEFAULT_LIMITS, header_depth=10_000, header_siblings=100)
+    error = refused(xml("<a>" + "<b/>" * 150 + "</a>"), bounds)
+    assert error.location == "header_siblings"
+
+
 def test_id_length() -> None:
     assert DEFAULT_LIMITS.id_length == 255  # "id_length"
     envelope = soap(MESSAGE_HEADER.replace("m-1@alpha.example", "m" * 256))

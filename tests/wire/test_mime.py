@@ -414,3 +414,34 @@ def test_the_mime_charset_counts_when_the_document_is_silent() -> None:
     utf16 = b'<?xml version="1.0" encoding="UTF-16"?>'.decode() + header.decode()
     wide = codec.read(Parcel("text/xml", utf16.encode("utf-16")))
     assert wide.message.header.conversation_id == "conv-é"
+
+
+def _verdict(parcel: Parcel, *, pieces: bool) -> object:
+    try:
+        if not pieces:
+            received = codec.read(parcel)
+            return received.notes, [one.data for one in received.message.payloads]
+        reader = Reader(parcel.content_type)
+        data: dict[str, bytes] = {}
+        events = reader.feed(parcel.body)
+        last, received = reader.finish()
+    except ReadFault as fault:
+        return type(fault.error), getattr(fault.error, "location", "")
+    name = ""
+    for event in [*events, *last]:
+        if isinstance(event, PayloadStarted):
+            name = event.content_id
+            data[name] = b""
+        elif isinstance(event, PayloadData):
+            data[name] += event.data
+    return received.notes, [data[one.content_id] for one in received.message.payloads]
+
+
+@given(_LINES)
+@example(b"--B\r\n\r\nx\n--B\r\n\r\ny\r\n--B--")
+@example(b"--B\r\nContent-ID: <p1>\r\n\r\nx\n--B\r\nContent-ID: <p2>\r\n\r\ny\r\n--B--\r\n")
+@example(b"--B\r\nContent-ID: <p1>\n\r\nx\r\n\r\ny\r\n--B--\r\n")
+def test_the_short_way_and_the_long_way_agree(tail: bytes) -> None:
+    body = b"--B\r\n" + ROOT + b"\r\n" + tail
+    parcel = Parcel("multipart/related; boundary=B", body)
+    assert _verdict(parcel, pieces=False) == _verdict(parcel, pieces=True)
