@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +19,7 @@ from oncewire.entry.assemble import store_path
 from oncewire.entry.files import NotHere
 from oncewire.entry.ping import Echo, Reached
 from oncewire.errors import OncewireError
+from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 
 if TYPE_CHECKING:
@@ -105,19 +105,20 @@ def _fsync(folder: Path) -> Finding:
     """The time of an fsync tells whether anything was written by it."""
     scratch = folder / f".fsync-{os.getpid()}"
     times = []
+    world = RealWorld()
     try:
         with scratch.open("wb", buffering=0) as file:
             for number in range(_FSYNCS):
                 file.write(number.to_bytes(4, "big") * 1024)
-                before = time.perf_counter_ns()
+                before = world.mono()
                 os.fsync(file.fileno())
-                times.append(time.perf_counter_ns() - before)
+                times.append(world.mono() - before)
     except OSError as error:
         fix = "check the folder's permissions and the disk"
         return Finding("fsync", Grade.BAD, f"cannot write and sync: {error.strerror}", fix)
     finally:
         scratch.unlink(missing_ok=True)
-    median = sorted(times)[len(times) // 2] // 1000
+    median = sorted(times)[len(times) // 2]
     if median < _HONEST_MICROSECONDS:
         return Finding(
             "fsync",

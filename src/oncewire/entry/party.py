@@ -163,7 +163,8 @@ certificate = "keys/{name}.crt"
 key = "keys/{name}.key"
 
 [application]
-# How documents reach your program: "pull" (`oncewire inbox`), "directory" or "webhook".
+# How documents reach your program: "pull" (`oncewire inbox`), "directory", "webhook" or
+# "function".
 way = "pull"
 
 [log]

@@ -46,9 +46,9 @@ async def reach(settings: Settings) -> AsyncIterator[Remote | AtRest]:
 @asynccontextmanager
 async def reach_running(settings: Settings) -> AsyncIterator[Remote | Running]:
     """The running handler, or one that runs in this process for the time being."""
-    from oncewire.entry.serving import make_serving_handler, serving
+    from oncewire.entry.serving import prepare, serving
 
-    found = await _first(settings, lambda: make_serving_handler(settings))
+    found = await _first(settings, lambda: prepare(settings))
     if not isinstance(found, Remote):
         async with serving(settings, found) as running:
             yield running

@@ -9,28 +9,40 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oncewire.entry.assemble import make_handler
 from oncewire.entry.control import socket_path
 from oncewire.entry.control_server import ControlServer
+from oncewire.entry.delivery.choice import application_of
+from oncewire.entry.delivery.webhook import Webhook
 from oncewire.entry.verbs import Running, Status
 
 if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
+    from oncewire.handler.application import Application
     from oncewire.handler.handler import Handler
 
 logger = logging.getLogger("oncewire.serve")
 
 
-def make_serving_handler(settings: Settings) -> Handler:
-    """A handler with the application that the settings name; it owns the store from now on."""
-    return make_handler(settings)
+class Prepared(NamedTuple):
+    """A handler that owns its store and is not started yet, and the application it calls."""
+
+    handler: Handler
+    application: Application | None
+
+
+def prepare(settings: Settings) -> Prepared:
+    """A handler with the application that the settings name."""
+    application = application_of(settings)
+    return Prepared(make_handler(settings, application), application)
 
 
 @asynccontextmanager
-async def serving(settings: Settings, handler: Handler) -> AsyncIterator[Running]:
+async def serving(settings: Settings, prepared: Prepared) -> AsyncIterator[Running]:
     """Start a handler and its control socket; stop both gracefully at the end."""
+    handler, application = prepared
     running = Running(handler)
     server = ControlServer(socket_path(settings), running)
     try:
@@ -41,6 +53,8 @@ async def serving(settings: Settings, handler: Handler) -> AsyncIterator[Running
     finally:
         await server.stop()
         await handler.stop()
+        if isinstance(application, Webhook):
+            await application.close()
 
 
 async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
@@ -51,8 +65,7 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    handler = make_serving_handler(settings)
-    async with serving(settings, handler) as running:
+    async with serving(settings, prepare(settings)) as running:
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, _stop, stop)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})

@@ -34,6 +34,7 @@ class ApplicationWay(StrEnum):
     PULL = "pull"
     DIRECTORY = "directory"
     WEBHOOK = "webhook"
+    FUNCTION = "function"
 
 
 class ClientCertificateRule(StrEnum):
@@ -108,12 +109,13 @@ class HttpSettings:
 class ApplicationSettings:
     """How documents that arrive reach the application."""
 
-    way: Annotated[ApplicationWay, "pull (it asks), directory (files) or webhook (we call it)."] = (
-        ApplicationWay.PULL
-    )
+    way: Annotated[
+        ApplicationWay, "pull (it asks), directory (files), webhook (HTTP) or function (Python)."
+    ] = ApplicationWay.PULL
     folder: Annotated[Path, "Where `directory` puts the files."] = Path("data/inbox")
     url: Annotated[str, "What `webhook` calls."] = ""
     secret: Annotated[str, "What `webhook` signs with.", HIDDEN] = ""
+    function: Annotated[str, "What `function` calls, as package.module:name."] = ""
 
 
 @dataclass(frozen=True, slots=True)

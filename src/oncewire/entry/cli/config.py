@@ -98,8 +98,12 @@ def _problems(settings: Settings) -> Iterator[Problem]:
         AddressRule.of(settings.http.allow)
     except OncewireError as error:
         yield output.problem_of(error, "http.allow")
-    if settings.application.way.value == "webhook" and not settings.application.url:
-        yield Problem("webhook has nothing to call", "application.url", "set application.url")
+    try:
+        from oncewire.entry.delivery.choice import check_choice
+
+        check_choice(settings)
+    except OncewireError as error:
+        yield output.problem_of(error, "application")
     data = settings.path(settings.store.path).parent
     if not data.is_dir():
         yield Problem(f"there is no folder {data}", "store.path", "make it, or correct store.path")

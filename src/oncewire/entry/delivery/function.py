@@ -1,0 +1,97 @@
+"""Delivery to a Python function of your own.
+
+Guarantee: what the function returns counts exactly once. The submissions it returns are stored
+in the same commit that confirms the message, so each message has its answers once, whatever
+crashes in between. The function itself may be called again if the process dies before that
+commit; the message then says `redelivered`, and whatever the function does elsewhere is up to
+it, with the MessageId as its key. In order per channel.
+
+It is called as `function(message)` with a `TakenMessage`, in a thread if it is a plain
+function, and returns nothing or a list of `Submission`s. To raise is to ask for it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oncewire.entry.taken import TakenMessage
+from oncewire.errors import InvalidValue
+from oncewire.handler.actions import Notice
+from oncewire.handler.application import Taken
+from oncewire.handler.submit import Submission
+
+logger = logging.getLogger("oncewire.delivery")
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """`package.module:function` as its two halves."""
+    module_name, colon, path = name.partition(":")
+    if not colon or not path or not module_name:
+        raise InvalidValue(
+            f"application.function {name[:200]!r} names no function",
+            remedy="write it as package.module:function",
+        )
+    return module_name, path
+
+
+def find_function(name: str) -> Callable[[TakenMessage], Any]:
+    """The function that `package.module:function` names."""
+    module_name, path = split_name(name)
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidValue(
+            f"application.function {name!r} cannot be found: {error}",
+            remedy="check the name, and that its folder is in PYTHONPATH",
+        ) from None
+    if not callable(found):
+        raise InvalidValue(f"{name} cannot be called", remedy="name a function")
+    return found  # type: ignore[no-any-return]
+
+
+class Function:
+    """An application that is a Python function. See the module for the guarantee."""
+
+    batch = 8
+
+    def __init__(self, function: Callable[[TakenMessage], Any]) -> None:
+        self._function = function
+
+    async def deliver(self, taken: Taken) -> Sequence[Submission]:
+        """Call it; what it returns is stored with the confirmation."""
+        message = TakenMessage.of(taken)
+        if inspect.iscoroutinefunction(self._function):
+            answers = await self._function(message)
+        else:
+            answers = await asyncio.to_thread(self._function, message)
+        if answers is None:
+            return ()
+        if isinstance(answers, Submission):
+            return (answers,)
+        found = tuple(answers)
+        for one in found:
+            if not isinstance(one, Submission):
+                raise InvalidValue(
+                    f"the function returned a {type(one).__name__}",
+                    remedy="return nothing, or a list of Submissions",
+                )
+        return found
+
+    def notify(self, notice: Notice) -> None:
+        """A failure goes to the function's attribute `failed`, if it has one, and to the log."""
+        told = getattr(self._function, "failed", None)
+        if callable(told):
+            try:
+                told(notice)
+            except Exception as error:  # noqa: BLE001  (software we do not control)
+                logger.warning(
+                    "the application could not be told of a failure",
+                    extra={"message_id": notice.message_id, "problem": str(error)},
+                )
