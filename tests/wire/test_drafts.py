@@ -548,7 +548,7 @@ def test_a_split_number_outside_its_total_is_refused(number: str) -> None:
          "//RoutingHeader/@reliableMessagingMethod"),
         ('xlink:href="mid:order-1@alpha.example"', 'xlink:href="cid:gone"', "MimeProblem",
          "cid:gone"),
-        ("<Header>", "<Header/><Header>", "Inconsistent", "//header"),
+        ("<Header>", "<Header/><Header>", "Inconsistent", "//Header"),
     ],
 )  # fmt: skip
 def test_faults_of_a_draft_header(old: str, new: str, code: str, location: str) -> None:

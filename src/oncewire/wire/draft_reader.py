@@ -91,8 +91,8 @@ class DraftReading(Findings):
                 OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
             )
             return
-        for name in ("header", "manifest", "routingheaderlist", "errorlist", "statusdata"):
-            if len(self.root.children.get(name, ())) > 1:
+        for name in ("Header", "Manifest", "RoutingHeaderList", "ErrorList", "StatusData"):
+            if len(self.root.children.get(name.lower(), ())) > 1:
                 self.fault(
                     Inconsistent(
                         f"the message has more than one {name}",
