@@ -36,6 +36,10 @@ from oncewire.wire.parcel import Parcel
 SPOOL_ABOVE = 1024 * 1024
 """Bodies up to this size live in their row; larger ones in a file of the spool."""
 
+_OF_THE_MESSAGE = frozenset({"soapaction", "mime-version", "subject"})
+"""Headers of a transport that say something of the message. All others belong to the
+connection they came on: its length, its host, its credentials."""
+
 
 def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
@@ -157,4 +161,5 @@ def onward_parcel(
     """Received bytes with this hop's routing spliced in, every other byte as it was."""
     hop = replace(route.hop(now), sequence=sequence)
     spliced = splice.next_hop(envelope, hop, route.form)
-    return sealed(node, splice_body.with_envelope(parcel, spliced))
+    own = tuple(one for one in parcel.headers if one[0].lower() in _OF_THE_MESSAGE)
+    return sealed(node, splice_body.with_envelope(replace(parcel, headers=own), spliced))
