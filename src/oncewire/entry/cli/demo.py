@@ -1,0 +1,198 @@
+"""`oncewire demo`: see it work, over a network that does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.output import Json, Listing, Report, here
+
+if TYPE_CHECKING:
+    from oncewire.entry.demo import Outcome, Plan, Progress, Watch
+
+SHOWN_MAX = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("demo")(demo)
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(help="Where everything is kept; made anew by each run.")
+    ] = Path("demo"),
+    messages: Annotated[int, typer.Option(min=2, max=100_000, help="How many orders.")] = 200,
+    seed: Annotated[int, typer.Option(help="Chooses the network's bad luck.")] = 1,
+    fair: Annotated[bool, typer.Option("--fair", help="A network without faults.")] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill/--no-kill", help="Kill the receiver half-way with kill -9.")
+    ] = True,
+    limit: Annotated[
+        float, typer.Option(min=1, help="End after so many seconds, whatever was reached.")
+    ] = 75.0,
+    json: Json = False,
+) -> None:
+    """Two parties over a network that loses, repeats, delays and reorders; one is killed.
+
+    A buyer sends orders to a seller, each of them a process of its own. At the end both
+    journals are judged: the command ends with status 0 only if every order was delivered
+    once, in order, and none was lost.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.chaos import FAIR, STORM
+        from oncewire.entry.demo import Plan
+
+        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit)
+        if not json:
+            _announce(plan)
+        with _live(quiet=json) as watch:
+            outcome = _run(plan, watch)
+        # The ledger that Spark computes from both stores (`outcome.stores`) belongs here: with
+        # its own facts in the report, and its own word on the exit code.
+        return _report(outcome)
+
+    output.answer(work, json=json)
+
+
+def _run(plan: Plan, watch: Watch) -> Outcome:
+    import asyncio
+
+    from oncewire.entry.demo import Demo
+
+    return asyncio.run(Demo(plan, watch).run())
+
+
+def _announce(plan: Plan) -> None:
+    out = output.console()
+    place = here(plan.folder)
+    out.print(f"A buyer sends {plan.messages} orders to a seller. Everything is in ./{place}.")
+    weather = plan.weather
+    if weather.lost:
+        out.print(
+            f"The network loses {weather.lost:.0%} of what is sent and "
+            f"{weather.answer_lost:.0%} of the answers, repeats {weather.repeated:.0%}, "
+            f"cuts {weather.cut:.0%}, and lets others overtake."
+        )
+    if plan.kill:
+        out.print("Half-way the seller is killed with kill -9.")
+
+
+# --- while it runs -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _live(*, quiet: bool) -> Iterator[Watch]:
+    """A table that changes for a terminal, a line now and then for a file."""
+    if quiet:
+        yield lambda _progress: None
+        return
+    if not sys.stdout.isatty():
+        yield _Lines()
+        return
+    from rich.live import Live
+
+    with Live(console=output.console(), refresh_per_second=8) as live:
+        yield lambda progress: live.update(_picture(progress))
+
+
+class _Lines:
+    """One line whenever the phase changes, and every few seconds."""
+
+    def __init__(self) -> None:
+        self._phase, self._at = "", -10.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.phase == self._phase and progress.seconds - self._at < 3:
+            return
+        self._phase, self._at = progress.phase, progress.seconds
+        sys.stdout.write(f"{progress.seconds:5.1f} s  {_line(progress)}  [{progress.phase}]\n")
+        sys.stdout.flush()
+
+
+def _line(progress: Progress) -> str:
+    under_way = progress.submitted - progress.acknowledged
+    return (
+        f"sent {progress.submitted}  delivered {progress.delivered}  under way {under_way}  "
+        f"resends {progress.resends}  duplicates stopped {progress.duplicates}"
+    )
+
+
+def _picture(progress: Progress) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    faults = {
+        name: count
+        for name, count in progress.network.items()
+        if count and name not in ("passed", "late")
+    }
+    words = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in faults.items())
+    grid.add_row("orders", _line(progress))
+    grid.add_row("network", words or "quiet")
+    grid.add_row("now", Text(f"{progress.phase}  ({progress.seconds:.0f} s)", style="bold"))
+    bar = ProgressBar(total=progress.messages, completed=progress.delivered, width=60)
+    return Group(grid, bar)
+
+
+# --- at the end --------------------------------------------------------------------------------
+
+
+def _report(outcome: Outcome) -> Report:
+    verdict, totals = outcome.verdict, outcome.verdict.totals
+    facts: dict[str, Any] = {
+        "sent": totals.sent,
+        "delivered_once": totals.delivered_once,
+        "resends": totals.resends,
+        "duplicates_stopped": totals.duplicates_stopped,
+        "out_of_order": verdict.count("out_of_order"),
+        "twice": verdict.count("twice"),
+        "lost": verdict.count("lost"),
+        "violations": len(verdict.report.violations) + len(verdict.report.quarantined),
+        "orders_in_directory": outcome.files,
+        "seller_killed": outcome.killed,
+        "network": dict(sorted(outcome.network.items())),
+        "journal_rows": verdict.report.rows,
+        "seconds": round(outcome.seconds, 1),
+        "seed": outcome.plan.seed,
+    }
+    found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
+    rows = [(one.predicate, one.kind, one.message_id or "", one.sentence) for one in found]
+    place = here(outcome.plan.folder)
+    hints = (
+        f"oncewire why PO-{outcome.plan.messages // 2:04} -c {place}/buyer --with {place}/seller",
+        f"oncewire outbox -c {place}/buyer",
+        f"rm -r {place}",
+    )
+    return Report(
+        facts,
+        (Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),),
+        summary=_summary(outcome),
+        hints=hints,
+        exit_code=output.OK if outcome.good else output.WRONG,
+    )
+
+
+def _summary(outcome: Outcome) -> str:
+    wanted, totals = outcome.plan.messages, outcome.verdict.totals
+    if outcome.good:
+        return (
+            f"All {wanted} orders were delivered once and in order: 0 lost, 0 twice, "
+            f"0 out of order, in {outcome.verdict.report.rows} journal rows of both parties."
+        )
+    if not outcome.settled:
+        return (
+            f"The time was up: {totals.delivered_once} of {wanted} orders were delivered. "
+            "Give it longer with --limit."
+        )
+    return f"Something is wrong: replay it with --seed {outcome.plan.seed}."
