@@ -298,8 +298,18 @@ def test_a_missing_sync_reply_is_inconsistent_where_the_agreement_wants_it() -> 
 def test_a_reply_needs_no_sync_reply_and_must_not_have_one() -> None:
     reply = samples.message(ref_to_message_id="m-0")
     assert _resolve(reply, "ebms2", SYNC).terms.sync_mode is SyncReplyMode.NONE
+    mode = SyncReplyMode.SIGNALS_AND_RESPONSE
+    asking = samples.draft_message(ref_to_message_id="m-0", sync_reply=mode)
+    assert _refused(asking, "ms-0.9x", SYNC).code == "Inconsistent"
+
+
+def test_in_ebms_2_0_a_reply_may_ask_for_a_synchronous_reply_of_its_own() -> None:
+    """SYNC-14 is the sync paper's rule; NHS Spine's replies, for one, do ask."""
     asking = samples.message(ref_to_message_id="m-0", sync_reply_as_agreed=True)
-    assert _refused(asking, "ebms2", SYNC).code == "Inconsistent"
+    mode = SyncReplyMode.SIGNALS_AND_RESPONSE
+    assert _resolve(asking, "ebms2", SYNC).terms.sync_mode is mode
+    held = SYNC + "replies = false\n"
+    assert _refused(asking, "ebms2", held).code == "Inconsistent"
 
 
 @pytest.mark.requirement("CPA-8", "CPA-17")
