@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Settled
+from oncewire.handler.actions import Action, Notice, Ponged, Post, PostAnswer, Settled
 from oncewire.handler.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
@@ -69,6 +69,7 @@ class Pair:
     lose_answer: Callable[[int], bool] = lambda attempt: False
     notices: list[Notice] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
+    ponged: list[Ponged] = field(default_factory=list)
     # Bodies of every acknowledgement or other answer that beta let go, in order.
     answers: list[bytes] = field(default_factory=list)
 
@@ -123,6 +124,8 @@ class Pair:
             self.notices.append(action)
         elif isinstance(action, Settled):
             self.settled.append(action)
+        elif isinstance(action, Ponged):
+            self.ponged.append(action)
         elif isinstance(action, Post):
             self._post(name, engine, action)
         elif isinstance(action, PostAnswer):
@@ -130,8 +133,10 @@ class Pair:
             self.answers.append(parcel.body)
             if self.lose_answer(len(self.answers)):
                 return
-            self.deliver(_host(action.address), parcel)
-            engine.answer_left(action, sent=True)
+            receiver = _host(action.address)
+            back = self.deliver(receiver, parcel).parcel
+            reply = None if back is None else whole_parcel(self.engines[receiver].node, back)
+            engine.answer_left(action, sent=True, reply=reply)
             self.settle(name)
 
     def _post(self, name: str, engine: Engine, post: Post) -> None:

@@ -52,6 +52,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Ponged:
+    """The partner's handler answered a Ping of ours."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """The application must be told that its message failed."""
 
@@ -68,4 +75,4 @@ class Ready:
     count: int
 
 
-Action: TypeAlias = Post | PostAnswer | Settled | Notice | Ready
+Action: TypeAlias = Post | PostAnswer | Settled | Ponged | Notice | Ready

@@ -8,21 +8,22 @@ then performs the actions.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from oncewire import __version__
-from oncewire.errors import OncewireError
+from oncewire.errors import AgreementProblem, InvalidValue, OncewireError
 from oncewire.handler import deliver, operate, transmit
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer
 from oncewire.handler.answer import Answer
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import notice_of
-from oncewire.handler.receive import receive, receive_reply, repost_answers
+from oncewire.handler.receive import receive, receive_aside, receive_reply, repost_answers
 from oncewire.handler.release import give_up_gaps
-from oncewire.handler.signals import ask_status
+from oncewire.handler.signals import ask_status, ping
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Accepted, Submission, submit
+from oncewire.handler.submit import Accepted, Submission, agreement_called, submit
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
@@ -111,9 +112,15 @@ class Engine:
             else:
                 transmit.transmission_over(self.node, tx, ended)
 
-    def answer_left(self, answer: PostAnswer, *, sent: bool) -> None:
+    def answer_left(self, answer: PostAnswer, *, sent: bool, reply: Parcel | None = None) -> None:
         """An answer on a connection of its own went out, or did not: then it stays owed
-        until the duplicate that will surely come, or the next start."""
+        until the duplicate that will surely come, or the next start.
+
+        A question may be answered where it was asked: `reply` is what came back.
+        """
+        if reply is not None:
+            with self.node.transition() as tx:
+                receive_aside(self.node, tx, reply)
         if not sent or not answer.message_id:
             return
         with self.node.transition() as tx:
@@ -130,7 +137,10 @@ class Engine:
             give_up_gaps(node, tx)
             questions, node.status_questions = node.status_questions, []
             for message_id in questions:
-                ask_status(node, tx, message_id)
+                # Where nobody can be asked (rm-0.78 has no such question) it stays unknown;
+                # that must not undo what this turn did.
+                with contextlib.suppress(InvalidValue, AgreementProblem):
+                    ask_status(node, tx, message_id)
 
     def _tell_failures(self) -> None:
         """Tell the From Parties of what failed, in the commit that makes it so."""
@@ -142,6 +152,17 @@ class Engine:
                     node.actions.append(notice_of(stored.outgoing))
                 else:
                     report_failure(node, tx, stored)
+
+    def ping(self, cpa_id: str) -> str:
+        """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""
+        with self.node.transition():
+            return ping(self.node, agreement_called(self.node, cpa_id))
+
+    def ask_status(self, message_id: str) -> None:
+        """Ask the receiver of a message what became of it."""
+        with self.node.transition() as tx:
+            operate.find_outgoing(tx, message_id)
+            ask_status(self.node, tx, message_id)
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """Hand messages to the application; to be believed only after the commit."""

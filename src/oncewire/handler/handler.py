@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from types import TracebackType
 
 from oncewire.errors import OncewireError, StoreProblem
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, Ready, Settled
+from oncewire.handler.actions import Action, Notice, Ponged, Post, PostAnswer, Ready, Settled
 from oncewire.handler.answer import Answer
 from oncewire.handler.application import Application, Taken
 from oncewire.handler.deliver import FOR_EVER
@@ -64,6 +64,7 @@ class Handler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
+        self._pinged: dict[str, asyncio.Event] = {}
         self._ready = asyncio.Event()
         self._hand_over = (
             None
@@ -148,6 +149,29 @@ class Handler:
         """The caller has the message; saying so twice is the same as once."""
         return await self._shell.do("confirm", lambda: self.engine.confirm(sender, message_id))
 
+    async def ping(self, cpa_id: str, timeout: float) -> bool:
+        """Whether the partner's handler answers a Ping within the time."""
+        pinged = asyncio.Event()
+
+        def ask() -> str:
+            message_id = self.engine.ping(cpa_id)
+            self._pinged[message_id] = pinged
+            return message_id
+
+        message_id = await self._shell.do("ping", ask)
+        try:
+            await asyncio.wait_for(pinged.wait(), timeout)
+        except TimeoutError:
+            return False
+        finally:
+            self._pinged.pop(message_id, None)
+            self.engine.node.pings.discard(message_id)
+        return True
+
+    async def ask_status(self, message_id: str) -> None:
+        """Ask the receiver of a message what became of it; `wait` tells if that settles it."""
+        await self._shell.do("ask status", lambda: self.engine.ask_status(message_id))
+
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The operator resolved the trouble of a message or a channel."""
         await self._shell.do(
@@ -173,6 +197,10 @@ class Handler:
             for future in self._waiting.pop(action.message_id, ()):
                 if not future.done():
                     future.set_result(action.state)
+        elif isinstance(action, Ponged):
+            pinged = self._pinged.pop(action.message_id, None)
+            if pinged is not None:
+                pinged.set()
         elif isinstance(action, Notice):
             self._notify(action)
         elif isinstance(action, Ready):
@@ -215,8 +243,10 @@ class Handler:
             self._kill.reach("answer before send")
             outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
             self._kill.reach("answer after send")
-        sent = outcome.kind is OutcomeKind.SENT
-        await self._try("answer left", lambda: self.engine.answer_left(post, sent=sent))
+        sent, reply = outcome.kind is OutcomeKind.SENT, _reply_parcel(outcome)
+        await self._try(
+            "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
+        )
 
     async def _try(self, step: str, verb: Callable[[], object]) -> None:
         """Run a verb whose failure only means that a timer will bring the matter up again."""

@@ -65,8 +65,8 @@ class Node:
         self.notices_due = False
         # When held messages are looked at next.
         self.gaps_due_at: Instant = 0
-        # Pings that were answered, by their MessageId.
-        self.pongs: list[str] = []
+        # Pings that left and were not answered yet, by their MessageId.
+        self.pings: set[str] = set()
         # Messages whose transmission is under way in this process.
         self.in_flight: set[str] = set()
         # Where a test wants this process to die; nowhere, unless its handler says so.

@@ -231,6 +231,16 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
     receive_message(node, tx, received, Source(REPLY))
 
 
+def receive_aside(node: Node, tx: Transaction, parcel: Parcel) -> None:
+    """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
+    try:
+        if is_intact(parcel):
+            receive_message(node, tx, codec.read(parcel, node.limits), Source(REPLY))
+    except ReadFault:
+        # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
+        return
+
+
 def repost_answers(node: Node, tx: Transaction) -> None:
     """After a restart: answers that were stored but may never have left are sent again."""
     for stored in tx.answers_owed(10_000):

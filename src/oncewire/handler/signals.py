@@ -5,6 +5,7 @@ from __future__ import annotations
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import replies_unasked
+from oncewire.handler.actions import Ponged
 from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
@@ -15,7 +16,7 @@ from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
-from oncewire.message.header import AckRequest
+from oncewire.message.header import AckRequest, Header
 from oncewire.message.status import MessageStatus
 from oncewire.protocol.effects import Note
 from oncewire.protocol.sender import ack_arrived, error_arrived
@@ -40,7 +41,10 @@ def receive_signal(
         _learn_status(node, tx, message, resolution)
         return NOTHING
     if kind is MessageKind.PONG:
-        node.pongs.append(message.header.ref_to_message_id or "")
+        ping_id = message.header.ref_to_message_id or ""
+        if ping_id in node.pings:
+            node.pings.remove(ping_id)
+            node.actions.append(Ponged(ping_id))
         return NOTHING
     settle_references(node, tx, message, resolution)
     receive_errors(node, tx, message, resolution.agreement)
@@ -287,6 +291,28 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
+
+
+def ping(node: Node, agreement: Agreement) -> str:
+    """Ask whether the partner's handler is there; returns the MessageId of the question."""
+    route = signal_route(agreement, MessageKind.PING)
+    envelope = envelope_for(node, route)
+    header = Header(
+        from_party=agreement.own.party,
+        to_party=agreement.partner.party,
+        cpa_id=agreement.cpa_id,
+        conversation_id=envelope.message_id,
+        service=None,
+        action=None,
+        message_id=envelope.message_id,
+        timestamp=envelope.now,
+    )
+    like = Message(route.form.dialect, MessageKind.NORMAL, header)
+    question = answers.ping_like(like, envelope)
+    answer = StoredAnswer(envelope.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)
+    node.pings.add(envelope.message_id)
+    return envelope.message_id
 
 
 def ask_status(node: Node, tx: Transaction, message_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.agreement import Agreement, Direction, Requested
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.handler.node import Node
@@ -56,18 +56,23 @@ class Accepted:
 
 def submit(node: Node, tx: Transaction, submission: Submission) -> Accepted:
     """Build, number if there is a place, store, and begin the first attempt."""
-    found = node.agreements.by_cpa_id(submission.cpa_id)
-    if not found:
-        raise UnknownMessage(
-            f"there is no agreement {submission.cpa_id!r}",
-            remedy="name one that `oncewire agreement show` lists",
-        )
-    message, route = _compose(node, tx, submission, found[0])
+    message, route = _compose(node, tx, submission, agreement_called(node, submission.cpa_id))
     known = tx.outgoing(message.header.message_id)
     if known is not None:
         return _repeated(known, message)
     store_outgoing(node, tx, message, route)
     return Accepted(message.header.message_id, message.header.conversation_id)
+
+
+def agreement_called(node: Node, cpa_id: str) -> Agreement:
+    """The agreement an application names."""
+    found = node.agreements.by_cpa_id(cpa_id)
+    if not found:
+        raise UnknownMessage(
+            f"there is no agreement {cpa_id!r}",
+            remedy="name one that `oncewire agreement show` lists",
+        )
+    return found[0]
 
 
 def _repeated(known: StoredOutgoing, message: Message) -> Accepted:
@@ -110,6 +115,9 @@ def _compose(
     route = route_under(agreement, binding, terms)
     stamp = _stamp(node, tx, route, message)
     header = _quality(replace(header, timestamp=stamp), submission, terms, stamp)
+    if binding.rules.duplicate_elimination is Requested.ALWAYS:
+        # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
+        header = replace(header, duplicate_elimination=True)
     references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
     message = replace(message, header=header, manifest=references, payloads=submission.payloads)
     return with_hop(message, route, stamp), route

@@ -1,0 +1,108 @@
+"""Ping and status between two of our handlers: asked, answered, and what the answer settles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.handler.actions import Ponged
+from oncewire.message.instant import DAY
+from oncewire.protocol.states import OutgoingState
+from tests.handler.pair import Pair
+from tests.handler.serving import free_port, order, serving
+from tests.handler.test_exchange import FEW, state_of
+
+ASKING = ("ebms2", "ms-0.9x", "window", "phinms", "nhs-async-reliable", "digikoppeling-osb-rm")
+
+
+@pytest.mark.parametrize("profile", ASKING)
+def test_a_ping_is_answered(profile: str) -> None:
+    pair = Pair(profile)
+    ping_id = pair.alpha.ping("alpha-beta")
+    pair.settle("alpha")
+    assert pair.ponged == [Ponged(ping_id)]
+    assert not pair.alpha.node.pings
+    # Neither side took it for a message.
+    assert set(pair.kinds("alpha")) == set(pair.kinds("beta")) == {"started"}
+
+
+def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:
+    pair = Pair()
+    pair.alpha.ping("alpha-beta")
+    pair.alpha.node.pings.clear()
+    pair.settle("alpha")
+    assert pair.ponged == []
+
+
+def test_a_ping_under_no_agreement_is_refused() -> None:
+    with pytest.raises(UnknownMessage):
+        Pair().alpha.ping("nobody")
+
+
+@pytest.mark.requirement("OPS-2")
+@pytest.mark.parametrize("profile", ASKING)
+def test_a_status_that_says_received_settles_the_message(profile: str) -> None:
+    """The acknowledgement was lost; the receiver's word that it has it is as good."""
+    pair = Pair(profile, lose_answer=lambda count: count == 1)
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    pair.alpha.ask_status(sent.message_id)
+    pair.settle("alpha")
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.take() == [sent.message_id]
+    assert pair.verify().clean
+
+
+def test_a_message_that_never_arrived_stays_unsettled() -> None:
+    pair = Pair(lose_request=lambda attempt: True)
+    sent = pair.send()
+    pair.alpha.ask_status(sent.message_id)
+    pair.settle("alpha")
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    with pytest.raises(UnknownMessage):
+        pair.alpha.ask_status("nothing")
+
+
+def test_a_refused_message_is_not_reported_as_received() -> None:
+    """The error was lost; a status that says Received would turn a refusal into a delivery."""
+    pair = Pair(extra=FEW, lose_answer=lambda count: count == 1)
+    world = pair.beta.node.world
+    world.time += DAY  # type: ignore[attr-defined]
+    sent = pair.send(time_to_live=1)
+    assert "refused" in pair.kinds("beta")
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    pair.alpha.ask_status(sent.message_id)
+    pair.settle("alpha")
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert pair.take() == []
+
+
+def test_where_no_question_exists_the_timers_still_run() -> None:
+    """v0-078 has no status request: what is past persistDuration is unknown, and told."""
+    pair = Pair("rm-0.78", FEW, lose_answer=lambda count: True)
+    sent = pair.send()
+    for _ in range(6):
+        pair.pass_time()
+    pair.pass_time(2 * DAY)
+    assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
+    assert [notice.message_id for notice in pair.notices] == [sent.message_id]
+    with pytest.raises(InvalidValue):
+        pair.alpha.ask_status(sent.message_id)
+    with pytest.raises(InvalidValue):
+        pair.alpha.ping("alpha-beta")
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "phinms"])
+async def test_over_real_sockets(tmp_path: Path, profile: str) -> None:
+    """ebMS 2.0 answers on a connection of its own, PHINMS on the one that asked."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    async with serving(tmp_path, "alpha", "beta", ports, profile=profile) as alpha:
+        assert not await alpha.ping("alpha-beta", 0.2)
+        async with serving(tmp_path, "beta", "alpha", ports, profile=profile):
+            assert await alpha.ping("alpha-beta", 20)
+            sent = await alpha.send(order(1))
+            assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+            await alpha.ask_status(sent.message_id)
+    assert not alpha.engine.node.pings
