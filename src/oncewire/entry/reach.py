@@ -36,7 +36,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def reach(settings: Settings) -> AsyncIterator[Remote | AtRest]:
     """The running handler, or the store itself if there is none."""
-    found = await _first(settings, lambda: AtRest(assemble.make_engine(settings)))
+    found = await first(settings, lambda: AtRest(assemble.make_engine(settings)))
     try:
         yield found
     finally:
@@ -48,9 +48,9 @@ async def reach_running(settings: Settings) -> AsyncIterator[Remote | Running]:
     """The running handler, or one that runs in this process for the time being."""
     from oncewire.entry.serving import prepare, serving
 
-    found = await _first(settings, lambda: prepare(settings))
+    found = await first(settings, lambda: prepare(settings))
     if not isinstance(found, Remote):
-        async with serving(settings, found) as running:
+        async with serving(settings, found, passing=True) as running:
             yield running
         return
     try:
@@ -59,7 +59,7 @@ async def reach_running(settings: Settings) -> AsyncIterator[Remote | Running]:
         await found.close()
 
 
-async def _first(settings: Settings, make: Callable[[], T]) -> Remote | T:
+async def first(settings: Settings, make: Callable[[], T]) -> Remote | T:
     """The running handler, or what `make` makes of the store once it is free."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE

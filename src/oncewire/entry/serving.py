@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oncewire.entry.assemble import make_handler
 from oncewire.entry.control import socket_path
+from oncewire.entry.control_client import Remote
 from oncewire.entry.control_server import ControlServer
 from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.delivery.webhook import Webhook
+from oncewire.entry.reach import first
 from oncewire.entry.verbs import Running, Status
+from oncewire.errors import NotAllowed, TransportProblem
 
 if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
@@ -40,10 +43,12 @@ def prepare(settings: Settings) -> Prepared:
 
 
 @asynccontextmanager
-async def serving(settings: Settings, prepared: Prepared) -> AsyncIterator[Running]:
+async def serving(
+    settings: Settings, prepared: Prepared, *, passing: bool = False
+) -> AsyncIterator[Running]:
     """Start a handler and its control socket; stop both gracefully at the end."""
     handler, application = prepared
-    running = Running(handler)
+    running = Running(handler, passing=passing)
     server = ControlServer(socket_path(settings), running)
     try:
         await handler.start()
@@ -57,6 +62,27 @@ async def serving(settings: Settings, prepared: Prepared) -> AsyncIterator[Runni
             await application.close()
 
 
+async def only_one(settings: Settings) -> Prepared:
+    """The one handler of the party: another one is an error, a passing command is waited for."""
+    while True:
+        found = await first(settings, lambda: prepare(settings))
+        if not isinstance(found, Remote):
+            return found
+        try:
+            status = await found.status()
+        except TransportProblem:
+            # It ended in this very moment.
+            continue
+        finally:
+            await found.close()
+        if not status.passing:
+            raise NotAllowed(
+                f"the handler of {status.party} runs already, as process {status.pid}",
+                remedy="use that one, or stop it with `oncewire stop`",
+            )
+        await asyncio.sleep(0.1)
+
+
 async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
 
@@ -65,7 +91,7 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with serving(settings, prepare(settings)) as running:
+    async with serving(settings, await only_one(settings)) as running:
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, _stop, stop)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})

@@ -38,6 +38,8 @@ class Status:
     # Messages in each state: out.delivered, in.confirmed, ...
     counts: dict[str, int] = field(default_factory=dict)
     incidents: int = 0
+    # It runs only until the command that started it is done.
+    passing: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -48,6 +50,7 @@ class Status:
             "url": self.url,
             "counts": dict(self.counts),
             "incidents": self.incidents,
+            "passing": self.passing,
         }
 
 
@@ -82,18 +85,19 @@ class Verbs(Protocol):
         """How the party is doing."""
 
 
-def read_status(store: Store, *, url: str, running: bool) -> Status:
-    """The status of a store's party."""
+def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = False) -> Status:
+    """The status of a store's party; a pid says that its handler runs there."""
     with store.reader() as reader:
         counts, incidents = reader.counts(), len(reader.incidents())
-    return Status(store.node(), running, os.getpid() if running else 0, url, counts, incidents)
+    return Status(store.node(), pid > 0, pid, url, counts, incidents, passing)
 
 
 class Running:
     """A handler of this process."""
 
-    def __init__(self, handler: Handler, url: str = "") -> None:
-        self.handler, self.url = handler, url
+    def __init__(self, handler: Handler, *, passing: bool = False) -> None:
+        self.handler, self.passing = handler, passing
+        self.url = ""
 
     async def send(self, submission: Submission) -> Accepted:
         """See `Verbs`."""
@@ -129,7 +133,8 @@ class Running:
 
     async def status(self) -> Status:
         """See `Verbs`."""
-        return read_status(self.handler.engine.node.store, url=self.url, running=True)
+        store = self.handler.engine.node.store
+        return read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
 
 
 class AtRest:
@@ -181,7 +186,7 @@ class AtRest:
 
     async def status(self) -> Status:
         """See `Verbs`."""
-        return read_status(self.engine.node.store, url="", running=False)
+        return read_status(self.engine.node.store)
 
     async def close(self) -> None:
         """Let another process have the store."""

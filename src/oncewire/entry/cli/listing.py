@@ -17,10 +17,13 @@ LOOKED_AT = 20_000
 
 
 def moment(instant: Instant | None) -> str:
-    """An instant to the millisecond, in UTC."""
-    from oncewire.message.instant import MILLISECOND, format_instant
+    """An instant to the millisecond, in UTC; always as long, so that columns line up."""
+    from oncewire.message.instant import MILLISECOND, SECOND, format_instant
 
-    return "" if instant is None else format_instant(instant // MILLISECOND * MILLISECOND)
+    if instant is None:
+        return ""
+    whole = format_instant(instant // SECOND * SECOND).removesuffix("Z")
+    return f"{whole}.{instant % SECOND // MILLISECOND:03}Z"
 
 
 def at_party(settings: Settings) -> str:

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
     )
     for command in (run, stream, verify, reconcile, generate):
         group.command(command.__name__)(command)
-    app.add_typer(group)
+    app.add_typer(group, name="pipeline")
 
 
 def run(

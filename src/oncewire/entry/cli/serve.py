@@ -5,26 +5,32 @@ from __future__ import annotations
 import json as jsonlib
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Report
+from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, Set, loaded
 
 if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
     from oncewire.entry.verbs import Running
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("serve")(serve)
+    app.command("stop")(stop)
 
 
 def serve(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No ready line and no closing words.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="In the background; returns once it listens.")
     ] = False,
     config: Config = None,
     settings: Set = None,
@@ -43,6 +49,8 @@ def serve(
         from oncewire.entry.serving import serve as run
 
         found = loaded(config, settings).settings
+        if detach:
+            return _detached(found, settings or [])
         log = found.log
         start_logging(log.level, log.form.value, None if log.file is None else found.path(log.file))
 
@@ -64,3 +72,50 @@ def _say_ready(party: str, url: str, *, json: bool) -> None:
         line = jsonlib.dumps({"event": "ready", "party": party, "url": url, "pid": os.getpid()})
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def _detached(settings: Settings, given: list[str]) -> Report:
+    from oncewire.entry.background import log_file, start
+
+    ready = jsonlib.loads(start(settings, given))
+    return Report(
+        {
+            "party": settings.party.name,
+            "url": ready["url"],
+            "pid": ready["pid"],
+            "log": str(log_file(settings)),
+        },
+        summary=f"{settings.party.name} listens at {ready['url']}.",
+        hints=(f"oncewire stop {here(settings.folder)}",),
+    )
+
+
+def stop(
+    parties: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of parties; none: this party.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Stop handlers gracefully, wherever they were started. What is under way is kept."""
+
+    def work() -> Report:
+        import asyncio
+
+        from oncewire.entry import background
+        from oncewire.entry.cli.operator import running
+
+        rows = []
+        chosen: list[Path | None] = [*parties] if parties else [None]
+        for folder in chosen:
+            settings = loaded(folder).settings
+            status = asyncio.run(running(settings))
+            if status is not None:
+                background.stop(settings, status.pid)
+            rows.append((settings.party.name, status.pid if status else None, status is not None))
+        stopped = sum(1 for row in rows if row[2])
+        return Report(
+            listings=(Listing("parties", ("party", "pid", "stopped"), rows),),
+            summary=f"{stopped} stopped." if stopped else "None was running.",
+        )
+
+    output.answer(work, json=json)
