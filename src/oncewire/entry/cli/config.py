@@ -80,6 +80,7 @@ def check(config: Config = None, settings: Set = None, json: Json = False) -> No
 
 
 def _problems(settings: Settings) -> Iterator[Problem]:
+    from oncewire.entry.delivery.choice import check_choice
     from oncewire.errors import OncewireError
 
     if not settings.party.name or not settings.party.party_id:
@@ -98,12 +99,8 @@ def _problems(settings: Settings) -> Iterator[Problem]:
         AddressRule.of(settings.http.allow)
     except OncewireError as error:
         yield output.problem_of(error, "http.allow")
-    try:
-        from oncewire.entry.delivery.choice import check_choice
-
-        check_choice(settings)
-    except OncewireError as error:
-        yield output.problem_of(error, "application")
+    for name, wrong in check_choice(settings):
+        yield output.problem_of(wrong, name)
     data = settings.path(settings.store.path).parent
     if not data.is_dir():
         yield Problem(f"there is no folder {data}", "store.path", "make it, or correct store.path")

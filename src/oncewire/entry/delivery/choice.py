@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from oncewire.entry.settings import ApplicationWay
+from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
@@ -29,12 +31,21 @@ def application_of(settings: Settings) -> Application | None:
     return None
 
 
-def check_choice(settings: Settings) -> None:
-    """Whether the chosen way can work, without beginning it."""
+def check_choice(settings: Settings) -> Iterator[tuple[str, OncewireError]]:
+    """What keeps the chosen way from working, by setting; nothing is begun."""
     chosen = settings.application
+    checks: dict[str, Callable[[], object]] = {}
     if chosen.way is ApplicationWay.WEBHOOK:
-        application_of(settings)
+        from oncewire.entry.delivery.webhook import check_url, secret_bytes
+
+        checks["application.url"] = lambda: check_url(chosen.url)
+        checks["application.secret"] = lambda: secret_bytes(chosen.secret)
     elif chosen.way is ApplicationWay.FUNCTION:
         from oncewire.entry.delivery.function import split_name
 
-        split_name(chosen.function)
+        checks["application.function"] = lambda: split_name(chosen.function)
+    for name, check in checks.items():
+        try:
+            check()
+        except OncewireError as error:
+            yield name, error

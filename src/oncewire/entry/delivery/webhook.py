@@ -39,6 +39,15 @@ SECRET_PREFIX = "whsec_"  # noqa: S105  (the prefix of Standard Webhooks, not a 
 TIMEOUT = 30.0
 
 
+def check_url(url: str) -> str:
+    """The address, if it is one that can be called."""
+    if not url.startswith(("http://", "https://")):
+        raise InvalidValue(
+            f"application.url {url[:200]!r} is no http address", remedy="write https://..."
+        )
+    return url
+
+
 def secret_bytes(secret: str) -> bytes:
     """The key of a secret: base64 after `whsec_`, else the text itself."""
     if not secret:
@@ -93,11 +102,7 @@ class Webhook:
     batch = 8
 
     def __init__(self, url: str, secret: str, timeout: float = TIMEOUT) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise InvalidValue(
-                f"application.url {url[:200]!r} is no http address", remedy="write https://..."
-            )
-        self._url, self._key, self._timeout = url, secret_bytes(secret), timeout
+        self._url, self._key, self._timeout = check_url(url), secret_bytes(secret), timeout
         self._session: aiohttp.ClientSession | None = None
         self._world = RealWorld()
         # The event loop keeps no task alive by itself.
