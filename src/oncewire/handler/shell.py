@@ -105,12 +105,12 @@ class Shell:
         """Run what waits, commit once, give out results and actions."""
         works, self._queue = self._queue[:TURN_MAX], self._queue[TURN_MAX:]
         done = [work for work in works if self._attempt(work)]
-        steps = {work.step for work in done}
+        steps = [work.step for work in done]
         if self._due():
-            steps.add("tick")
+            steps.append("tick")
             self._tick()
         # Dying at a step that has nothing to keep would show nothing.
-        durable = steps if self.engine.node.store.pending() else ()
+        durable = steps if self.engine.node.store.pending() else []
         try:
             for step in durable:
                 self._kill.reach(f"{step} before commit")
