@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import replies_unasked
@@ -15,7 +17,7 @@ from oncewire.handler.secure import proves_receipt
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error
+from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.header import AckRequest, Header
 from oncewire.message.status import MessageStatus
 from oncewire.protocol.effects import Note
@@ -174,7 +176,7 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
     if stored is None or not _may_report(stored, message, agreement):
         _journal_stray(node, tx, message, reference, known=stored is not None)
         return
-    for error in message.error_list.errors:
+    for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
         if stored is None:
             return
@@ -189,6 +191,22 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
             error_id=message.header.message_id,
         )
         perform(node, tx, stored, channel, step, terms)
+
+
+def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
+    """The errors with those that end the message in one: it ends once, for all its reasons."""
+    fatal = [
+        error
+        for error in errors
+        if error.error_class is ErrorClass.MESSAGING and error.severity is Severity.ERROR
+    ]
+    if len(fatal) < 2:
+        return errors
+    # A DeliveryFailure can take an acknowledgement back, so it must keep its name.
+    lead = next((error for error in fatal if error.code == "DeliveryFailure"), fatal[0])
+    others = "; ".join(f"{error.code}: {error.description}" for error in fatal if error is not lead)
+    whole = replace(lead, description=f"{lead.description}; {others}"[:1024])
+    return (*(error for error in errors if error not in fatal), whole)
 
 
 def _may_report(stored: StoredOutgoing, message: Message, agreement: Agreement) -> bool:
