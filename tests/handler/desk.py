@@ -130,6 +130,10 @@ class Desk:
         self.commit()
         return self.posts[-1]
 
+    def parcel(self, post: Post) -> Parcel:
+        """The bytes of an attempt."""
+        return whole_parcel(self.engine.node, post.parcel)
+
     def hear(self, post: Post, reply: Parcel | None, *, sent: bool = True) -> None:
         """The attempt ended, and this came back with it; `sent`: the status was a 2xx."""
         ended = Transmission(post.message_id, post.attempt, sent=sent, reason="" if sent else "500")
