@@ -41,7 +41,7 @@ VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
 # well be called `demo`, and its files must be read.
 GENERATED = {
     ".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__",
-    "spark-warehouse", "metastore_db",
+    "spark-warehouse", "metastore_db", "derby.log", ".coverage",
 }  # fmt: skip
 GENERATED_AT_ROOT = {"build", "dist", "htmlcov", "demo", "bench/results"}
 
@@ -51,7 +51,7 @@ _HOSTS = [
     "docker|io", "ghcr|io", "quay|io", "crates|io", "anaconda|org", "deb.debian|org",
 ]  # fmt: skip
 _OPTIONS = ["--index|-url", "--extra-index|-url", "--find|-links"]
-_PLACES = ["/wo|rk/", "/ro|ot/", "/tmp/br|ief"]
+_PLACES = ["/wo|rk/", "/ro|ot/"]
 _FORBIDDEN_HOST = re.compile(
     "|".join(
         [rf"(?<![\w-]){re.escape(host.replace('|', '.'))}(?![\w-])" for host in _HOSTS]
