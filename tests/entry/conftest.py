@@ -1,13 +1,18 @@
 """Party folders that tests may change, made once and copied: RSA keys take a second each."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from oncewire.entry.demo import free_port
 from oncewire.entry.keys import KeyKind
-from oncewire.entry.party import make_party
+from oncewire.entry.partners import Wish, add_partner, with_values
+from oncewire.entry.party import make_party, read_card
+from oncewire.entry.settings import load
 from oncewire.handler.world import RealWorld
+from tests.entry.served import Served
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +33,29 @@ def parties(pattern: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     for variable in ("ONCEWIRE_CONFIG", "NO_COLOR"):
         monkeypatch.delenv(variable, raising=False)
     return folder
+
+
+@pytest.fixture
+def pair(parties: Path) -> Path:
+    """The same two as partners, on free ports and with short timers; the test stands in acme."""
+    change = {"delivery.timeout": '"PT0.5S"', "delivery.retry_interval": '"PT0.5S"'}
+    for name in ("acme", "globex"):
+        file = parties / name / "oncewire.toml"
+        file.write_text(with_values(file.read_text(), {"http.port": str(free_port())}))
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        settings = load(parties / own, environ={}).settings
+        added = add_partner(settings, read_card(parties / partner), Wish())
+        added.agreement.write_text(with_values(added.agreement.read_text(), change))
+    return parties
+
+
+@pytest.fixture
+def served(pair: Path) -> Iterator[Served]:
+    """Both handlers run."""
+    found = Served(pair)
+    try:
+        for name in ("acme", "globex"):
+            found.start(name)
+        yield found
+    finally:
+        found.close()

@@ -1,0 +1,354 @@
+"""Sending, receiving and looking, from the command line, with handlers that run or rest."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.cli import output
+from oncewire.entry.partners import with_values
+from tests.entry.served import Served
+from tests.entry.terminal import run, run_json
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    """An order."""
+    file = tmp_path / "order.xml"
+    file.write_text('<order id="7"/>')
+    return file
+
+
+def send(document: Path, *words: str) -> str:
+    """Send it; returns the MessageId."""
+    found = run_json("send", document, "--to", "globex", *words)
+    return str(found["messages"][0]["message_id"])
+
+
+# --- while handlers run ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("OPS-4")
+def test_a_document_goes_there_once_and_everybody_knows(
+    served: Served, document: Path, tmp_path: Path
+) -> None:
+    found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
+    (message,) = found["messages"]
+    assert message["state"] == "delivered"
+    assert "Delivered on attempt" in found["summary"]
+    assert run_json("outbox")["messages"][0]["to"] == "globex"
+    there = served.folder / "globex"
+    listed = run_json("inbox", "-c", there)["messages"]
+    assert [(one["message_id"], one["state"]) for one in listed] == [
+        (message["message_id"], "ready")
+    ]
+    taken = run_json("inbox", "take", "--out", tmp_path / "in", "-c", there)["messages"]
+    assert [(one["from"], one["confirmed"]) for one in taken] == [("acme", True)]
+    assert Path(taken[0]["files"][0]).read_bytes() == document.read_bytes()
+    assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
+    assert run_json("inbox", "take", "-c", there)["messages"] == []
+
+
+def test_why_tells_the_story_of_both_sides(served: Served, document: Path) -> None:
+    message_id = send(document, "--wait")
+    there = served.folder / "globex"
+    found = run_json("why", message_id[:20], "--with", there)
+    assert found["message_id"] == message_id
+    assert found["why"].startswith("Delivered on attempt")
+    kinds = [(step["node"], step["what"]) for step in found["ladder"]]
+    assert kinds[0] == ("acme", "submitted to urn:oncewire:party:globex")
+    assert ("globex", "received and stored") in kinds
+    text = run("why", message_id).stdout
+    assert "Delivered on attempt" in text
+    shown = run_json("show", message_id)
+    assert shown["outcome"] == shown["state"] == "delivered"
+    assert shown["to"] == "urn:oncewire:party:globex"
+    assert run_json("show", message_id, "-c", there)["direction"] == "in"
+
+
+def test_ids_are_found_by_any_part_that_is_unique(served: Served, document: Path) -> None:
+    for name in ("order-one", "order-two"):
+        send(document, "--message-id", name)
+    assert run_json("show", "one")["message_id"] == "order-one"
+    run("show", "order", exit_code=output.BAD_INPUT)
+    run("why", "nothing-like-it", exit_code=output.NOT_FOUND)
+
+
+@pytest.mark.requirement("RM-1")
+def test_the_same_message_id_is_accepted_twice_and_sent_once(
+    served: Served, document: Path
+) -> None:
+    send(document, "--message-id", "only-once", "--wait")
+    again = run_json("send", document, "--to", "globex", "--message-id", "only-once", "--wait")
+    assert again["messages"][0]["repeated"] is True
+    assert len(run_json("outbox")["messages"]) == 1
+    other = document.with_name("other.xml")
+    other.write_text("<a-longer-order-than-the-first/>")
+    run("send", other, "--to", "globex", "--message-id", "only-once", exit_code=output.BAD_INPUT)
+
+
+def test_several_files_are_one_message_or_one_each(
+    served: Served, document: Path, tmp_path: Path
+) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("in a hurry")
+    run_json("send", document, f"{note};text/x-note", "--to", "globex", "--wait")
+    each = run_json("send", document, note, "--each", "--to", "globex", "--wait")
+    assert len(each["messages"]) == 2
+    taken = run_json("inbox", "take", "-c", served.folder / "globex")
+    assert len(taken["messages"]) == 3
+    assert {one["media_type"] for one in taken["contents"]} >= {"text/x-note", "text/plain"}
+    ids = [one["message_id"] for one in taken["messages"]]
+    run_json("inbox", "confirm", *ids, "-c", served.folder / "globex")
+    again = run_json("inbox", "confirm", ids[0], "-c", served.folder / "globex")
+    assert again["confirmed"][0]["first"] is False
+
+
+def test_both_journals_are_judged_together(served: Served, document: Path, tmp_path: Path) -> None:
+    send(document, "--wait")
+    there = served.folder / "globex"
+    run("verify", served.folder / "acme", there)
+    # The run is not over: the application has not taken it. If it were over, that is a loss.
+    lost = run_json("verify", served.folder / "acme", there, "--ended", exit_code=output.WRONG)
+    assert lost["lost"] == 1
+    run("inbox", "take", "--out", tmp_path / "in", "-c", there)
+    good = run_json("verify", served.folder / "acme", there, "--ended")
+    assert (good["violations"], good["confirmed_once"], good["submitted"]) == (0, 1, 1)
+    assert good["journals"] == ["acme", "globex"]
+
+
+def test_status_and_doctor_see_a_running_handler(served: Served) -> None:
+    status = run_json("status")
+    assert status["running"] is True
+    assert status["pid"] == os.getpid()
+    found = {one["what"]: one for one in run_json("doctor")["checks"]}
+    assert found["handler"]["grade"] == "good"
+    assert found["partner globex"]["grade"] == "good"
+    assert found["database"]["grade"] == "good"
+    assert "days left" in found["certificate of globex"]["finding"]
+
+
+def test_ping_tells_who_is_there(served: Served) -> None:
+    assert run_json("ping", "globex")["reached"] == "answered"
+    agreement = served.folder / "acme" / "agreements" / "globex.toml"
+    # A partner that does not know the agreement says so.
+    text = agreement.read_text()
+    agreement.write_text(text.replace('cpa_id = "acme-globex"', 'cpa_id = "strange"'))
+    refused = run_json("ping", "globex", exit_code=output.WRONG)
+    assert refused["reached"] == "refused"
+    agreement.write_text(text)
+    served.stop("globex")
+    assert run_json("ping", "globex", exit_code=output.WRONG)["reached"] == "unreachable"
+    found = {one["what"]: one for one in run_json("doctor", exit_code=None)["checks"]}
+    assert found["partner globex"]["grade"] == "warning"
+
+
+# --- while none runs ---------------------------------------------------------------------------
+
+
+def test_nothing_yet_is_no_error(pair: Path) -> None:
+    for command in ("outbox", "inbox", "incidents", "status"):
+        run(command)
+        run_json(command)
+    run("verify", exit_code=output.NOT_FOUND)
+    found = {one["what"]: one for one in run_json("doctor", "--no-partners")["checks"]}
+    assert found["handler"]["grade"] == "warning"
+
+
+def test_a_message_sent_at_rest_leaves_when_a_handler_starts(pair: Path, document: Path) -> None:
+    found = run_json("send", document, "--to", "globex")
+    assert "No handler runs" in found["summary"]
+    (message,) = found["messages"]
+    # No attempt was begun that nobody made.
+    assert (message["state"], message["tries"]) == ("stored", 0)
+    assert run_json("outbox")["messages"][0]["tries"] == 0
+    served = Served(pair)
+    try:
+        served.start("globex")
+        served.start("acme")
+        again = run_json(
+            "send", document, "--to", "globex", "--message-id", message["message_id"], "--wait"
+        )
+        assert again["messages"][0]["state"] == "delivered"
+    finally:
+        served.close()
+    run("verify", pair / "acme", pair / "globex")
+
+
+def test_waiting_runs_a_handler_for_the_time_being(pair: Path, document: Path) -> None:
+    served = Served(pair)
+    try:
+        served.start("globex")
+        assert send(document, "--wait")
+        status = run_json("status")
+        assert (status["running"], status["out.delivered"]) == (False, 1)
+    finally:
+        served.close()
+
+
+def test_an_undelivered_message_ends_with_1(pair: Path, document: Path) -> None:
+    found = run_json(
+        "send", document, "--to", "globex", "--wait", "--timeout", "0.5", exit_code=output.WRONG
+    )
+    assert "awaited" in found["summary"]
+
+
+def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
+    message_id = send(document, "--wait")
+    served.stop("globex")
+    there = served.folder / "globex"
+    taken = run_json("inbox", "take", "-c", there)
+    assert taken["contents"][0]["content"] == document.read_text()
+    # It is leased: nobody else gets it meanwhile.
+    assert run_json("inbox", "take", "-c", there)["messages"] == []
+    run("inbox", "confirm", message_id, "-c", there)
+    assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
+    run("inbox", "confirm", "no-such-message", "-c", there, exit_code=output.NOT_FOUND)
+
+
+@pytest.mark.requirement("RTY-13")
+def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
+    served = Served(pair)
+    try:
+        served.start("acme")
+        found = run_json(
+            "send", document, "--to", "globex", "--wait", "--timeout", "30", exit_code=output.WRONG
+        )
+        (message,) = found["messages"]
+        # The connection was refused: it certainly did not arrive.
+        assert message["state"] == "not_delivered"
+        served.start("globex")
+        run("resend", message["message_id"])
+        again = run_json(
+            "send", document, "--to", "globex", "--message-id", message["message_id"], "--wait"
+        )
+        assert again["messages"][0]["state"] == "delivered"
+        assert run_json("outbox")["messages"][0]["tries"] == 2
+        # What is delivered is neither sent again nor given up.
+        run("resend", message["message_id"], exit_code=output.NOT_ALLOWED)
+        run("abandon", message["message_id"], exit_code=output.NOT_ALLOWED)
+    finally:
+        served.close()
+
+
+def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        agreement = pair / own / "agreements" / f"{partner}.toml"
+        agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
+    first = send(document, "--conversation", "talk")
+    (channel,) = run_json("status")["channels"]
+    run("pause", "talk", "--reason", "stock-taking")
+    (incident,) = run_json("incidents", exit_code=output.WRONG)["incidents"]
+    assert "stock-taking" in incident["problem"]
+    assert run_json("status")["channels"][0]["suspended"] is True
+    run("resume", "--channel", channel["channel"])
+    assert run_json("incidents")["incidents"] == []
+    run("pause", "no such channel", exit_code=output.NOT_FOUND)
+    run("resume", exit_code=output.BAD_INPUT)
+    run("abandon", first)
+    assert run_json("outbox")["messages"][0]["state"] == "not_delivered"
+
+
+def test_bad_orders_are_refused_in_words(pair: Path, document: Path) -> None:
+    run("send", document, "--to", "nobody", exit_code=output.NOT_FOUND)
+    run("send", document, "--cpa", "nothing", exit_code=output.NOT_FOUND)
+    run("send", "missing.xml", "--to", "globex", exit_code=output.NOT_FOUND)
+    run("outbox", "--state", "asleep", exit_code=output.BAD_INPUT)
+    run("send", document, "--time-to-live", "soon", exit_code=output.BAD_INPUT)
+    # One partner: nobody has to say whom.
+    assert run_json("send", document)["messages"]
+
+
+# --- as processes ------------------------------------------------------------------------------
+
+
+def serve(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("ONCEWIRE")}
+    command = [sys.executable, "-m", "oncewire", "serve", "--json", "-c", str(folder), *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+    )
+
+
+@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT])
+def test_serve_says_when_it_is_ready_and_stops_gracefully(pair: Path, name: signal.Signals) -> None:
+    process = serve(pair / "acme")
+    try:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["event"] == "ready"
+        assert ready["pid"] == process.pid
+        sock = pair / "acme" / "data" / "oncewire.sock"
+        assert sock.stat().st_mode & 0o777 == 0o600
+        process.send_signal(name)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert json.loads(out)["party"] == "acme"
+    events = [json.loads(line)["event"] for line in err.splitlines()]
+    assert events == ["ready", "stopping", "stopped"]
+    assert not sock.exists()
+
+
+def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> None:
+    process = serve(pair / "acme")
+    assert process.stdout is not None
+    process.stdout.readline()
+    message_id = send(document)
+    process.kill()
+    process.communicate()
+    # The socket of the dead one is still there, and nobody is misled by it.
+    assert (pair / "acme" / "data" / "oncewire.sock").exists()
+    assert run_json("status")["running"] is False
+    assert run_json("show", message_id)["message_id"] == message_id
+    served = Served(pair)
+    try:
+        served.start("globex")
+        served.start("acme")
+        again = run_json("send", document, "--message-id", message_id, "--wait")
+        assert again["messages"][0]["state"] == "delivered"
+    finally:
+        served.close()
+    found = run_json("verify", pair / "acme", pair / "globex")
+    assert (found["violations"], found["restarts"]) == (0, 1)
+
+
+def test_two_handlers_of_one_party_are_refused(served: Served) -> None:
+    second = serve(served.folder / "acme")
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == output.NOT_ALLOWED
+    assert "runs already" in json.loads(out)["problems"][0]["problem"]
+
+
+def test_a_port_in_use_is_said_and_the_store_let_go(served: Served, pair: Path) -> None:
+    served.stop("acme")
+    port = run_json("config", "show", "-c", pair / "globex")["settings"]
+    taken = next(one["value"] for one in port if one["setting"] == "http.port")
+    process = serve(pair / "acme", "--set", f"http.port={taken}")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == output.TROUBLE
+    assert taken in json.loads(out)["problems"][0]["problem"]
+    run("outbox")
+
+
+def test_in_the_background_and_stopped_again(pair: Path) -> None:
+    started = run_json("serve", "--detach")
+    try:
+        assert run_json("status")["pid"] == started["pid"]
+        assert Path(started["log"]).is_file()
+    finally:
+        stopped = run_json("stop", pair / "acme", pair / "globex")
+    assert [one["stopped"] for one in stopped["parties"]] == [True, False]
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{started['pid']}/cmdline").exists() and time.monotonic() < deadline:
+        os.waitpid(started["pid"], os.WNOHANG)
+        time.sleep(0.05)
+    run("serve", "--detach", "--set", "http.host=no.such.host.invalid", exit_code=output.TROUBLE)
