@@ -1,0 +1,300 @@
+"""Ways to the application: what arrives, how often, in which order, and what a crash repeats."""
+
+import asyncio
+import base64
+import hmac
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncewire.entry.delivery import directory, function, webhook
+from oncewire.entry.delivery.choice import application_of
+from oncewire.entry.partners import with_values
+from oncewire.entry.settings import load
+from oncewire.entry.taken import TakenMessage
+from oncewire.errors import InvalidValue, TransportProblem
+from oncewire.handler.submit import Submission
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
+from tests.entry.served import Served
+from tests.entry.terminal import run, run_json
+
+MESSAGE = TakenMessage(
+    "urn:a", "../../etc/passwd", "talk", "cpa", "urn:a", "urn:b", "urn:s", "New",
+    "2026-01-05T10:00:00Z",
+    payloads=(Payload.of("x@test", "text/xml; charset=utf-8", b"<a/>"),),
+)  # fmt: skip
+
+
+def choose(folder: Path, **said: str) -> None:
+    """Set values of [application] of globex."""
+    file = folder / "globex" / "oncewire.toml"
+    changes = {f"application.{name}": f'"{value}"' for name, value in said.items()}
+    file.write_text(with_values(file.read_text(), changes))
+
+
+def send(tmp_path: Path, count: int, *words: str) -> None:
+    """Send so many numbered documents from acme and wait until all are acknowledged."""
+    files = []
+    for number in range(count):
+        file = tmp_path / f"{number}.txt"
+        file.write_text(f"document {number}")
+        files.append(file)
+    found = run_json("send", *files, "--each", "--wait", *words)
+    assert {one["state"] for one in found["messages"]} == {"delivered"}
+
+
+def all_confirmed(folder: Path, count: int) -> bool:
+    status = run_json("status", "-c", folder / "globex")
+    return bool(status["in.confirmed"] == count)
+
+
+def until(condition: Any) -> None:
+    """Wait for it; the test's own time-out is the limit."""
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.05)
+
+
+# --- directory ---------------------------------------------------------------------------------
+
+
+def test_files_are_named_by_nothing_a_partner_writes(tmp_path: Path) -> None:
+    first = directory.put_message(tmp_path, MESSAGE)
+    assert [path.parent for path in first] == [tmp_path, tmp_path]
+    assert first[0].read_bytes() == b"<a/>"
+    facts = json.loads(first[-1].read_text())
+    assert facts["message_id"] == "../../etc/passwd"
+    assert facts["payloads"][0]["file"] == first[0].name
+    # Again: the same names, nothing more.
+    assert directory.put_message(tmp_path, MESSAGE) == first
+    assert sorted(tmp_path.iterdir()) == sorted(first)
+
+
+def test_two_messages_with_one_content_are_two_files(tmp_path: Path) -> None:
+    other = TakenMessage.from_facts({**MESSAGE.facts(), "message_id": "other"}, [b"<a/>"])
+    names = {*directory.put_message(tmp_path, MESSAGE), *directory.put_message(tmp_path, other)}
+    assert len(names) == 4
+
+
+@pytest.mark.requirement("RM-13")
+def test_a_directory_gets_everything_once(pair: Path, tmp_path: Path) -> None:
+    choose(pair, way="directory")
+    served = Served(pair)
+    try:
+        served.start("globex")
+        served.start("acme")
+        send(tmp_path, 5)
+        until(lambda: all_confirmed(pair, 5))
+    finally:
+        served.close()
+    folder = pair / "globex" / "data" / "inbox"
+    contents = sorted(path.read_text() for path in folder.glob("*.txt"))
+    assert contents == [f"document {number}" for number in range(5)]
+    assert len(list(folder.glob("*.message.json"))) == 5
+    run("verify", pair / "acme", pair / "globex", "--ended")
+
+
+# --- webhook -----------------------------------------------------------------------------------
+
+
+class Hook:
+    """An application that is called: refuses as often as it is told to, then takes."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[dict[str, str], bytes]] = []
+        self.taken: list[str] = []
+        self.refusals = 0
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.calls.append((dict(self.headers), body))
+                refused = hook.refusals > 0
+                hook.refusals -= 1
+                if not refused:
+                    data = json.loads(body)["data"]["payloads"][0]["data_base64"]
+                    hook.taken.append(base64.b64decode(data).decode())
+                self.send_response(503 if refused else 204)
+                self.end_headers()
+
+            def log_message(self, *_words: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/in"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    found = Hook()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def test_a_webhook_gets_signed_events_until_it_takes_them(
+    pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncewire.handler.hand_over.FIRST_PAUSE", 0.05)
+    hook.refusals = 3
+    choose(pair, way="webhook", url=hook.url, secret="whsec_c2VjcmV0")
+    served = Served(pair)
+    try:
+        served.start("globex")
+        served.start("acme")
+        send(tmp_path, 1)
+        until(lambda: all_confirmed(pair, 1))
+    finally:
+        served.close()
+    assert hook.taken == ["document 0"]
+    assert len(hook.calls) == 4
+    # The same event each time, under the same id.
+    assert len({headers["webhook-id"] for headers, _ in hook.calls}) == 1
+    headers, body = hook.calls[-1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = hmac.digest(b"secret", signed, "sha256")
+    assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
+    event = json.loads(body)
+    assert event["specversion"] == "1.0"
+    assert event["id"] == headers["webhook-id"]
+    assert event["type"] == "org.oncewire.message.delivered"
+    assert headers["Content-Type"].startswith("application/cloudevents+json")
+
+
+@pytest.mark.requirement("RM-13")
+def test_a_channel_waits_for_its_webhook(
+    pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncewire.handler.hand_over.FIRST_PAUSE", 0.02)
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        agreement = pair / own / "agreements" / f"{partner}.toml"
+        agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
+    choose(pair, way="webhook", url=hook.url, secret="hush")
+    served = Served(pair)
+    try:
+        served.start("globex")
+        served.start("acme")
+        hook.refusals = 5
+        send(tmp_path, 8, "--conversation", "talk")
+        until(lambda: all_confirmed(pair, 8))
+    finally:
+        served.close()
+    assert hook.taken == [f"document {number}" for number in range(8)]
+    run("verify", pair / "acme", pair / "globex", "--ended")
+
+
+def test_a_webhook_needs_an_address_and_a_secret() -> None:
+    with pytest.raises(InvalidValue, match=r"application\.url"):
+        webhook.Webhook("ftp://x", "hush")
+    for secret in ("", "whsec_not base64!"):
+        with pytest.raises(InvalidValue, match="secret"):
+            webhook.Webhook("http://x", secret)
+
+
+def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
+    async def post() -> None:
+        gone = webhook.Webhook("http://127.0.0.1:9/", "hush", timeout=5)
+        with pytest.raises(TransportProblem, match="did not answer"):
+            await gone._post(webhook.event_of(MESSAGE))
+        await gone.close()
+
+    asyncio.run(post())
+
+
+# --- function ----------------------------------------------------------------------------------
+
+MODULE = """
+from oncewire.handler.submit import Submission
+from oncewire.message.ids import Service
+
+calls = []
+
+def answer(message):
+    calls.append(message)
+    if len(calls) == 1:
+        raise RuntimeError("not now")
+    return [
+        Submission(
+            message.cpa_id, Service("urn:test"), "Answer", message.payloads,
+            ref_to_message_id=message.message_id, conversation_id=message.conversation_id,
+        )
+    ]
+"""
+
+
+@pytest.mark.requirement("RM-13")
+def test_what_a_function_returns_is_sent_once(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncewire.handler.hand_over.FIRST_PAUSE", 0.05)
+    (tmp_path / "shop_for_test.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    choose(pair, way="function", function="shop_for_test:answer")
+    served = Served(pair)
+    try:
+        served.start("globex")
+        served.start("acme")
+        send(tmp_path, 1)
+        until(lambda: run_json("status")["in.ready"] == 1)
+        (reply,) = run_json("inbox", "take")["messages"]
+        assert reply["action"] == "Answer"
+        run("inbox", "confirm", reply["message_id"])
+    finally:
+        served.close()
+    calls = sys.modules["shop_for_test"].calls
+    assert len(calls) == 2
+    assert calls[0].message_id == calls[1].message_id
+    assert len(run_json("outbox", "-c", pair / "globex")["messages"]) == 1
+
+
+def test_functions_are_named_by_module_and_name(tmp_path: Path) -> None:
+    assert function.find_function("json:dumps") is json.dumps
+    for bad in ("json", "json:", ":dumps", "json:nothing", "no.such.module:x", "json:__name__"):
+        with pytest.raises(InvalidValue):
+            function.find_function(bad)
+
+
+def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
+    one = Submission("cpa", Service("urn:test"), "New")
+
+    async def good(_message: TakenMessage) -> Submission:
+        return one
+
+    def bad(_message: TakenMessage) -> list[int]:
+        return [1]
+
+    class Asked:
+        """A hand-over whose header is never looked at."""
+
+    taken: Any = Asked()
+
+    async def call() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(function.TakenMessage, "of", lambda _taken: MESSAGE)
+            assert await function.Function(good).deliver(taken) == (one,)
+            with pytest.raises(InvalidValue, match="int"):
+                await function.Function(bad).deliver(taken)
+
+    asyncio.run(call())
+
+
+def test_the_settings_choose_the_way(pair: Path) -> None:
+    def chosen() -> object:
+        return application_of(load(pair / "globex", environ={}).settings)
+
+    assert chosen() is None
+    choose(pair, way="directory")
+    assert isinstance(chosen(), directory.Directory)
+    choose(pair, way="webhook", url="http://x/", secret="hush")
+    assert isinstance(chosen(), webhook.Webhook)
+    choose(pair, way="function", function="json:dumps")
+    assert isinstance(chosen(), function.Function)
