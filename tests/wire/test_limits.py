@@ -216,3 +216,19 @@ def test_the_bytes_held_stay_within_the_limits() -> None:
         reader.feed(big[start : start + 8192])
     assert reader.work.buffered <= 8192 + 4096
     assert reader.work.parts == 2
+
+
+@pytest.mark.parametrize("content_type", ["text/xml", "multipart/related; boundary=B"])
+def test_an_endless_header_is_stopped_while_it_arrives(content_type: str) -> None:
+    reader = Reader(content_type)
+    if content_type != "text/xml":
+        reader.feed(b"--B\r\n\r\n")
+    with pytest.raises(ReadFault) as caught:
+        _feed_without_end(reader)
+    assert caught.value.error.location == "header_bytes"  # type: ignore[union-attr]
+    assert reader.work.buffered <= DEFAULT_LIMITS.header_bytes + 6000
+
+
+def _feed_without_end(reader: Reader) -> None:
+    for _ in range(50 * DEFAULT_LIMITS.header_bytes // 3000):
+        reader.feed(b"<a>" * 1000)

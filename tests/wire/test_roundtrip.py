@@ -241,6 +241,9 @@ def test_a_boundary_may_be_given_but_not_one_that_occurs() -> None:
         codec.write(replace(message, payloads=(payload,)), Form(), boundary="B1")
     with pytest.raises(InvalidValue, match="boundary"):
         codec.write(message, Form(), boundary="B1\r\nX: y")
+    telling = replace(message, header=replace(message.header, conversation_id="--B1"))
+    with pytest.raises(InvalidValue, match="boundary"):
+        codec.write(telling, Form(), boundary="B1")
 
 
 def test_the_same_message_has_the_same_bytes() -> None:
