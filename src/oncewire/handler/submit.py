@@ -25,6 +25,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
+from oncewire.wire import codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def _compose(
         header = replace(header, duplicate_elimination=True)
     references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
     message = replace(message, header=header, manifest=references, payloads=submission.payloads)
-    return with_hop(message, route, stamp), route
+    return codec.as_stated(with_hop(message, route, stamp)), route
 
 
 def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:

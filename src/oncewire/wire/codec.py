@@ -18,7 +18,7 @@ from typing import TypeAlias
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
-from oncewire.wire import header, mime_writer
+from oncewire.wire import ebms2, header, mime_writer
 from oncewire.wire.bundle import bundle, unbundle
 from oncewire.wire.dialect import WRITERS
 from oncewire.wire.draft_names import MS_VERSION, RM_VERSION
@@ -237,6 +237,14 @@ def _boundary(envelope: bytes, payloads: tuple[Payload, ...], given: str | None)
     return given
 
 
+def as_stated(message: Message) -> Message:
+    """The message with the values its reader will find: what the elements say together.
+
+    Only ebMS 2.0 has no word for the semantics and lets them follow from what is asked.
+    """
+    return ebms2.as_stated(message) if message.dialect is Dialect.EBMS2 else message
+
+
 def referring(message: Message) -> Message:
     """The message with a reference for every payload that has none yet."""
     if not message.payloads:
@@ -306,6 +314,7 @@ __all__ = [
     "Received",
     "Signer",
     "StreamParcel",
+    "as_stated",
     "bundle",
     "pack",
     "pack_stream",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.message import Message, Payload
 from oncewire.message.form import Form
-from oncewire.wire import ebms2_writer
+from oncewire.wire import ebms2_rules, ebms2_writer
 from oncewire.wire.ebms2_reader import Ebms2Reading
 from oncewire.wire.refusal import Findings
 from oncewire.wire.tree import Element
@@ -17,6 +19,17 @@ def read(
     reading = Ebms2Reading(root, envelope, charset)
     reading.read(payloads)
     return reading
+
+
+def as_stated(message: Message) -> Message:
+    """The message with the semantics that its AckRequested and DuplicateElimination state."""
+    header = message.header
+    stated = ebms2_rules.semantics(
+        message.ack_requested, duplicate_elimination=header.duplicate_elimination
+    )
+    if stated is header.semantics:
+        return message
+    return replace(message, header=replace(header, semantics=stated))
 
 
 def write(message: Message, form: Form) -> bytes:

@@ -11,8 +11,6 @@ from oncewire.errors import EbxmlError, Inconsistent, SoapFault
 from oncewire.message import (
     Acknowledgment,
     AckRequested,
-    Actor,
-    DeliverySemantics,
     Dialect,
     ErrorList,
     Message,
@@ -189,7 +187,9 @@ class Ebms2Reading(MessageHeaderReading):
             # Obeying would make two handlers acknowledge each other for ever (§6.3.1).
             self.note("AckRequested on an acknowledgement or error is ignored")
             self.ack_requested.clear()
-        self.semantics = self._semantics()
+        self.semantics = ebms2_rules.semantics(
+            self.ack_requested, duplicate_elimination=self.duplicate_elimination
+        )
         foreign = self._exact()
         header = self.header(foreign)
         if header is None:
@@ -236,14 +236,6 @@ class Ebms2Reading(MessageHeaderReading):
                 if acknowledgment.ref_to_message_id in self.ref_to:
                     return acknowledgment.ref_to_message_id
         return self.ref_to[0]
-
-    def _semantics(self) -> DeliverySemantics | None:
-        if not self.ack_requested:
-            return None if self.duplicate_elimination else DeliverySemantics.BEST_EFFORT
-        to_party = any(request.actor is Actor.TO_PARTY_MSH for request in self.ack_requested)
-        if self.duplicate_elimination and to_party:
-            return DeliverySemantics.ONCE_AND_ONLY_ONCE
-        return None
 
     def _routing(self) -> tuple[RoutingHeader, ...]:
         if self.hop_sequence is None or self.from_party is None or self.to_party is None:

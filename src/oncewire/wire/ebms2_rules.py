@@ -5,10 +5,11 @@ The reader answers a broken rule with the error given here; the writer refuses t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from oncewire.errors import EbxmlError, Inconsistent
 from oncewire.message import (
+    AckRequested,
     Actor,
     DeliverySemantics,
     Message,
@@ -17,6 +18,18 @@ from oncewire.message import (
     Severity,
 )
 from oncewire.wire import ebms2_names as n
+
+
+def semantics(
+    asked: Iterable[AckRequested], *, duplicate_elimination: bool
+) -> DeliverySemantics | None:
+    """What the elements say together; None for the combinations in between (§6.6)."""
+    actors = [request.actor for request in asked]
+    if not actors:
+        return None if duplicate_elimination else DeliverySemantics.BEST_EFFORT
+    if duplicate_elimination and Actor.TO_PARTY_MSH in actors:
+        return DeliverySemantics.ONCE_AND_ONLY_ONCE
+    return None
 
 
 def broken(message: Message) -> Iterator[EbxmlError]:
