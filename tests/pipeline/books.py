@@ -39,9 +39,11 @@ class Year:
 
 
 @cache
-def small_year(messages: int = 200, seed: int = 7) -> tuple[Plan, dict[str, list[Row]]]:
-    """The rows of each node of a small year."""
-    plan = make_plan(messages, seed)
+def small_year(
+    messages: int = 200, seed: int = 7, days: int = 20
+) -> tuple[Plan, dict[str, list[Row]]]:
+    """The rows of each node of a small and short year."""
+    plan = make_plan(messages, seed, days)
     nodes: dict[str, list[Row]] = {}
     for row in rows_of_year(plan):
         nodes.setdefault(row.node, []).append(row)

@@ -5,16 +5,19 @@ from itertools import combinations, product
 
 import pytest
 
-from oncewire.journal.check import verify
+from oncewire.journal.check import Report, verify
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Kind
 from oncewire.message.instant import DAY, MINUTE
 from oncewire.pipeline.yearbook import cover
 from oncewire.pipeline.yearbook.faults import RECIPES
 from oncewire.pipeline.yearbook.journals import rows_of_year, units, write_unit
-from oncewire.pipeline.yearbook.plan import YEAR_END, make_plan
+from oncewire.pipeline.yearbook.plan import DAYS_MIN, YEAR, Plan, make_plan
 
-SETTLED = YEAR_END - 2 * DAY - MINUTE
+
+def judged(plan: Plan) -> Report:
+    settled = plan.end - 2 * DAY - MINUTE
+    return verify(rows_of_year(plan), healed=False, healed_before=settled)
 
 
 def test_every_kind_of_violation_has_a_recipe() -> None:
@@ -64,10 +67,10 @@ def _shape(terms) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_checker_finds_what_was_planted_and_nothing_else(seed: int) -> None:
-    plan = make_plan(6_000, seed)
-    report = verify(rows_of_year(plan), healed=False, healed_before=SETTLED)
+@pytest.mark.parametrize(("seed", "days"), [(1, YEAR), (2, YEAR), (3, DAYS_MIN)])
+def test_the_checker_finds_what_was_planted_and_nothing_else(seed: int, days: int) -> None:
+    plan = make_plan(6_000, seed, days)
+    report = judged(plan)
     found = Counter((one.kind, one.message_id) for one in report.violations)
     planted = Counter(plan.violations)
     print(f"seed {seed}: {len(plan.violations)} planted, {report.messages} messages")
@@ -116,7 +119,7 @@ def test_one_seed_is_one_year_and_another_seed_another() -> None:
 @pytest.mark.parametrize("messages", [1, 9, 57])
 def test_a_tiny_year_is_clean_or_told(messages: int) -> None:
     plan = make_plan(messages, 1)
-    report = verify(rows_of_year(plan), healed=False, healed_before=SETTLED)
+    report = judged(plan)
     assert Counter((one.kind, one.message_id) for one in report.violations) == Counter(
         plan.violations
     )

@@ -30,7 +30,7 @@ from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.yearbook.journals import units, write_unit
 from oncewire.pipeline.yearbook.parcels import write_parcels
-from oncewire.pipeline.yearbook.plan import YEAR_START, make_plan
+from oncewire.pipeline.yearbook.plan import YEAR, YEAR_START, Plan, make_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +67,7 @@ def generate(
     *,
     messages: int,
     seed: int,
+    days: int = YEAR,
     violations: Path | None = None,
     envelopes: int = 0,
     tell: Progress = quiet,
@@ -77,40 +78,42 @@ def generate(
     """
     if lake.exists:
         raise NotAllowed(f"there is a lake at {lake.root} already", remedy="name a new folder")
-    plan = make_plan(messages, seed)
+    plan = make_plan(messages, seed, days)
     if violations is not None:
         key = [{"kind": kind, "message_id": message_id} for kind, message_id in plan.violations]
         violations.write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
     with lake.writing() as empty:
         tell("writing the year")
-        drafts = _drafts(spark, lake, messages, seed)
+        drafts = _drafts(spark, lake, plan)
         tell("giving positions")
         version = lake.publish(_journals(spark, lake, empty, drafts))
         shutil.rmtree(lake.root / WORK, ignore_errors=True)
     written = 0
     if envelopes:
         tell("writing raw messages")
-        written = write_parcels(spark, lake.root / "archive", messages, seed, envelopes)
+        written = write_parcels(spark, lake.root / "archive", plan, envelopes)
     return Generated(
         messages, version.rows("journal"), len(version.nodes), len(plan.violations), written
     )
 
 
-def _drafts(spark: SparkSession, lake: Lake, messages: int, seed: int) -> DataFrame:
+def _drafts(spark: SparkSession, lake: Lake, plan: Plan) -> DataFrame:
     """Every row of the year, on disk, in no order."""
-    count = units(make_plan(messages, seed))
+    count = units(plan)
     # Units differ in size, so there are more tasks than cores, and not one for each unit.
     tasks = max(1, min(count, max(cores_of(spark) * 4, count // 40)))
-    frame = spark.range(0, count, 1, tasks).mapInArrow(_write(messages, seed), DRAFTS)
+    frame = spark.range(0, count, 1, tasks).mapInArrow(
+        _write(plan.messages, plan.seed, plan.days), DRAFTS
+    )
     lake.write(frame, WORK)
     return lake.read_folders(spark, DRAFTS, [str(lake.root / WORK)])
 
 
 def _write(
-    messages: int, seed: int
+    messages: int, seed: int, days: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan, schema = make_plan(messages, seed), arrow(DRAFTS)
+        plan, schema = make_plan(messages, seed, days), arrow(DRAFTS)
         pending: list[tuple[Any, ...]] = []
         for batch in batches:
             for unit in batch.column(0).to_pylist():

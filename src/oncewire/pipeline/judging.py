@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
@@ -23,7 +24,7 @@ from oncewire.pipeline.lake import Version
 from oncewire.pipeline.rows import rows_of_batch
 
 SILENT_AFTER: Duration = 30 * DAY
-"""A node that wrote nothing for so long, while others did, is not waited for."""
+"""A node that wrote nothing for so long, while most others did, is not waited for."""
 
 ROWS_PER_TASK = 200_000
 """So many rows a fold's task sorts and holds; more only make it spill."""
@@ -90,14 +91,15 @@ def _few(rows: DataFrame) -> list[Any]:
 def _settled_before(version: Version, context: Context) -> Instant:
     """The instant before which every timer of every message has run out, on every node.
 
-    Each node's last row says how far its journal goes. A clock that runs ahead of ours is not
-    believed: it would call everything late.
+    Each node's last row says how far its journal goes. A single clock that runs ahead is not
+    believed, neither against ours nor against most others: it would call everything late.
     """
     now = time.time_ns() // 1_000
     reached = [min(state.at, now) for state in version.nodes.values()]
-    newest = max(reached, default=0)
-    awaited = [at for at in reached if newest - at < SILENT_AFTER]
-    return min(awaited, default=0) - longest_wait(context)
+    if not reached:
+        return 0
+    usual = median_low(reached)
+    return min(at for at in reached if usual - at < SILENT_AFTER) - longest_wait(context)
 
 
 def longest_wait(context: Context) -> Duration:

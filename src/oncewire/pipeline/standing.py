@@ -86,9 +86,18 @@ class Compared:
 
 def compare(sender: Standing, receiver: Standing) -> Compared:
     """What the party that sent and the party that should have received say of one message."""
+    try:
+        return _compare(sender, receiver)
+    except JournalProblem as problem:
+        return Compared(Disagreement.UNREADABLE, sentence=str(problem))
+
+
+def _compare(sender: Standing, receiver: Standing) -> Compared:
     found, sentence = _difference(sender, receiver)
     if found is None:
         return Compared(None)
+    if found is Disagreement.UNREADABLE:
+        return Compared(found, sentence=sentence)
     return Compared(
         found,
         _sender_says(sender),

@@ -163,6 +163,7 @@ def generate(
     out: Annotated[Path, typer.Option("--out", help="Folder of the new lake.")],
     messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same year.")] = 1,
+    days: Annotated[int, typer.Option(min=20, max=365, help="Of how many days.")] = 365,
     violations: Annotated[
         Path | None, typer.Option(help="Where to write what was done wrong on purpose.")
     ] = None,
@@ -185,6 +186,7 @@ def generate(
                 Lake(out),
                 messages=messages,
                 seed=seed,
+                days=days,
                 violations=violations,
                 envelopes=envelopes,
                 tell=tell,

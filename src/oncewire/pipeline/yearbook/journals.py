@@ -8,7 +8,7 @@ from oncewire import __version__
 from oncewire.journal import detail
 from oncewire.journal.row import JOURNAL_VERSION, Kind, Row
 from oncewire.pipeline.yearbook.pen import KEYS, Draft, Pen
-from oncewire.pipeline.yearbook.plan import YEAR_END, Plan
+from oncewire.pipeline.yearbook.plan import Plan
 from oncewire.pipeline.yearbook.writer import write_stream
 
 
@@ -26,7 +26,7 @@ def write_unit(plan: Plan, unit: int) -> list[Draft]:
 
 def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
     """Boots, terms, and the end of the year."""
-    pen = Pen(unit)
+    pen = Pen(unit, plan.end)
     terms = {
         handler.name: {
             stream.terms.terms_id: stream.terms
@@ -44,7 +44,7 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
             pen.write(
                 handler, first, Kind.TERMS, terms_id=terms_id, detail=detail.write_terms(values)
             )
-        pen.write(handler, YEAR_END, Kind.STOPPED)
+        pen.write(handler, plan.end, Kind.STOPPED)
     return pen.rows
 
 

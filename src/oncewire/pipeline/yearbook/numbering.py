@@ -65,6 +65,11 @@ class Numbering:
             Place(self._stream.channel, self._epoch - 1, number),
         )
 
+    @property
+    def opening(self) -> bool:
+        """Whether the message that entered last is the first of its epoch."""
+        return self._used == 1
+
     def settled(self, when: Instant) -> None:
         """The message that entered last is settled then."""
         if self._stream.terms.numbered:

@@ -25,24 +25,24 @@ PER_BUNDLE = 5_000
 _FORM = Form(dialect=Dialect.EBMS2)
 
 
-def write_parcels(spark: SparkSession, folder: Path, messages: int, seed: int, wanted: int) -> int:
+def write_parcels(spark: SparkSession, folder: Path, plan: Plan, wanted: int) -> int:
     """Write that many messages into tar bundles; returns how many were written."""
-    wanted = min(wanted, messages)
+    wanted = min(wanted, plan.messages)
     folder.mkdir(parents=True, exist_ok=True)
     bundles = -(-wanted // PER_BUNDLE)
     frame = spark.range(0, bundles, 1, bundles).mapInArrow(
-        _bundles(str(folder), messages, seed, wanted), "written long"
+        _bundles(str(folder), (plan.messages, plan.seed, plan.days), wanted), "written long"
     )
     return int(frame.agg(f.sum("written")).collect()[0][0])
 
 
 def _bundles(
-    folder: str, messages: int, seed: int, wanted: int
+    folder: str, made_from: tuple[int, int, int], wanted: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        plan = make_plan(messages, seed)
+        plan = make_plan(*made_from)
         for batch in batches:
             for bundle in batch.column(0).to_pylist():
                 first = bundle * PER_BUNDLE

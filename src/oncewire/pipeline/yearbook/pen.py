@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from oncewire.journal.row import Kind
 from oncewire.message.instant import Instant
-from oncewire.pipeline.yearbook.plan import YEAR_END, Handler
+from oncewire.pipeline.yearbook.plan import Handler
 
 
 class Place(NamedTuple):
@@ -30,10 +30,10 @@ KEYS = 3
 class Pen:
     """Collects what one stream leaves in the journals of its nodes."""
 
-    __slots__ = ("_unit", "rows")
+    __slots__ = ("_end", "_unit", "rows")
 
-    def __init__(self, unit: int) -> None:
-        self._unit = unit
+    def __init__(self, unit: int, end: Instant) -> None:
+        self._unit, self._end = unit, end
         self.rows: list[Draft] = []
 
     def write(
@@ -55,7 +55,7 @@ class Pen:
         detail: str | None = None,
     ) -> None:
         """One row; the books are closed at the end of the year, whatever is under way."""
-        if when > YEAR_END:
+        if when > self._end:
             return
         boot = handler.boot_at(when)
         self.rows.append(

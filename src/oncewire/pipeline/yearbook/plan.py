@@ -20,7 +20,9 @@ from oncewire.protocol.terms import Terms
 
 YEAR_START: Instant = 1_735_689_600 * SECOND
 """2025-01-01T00:00:00Z: a year that is over, so that no clock is ahead of it."""
-YEAR_END: Instant = YEAR_START + 365 * DAY
+YEAR = 365
+DAYS_MIN = 20
+"""In a shorter year what goes wrong at the end could not be told from what is under way."""
 
 PER_STREAM = 250
 FAULT_EVERY = 20_000
@@ -82,10 +84,16 @@ class Plan:
 
     messages: int
     seed: int
+    days: int
     handlers: tuple[Handler, ...]
     streams: tuple[Stream, ...]
     violations: tuple[tuple[str, str], ...]
     """The answer key: (kind, message_id) of every fault that is planted."""
+
+    @property
+    def end(self) -> Instant:
+        """When the books are closed."""
+        return YEAR_START + self.days * DAY
 
     def message_id(self, stream: int, index: int) -> str:
         return message_id(self.seed, stream, index, self.streams[stream].sender.name)
@@ -104,19 +112,21 @@ def split_id(seed: int, stream: int, document: int) -> str:
 
 
 @cache
-def make_plan(messages: int, seed: int) -> Plan:
-    """The plan of a year with so many messages."""
+def make_plan(messages: int, seed: int, days: int = YEAR) -> Plan:
+    """The plan of a year with so many messages; a short one has fewer days."""
     if messages < 1:
         raise InvalidValue("a year has at least 1 message", remedy="give --messages 1 or more")
+    if not DAYS_MIN <= days <= YEAR:
+        raise InvalidValue(f"{days} days are no year", remedy=f"give {DAYS_MIN} to {YEAR} days")
     rng = Random(f"{seed}/plan")  # noqa: S311 - a seeded year, no secret
-    handlers = _handlers(messages, rng)
+    handlers = _handlers(messages, days, rng)
     hubs = max(1, len(handlers) // 8)
     streams = _streams(messages, handlers, hubs, rng)
     violations = _plant(messages, seed, streams, rng)
-    return Plan(messages, seed, handlers, streams, violations)
+    return Plan(messages, seed, days, handlers, streams, violations)
 
 
-def _handlers(messages: int, rng: Random) -> tuple[Handler, ...]:
+def _handlers(messages: int, days: int, rng: Random) -> tuple[Handler, ...]:
     count = max(4, min(48, messages // 2_500))
     found = []
     for index in range(count):
@@ -124,8 +134,8 @@ def _handlers(messages: int, rng: Random) -> tuple[Handler, ...]:
         if index >= len(_NAMES):
             name = f"{name}-{index // len(_NAMES) + 1}"
         boots = [YEAR_START + rng.randrange(HOUR)]
-        while boots[-1] < YEAR_END - 30 * DAY:
-            boots.append(boots[-1] + rng.randrange(10 * DAY, 50 * DAY))
+        while boots[-1] < YEAR_START + days * DAY * 11 // 12:
+            boots.append(boots[-1] + rng.randrange(days * DAY // 36, days * DAY // 7))
         skew = rng.randrange(-30 * SECOND, 30 * SECOND)
         found.append(Handler(name, skew, tuple(boots)))
     return tuple(found)
@@ -202,17 +212,17 @@ def _culprit(seed: int, stream: Stream, recipe: Recipe, place: int) -> str:
     return message_id(seed, stream.index, place + recipe.offset, stream.sender.name)
 
 
-def submissions(stream: Stream, rng: Random) -> list[Instant]:
+def submissions(plan: Plan, stream: Stream, rng: Random) -> list[Instant]:
     """When each message is submitted: bursts on working days, a few at night."""
     found: list[Instant] = []
     while len(found) < stream.count:
-        day = YEAR_START + rng.randrange(1, 365) * DAY
+        day = YEAR_START + rng.randrange(1, plan.days) * DAY
         weekday = (day // DAY + 4) % 7  # 1970-01-01 was a Thursday; 0 is Sunday.
         if weekday in (0, 6) and rng.random() < 0.8:
             continue
         moment = day + int(rng.triangular(6, 23, 11) * HOUR)
         for _ in range(min(stream.count - len(found), 1 + int(rng.expovariate(1 / 6)))):
-            found.append(min(moment, YEAR_END - MINUTE))
+            found.append(min(moment, plan.end - MINUTE))
             moment += rng.randrange(5 * MILLISECOND, 1_500 * MILLISECOND)
     found.sort()
     if stream.split:

@@ -156,6 +156,7 @@ class Receiver:
             when,
             Kind.SKIPPED,
             one.message_id if one.refused else None,
+            terms_id=self._terms_id,
             place=self._place(one),
             detail=detail.Skipped(reason).write(),
         )

@@ -51,7 +51,7 @@ class _Writer:
     def __init__(self, plan: Plan, stream: Stream) -> None:
         self._plan, self._stream = plan, stream
         self._rng = Random(f"{plan.seed}/{stream.index}")  # noqa: S311 - a seeded year, no secret
-        self._pen = Pen(stream.index)
+        self._pen = Pen(stream.index, plan.end)
         self._terms_id = stream.terms.terms_id
         self._numbering = Numbering(self._pen, stream)
         self._arrived: list[Arrived] = []
@@ -61,7 +61,7 @@ class _Writer:
 
     def write(self) -> list[Draft]:
         stream = self._stream
-        for index, when in enumerate(submissions(stream, self._rng)):
+        for index, when in enumerate(submissions(self._plan, stream, self._rng)):
             self._message(index, when)
         receiver = Receiver(self._pen, self._rng, stream)
         receiver.play(self._arrived)
@@ -249,7 +249,12 @@ class _Writer:
             one.arrivals = [until + SECOND + hop.latency()]
             return acknowledge_as_agreed(hop, one.arrivals[0] + hop.latency())
         one.arrivals, one.refused = [arrived], "TimeToLiveExpired"
-        return sending.rejected(hop, arrived + hop.latency(), one.refused)
+        ended = sending.rejected(hop, arrived + hop.latency(), one.refused)
+        if not self._numbering.opening:
+            return ended
+        # The opener of an epoch is settled by an acknowledgement or not at all.
+        self._numbering.given_up(ended + 1)
+        return sending.give_up_number(hop, ended + 1)
 
     def _after_exhausted(self, hop: Hop, when: Instant) -> Instant:
         hop.note(when + 1, Kind.ABANDONED, detail.Abandoned("operator", "no answer"))

@@ -1,0 +1,130 @@
+"""Taking journals in: only what is new, each row once, and no store mistaken for another."""
+
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from oncewire.errors import JournalProblem
+from oncewire.pipeline import jobs
+from oncewire.pipeline.book import open_book
+from oncewire.pipeline.intake import new_range, silver_name, take_in
+from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
+from oncewire.pipeline.schemas import JOURNAL, QUARANTINE
+from tests.pipeline.books import make_export, make_store, small_year
+
+ROWS = small_year()[1]["globex"]
+COUNT = len(ROWS)
+
+
+def state(seq: int) -> Version:
+    row = ROWS[seq - 1]
+    return Version().with_node("globex", NodeState(seq, row.at, row.boot))
+
+
+def test_only_what_is_new(tmp_path: Path) -> None:
+    book = open_book(make_store(tmp_path / "globex.db", "globex", ROWS))
+    assert new_range(Version(), book) == (0, COUNT)
+    assert new_range(state(40), book) == (40, COUNT)
+    assert new_range(state(COUNT), book) == (COUNT, COUNT)
+
+
+def test_another_store_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    other = [row._replace(boot="another", at=row.at + 7) for row in ROWS[:60]]
+    book = open_book(make_store(tmp_path / "globex.db", "globex", other))
+    with pytest.raises(JournalProblem, match="not the store that the lake knows"):
+        new_range(state(40), book)
+
+
+def test_an_older_copy_is_refused(tmp_path: Path) -> None:
+    book = open_book(make_store(tmp_path / "globex.db", "globex", ROWS[:30]))
+    with pytest.raises(JournalProblem, match="ends with row 30"):
+        new_range(state(40), book)
+
+
+def test_rows_removed_before_they_were_taken_are_told(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "globex.db", "globex", ROWS)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM journal_row WHERE seq <= 50")
+    with pytest.raises(JournalProblem, match="removed before the lake took them"):
+        new_range(state(40), open_book(path))
+    assert new_range(state(50), open_book(path)) == (50, COUNT)
+    assert new_range(Version(), open_book(path)) == (50, COUNT)
+
+
+def test_a_replay_takes_the_same_place() -> None:
+    one = Entry("bronze/journal/acme-1/1-9", 9)
+    other = Entry("bronze/journal/globex-1/1-7", 7)
+    assert silver_name([one]) == "acme-1/1-9"
+    assert silver_name([one, other]) == silver_name([other, one])
+    assert silver_name([one, other]) != silver_name([one])
+
+
+@pytest.mark.spark
+def test_a_second_run_reads_only_what_is_new(spark, tmp_path: Path) -> None:
+    path = make_store(tmp_path / "globex.db", "globex", ROWS[:100])
+    lake = Lake(tmp_path / "lake")
+    first = jobs.run(spark, lake, [path])
+    assert (first.rows, first.version) == (100, 1)
+    again = jobs.run(spark, lake, [path])
+    assert (again.rows, again.version) == (0, 1)  # Nothing new: nothing is published.
+    make_store(path, "globex", ROWS[100:160])
+    second = jobs.run(spark, lake, [path])
+    assert (second.rows, second.version) == (60, 2)
+    version = lake.current()
+    assert [(one.first, one.last) for one in version.journal] == [(1, 100), (101, 160)]
+    rows = lake.read(spark, version, JOURNAL, "journal").collect()
+    assert sorted(tuple(row) for row in rows) == [tuple(row) for row in ROWS[:160]]
+
+
+@pytest.mark.spark
+def test_rows_that_break_the_contract_are_kept_with_their_reason(spark, tmp_path: Path) -> None:
+    folder = make_export(tmp_path / "globex", "globex", ROWS[:60], per_file=60)
+    file = next(folder.glob("*.parquet"))
+    values = pq.read_table(file).to_pylist()
+    values[3]["boot"] = None
+    values[7]["kind"] = None
+    values[9]["node"] = "somebody-else"
+    pq.write_table(pa.Table.from_pylist(values, schema=pq.read_schema(file)), file)
+    lake = Lake(tmp_path / "lake")
+    with lake.writing() as version:
+        taken = take_in(spark, lake, version, [open_book(folder)])
+        lake.publish(taken.version)
+    assert (taken.rows, taken.quarantined) == (57, 3)
+    rows = lake.read(spark, lake.current(), QUARANTINE, "quarantine").collect()
+    problems = {row["seq"]: row["problem"] for row in rows}
+    assert problems == {
+        4: "boot is missing",
+        8: "kind is missing",
+        10: "it is a row of node somebody-else",
+    }
+    assert all(row["raw"].startswith("{") and row["source"] == str(folder) for row in rows)
+
+
+@pytest.mark.spark
+def test_two_journals_in_one_export_are_told(spark, tmp_path: Path) -> None:
+    folder = make_export(tmp_path / "globex", "globex", ROWS[:50], per_file=50)
+    make_export(tmp_path / "other", "globex", [row._replace(at=row.at + 1) for row in ROWS[20:40]])
+    next((tmp_path / "other").glob("*.parquet")).rename(folder / "other.parquet")
+    with pytest.raises(JournalProblem, match="two rows 21 of globex"):
+        jobs.run(spark, Lake(tmp_path / "lake"), [folder])
+
+
+@pytest.mark.spark
+def test_archives_are_read_once(spark, tmp_path: Path) -> None:
+    from oncewire.pipeline.yearbook.parcels import parcel
+    from oncewire.pipeline.yearbook.plan import make_plan
+
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.mime").write_bytes(parcel(make_plan(100, 3), number))
+    (folder / "broken.mime").write_bytes(b"nothing like it")
+    lake = Lake(tmp_path / "lake")
+    assert jobs.run(spark, lake, archives=[folder]).envelopes == 6
+    assert jobs.run(spark, lake, archives=[folder]).envelopes == 0
+    (folder / "late.mime").write_bytes(parcel(make_plan(100, 3), 9))
+    assert jobs.run(spark, lake, archives=[folder]).envelopes == 1
+    assert lake.current().rows("envelopes") == 7

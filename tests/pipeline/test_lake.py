@@ -1,0 +1,148 @@
+"""The lake: a version is there whole or not at all, and nothing that is read is swept away."""
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from oncewire.errors import JournalProblem, NotAllowed
+from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.lake import Entry, Lake, NodeState, Version, count_rows, safe_name
+
+
+def write(lake: Lake, path: str, rows: int = 3, **more) -> Entry:
+    folder = lake.root / path
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": list(range(rows))}), folder / "part-0.parquet")
+    return Entry(path, count_rows(folder), **more)
+
+
+def test_a_version_reads_as_it_was_written(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    entry = write(lake, "bronze/journal/acme/1-9", key="acme", first=1, last=9)
+    version = Version().adding("journal", entry).with_node("acme", NodeState(9, 5, "b", 4))
+    published = lake.publish(version)
+    assert published.number == 1
+    assert lake.current() == published
+    assert lake.current().rows("journal") == 3
+    assert lake.folders(lake.current(), "journal") == [str(tmp_path / entry.path)]
+
+
+def test_nothing_is_published_until_the_pointer_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    first = lake.publish(Version().adding("t", write(lake, "gold/t/1")))
+    later = first.adding("t", write(lake, "gold/t/2"))
+    replace = Path.replace
+
+    def die(self: Path, target: Path) -> Path:
+        if target.name == CURRENT_FILE:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        lake.publish(later)
+    assert lake.current() == first
+    monkeypatch.undo()
+    assert lake.publish(later).number == 2
+    assert lake.current().rows("t") == 6
+
+
+def test_everything_is_on_disk_before_the_pointer_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    entry = write(lake, "gold/t/1")
+    forced: list[str] = []
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        forced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    lake.publish(Version().adding("t", entry))
+    data = forced.index(str(tmp_path / "gold/t/1/part-0.parquet"))
+    folder = forced.index(str(tmp_path / "gold/t/1"))
+    pointer = next(n for n, path in enumerate(forced) if CURRENT_FILE in path)
+    assert data < pointer
+    assert folder < pointer
+    assert forced[-1] == str(tmp_path)
+
+
+def test_sweeping_leaves_this_version_and_the_one_before(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    version = Version()
+    for number in (1, 2, 3):
+        version = lake.publish(version.with_table("t", [write(lake, f"gold/t/{number}")]))
+    orphan = lake.root / "bronze/journal/acme/1-5"
+    (orphan / "_temporary/0").mkdir(parents=True)
+    (orphan / "part-0.parquet").write_bytes(b"half")
+    half = lake.root / "gold/ledger/closed/v9/part=2025-01-01"
+    half.mkdir(parents=True)
+    (half / "part-0.parquet").write_bytes(b"half")
+    assert lake.sweep(lake.current()) == 3
+    assert not orphan.exists()
+    assert not half.exists()
+    assert sorted(path.name for path in (lake.root / "gold/t").iterdir()) == ["2", "3"]
+    assert sorted(path.stem for path in (lake.root / "versions").glob("*.json")) == [
+        "00000002",
+        "00000003",
+    ]
+    assert lake.current().number == 3
+
+
+def test_a_divided_table_is_kept_part_by_part(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    days = [write(lake, f"gold/l/v1/part={day}", key=day) for day in ("d1", "d2")]
+    write(lake, "gold/l/v1/part=d3")
+    version = lake.publish(Version().with_table("l", days))
+    assert lake.sweep(version) == 1
+    assert sorted(path.name for path in (lake.root / "gold/l/v1").iterdir()) == [
+        "part=d1",
+        "part=d2",
+    ]
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.writing(), pytest.raises(NotAllowed, match="another run"), lake.writing():
+        pass
+    with lake.writing():
+        pass  # The lock is free again.
+
+
+def test_an_equal_path_takes_the_place_of_the_old_one() -> None:
+    version = Version().adding("t", Entry("a", 1), Entry("b", 2)).adding("t", Entry("a", 5))
+    assert version.tables["t"] == (Entry("b", 2), Entry("a", 5))
+    assert version.adding("t", Entry("c", 0)).rows("t") == 7
+
+
+def test_a_lake_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(JournalProblem, match="no lake"):
+        Lake(tmp_path).current()
+    lake = Lake(tmp_path)
+    version = lake.publish(Version())
+    file = tmp_path / "versions" / "00000001.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**values, "journal_version": 99}), encoding="utf-8")
+    with pytest.raises(JournalProblem, match="version 99"):
+        lake.current()
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(JournalProblem, match="cannot be read"):
+        lake.current()
+    assert version.number == 1
+
+
+def test_names_of_nodes_make_safe_folders() -> None:
+    names = ["acme", "../../etc", "a/b", "a_b", "", ".hidden", "urn:party:acme", "名前"]
+    made = [safe_name(name) for name in names]
+    assert len(set(made)) == len(names)
+    for one in made:
+        assert "/" not in one
+        assert one[0] not in "._"

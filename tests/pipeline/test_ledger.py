@@ -1,0 +1,229 @@
+"""The ledger that Spark computes is the fold of the journal, row for row, however it was cut."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as f
+
+from oncewire.journal.check import (
+    channel_key,
+    document_key,
+    fold_channels,
+    fold_documents,
+    fold_ledger,
+    message_key,
+)
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.row import Row
+from oncewire.pipeline import jobs
+from oncewire.pipeline.check import verify
+from oncewire.pipeline.judging import longest_wait
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.refresh import read_ledger, read_service
+from oncewire.pipeline.rows import rows_of_batch
+from oncewire.pipeline.schemas import JOURNAL, OUTCOME, SEQUENCE_GAPS
+from tests.pipeline.books import Year, differences, make_stores, small_year, tables
+
+pytestmark = pytest.mark.spark
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def judged(spark, year: Year) -> Year:
+    """The year with its gold tables."""
+    jobs.run(spark, year.lake)
+    return year
+
+
+def test_verify_finds_exactly_what_was_planted(spark, year: Year) -> None:
+    found = verify(spark, year.lake)
+    violations = Counter((one.kind, one.message_id) for one in found.violations)
+    assert violations == Counter(year.planted)
+    assert len({kind for kind, _ in year.planted}) == 23
+    assert not found.quarantined
+    assert found.rows == year.rows
+    assert sum(found.outcomes.values()) == found.messages >= 20_000
+    assert {"delivered", "not_delivered", "unknown", "in_flight"} <= set(found.outcomes)
+
+
+def test_the_ledger_finds_exactly_what_was_planted(spark, judged: Year) -> None:
+    ledger = read_ledger(spark, judged.lake, judged.lake.current())
+    told = ledger.where(f.col("violations").isNotNull()).select(f.explode("violations").alias("v"))
+    found = Counter((row["kind"], row["message_id"]) for row in told.select("v.*").collect())
+    assert found == Counter(judged.planted)
+    verdicts = {row["message_id"]: row["verdict"] for row in ledger.collect()}
+    for kind, message_id in judged.planted:
+        assert verdicts[message_id] == kind
+    kinds = {kind for kind, _ in judged.planted}
+    assert sum(verdict in kinds for verdict in verdicts.values()) == len(judged.planted)
+
+
+def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) -> None:
+    version = judged.lake.current()
+    table = judged.lake.read(spark, version, JOURNAL, "journal").toArrow()
+    rows = sorted(row for batch in table.to_batches() for row in rows_of_batch(batch))
+    rows.sort(key=lambda row: (row.node, row.seq))
+    context = Context.gather(rows, healed=False)
+    for node in version.nodes:
+        context.homes.setdefault(node, {node})
+    context.healed_before = min(one.at for one in version.nodes.values()) - longest_wait(context)
+
+    expected = {}
+    told: dict[str | None, list[Violation]] = {}
+    for one in (
+        *fold_channels(_grouped(rows, channel_key), context),
+        *fold_documents(_grouped(rows, document_key), context),
+    ):
+        told.setdefault(one.message_id, []).append(one)
+    for outcome, violations in fold_ledger(_grouped(rows, message_key), context):
+        assert outcome is not None
+        if outcome.reliable:
+            values = tuple(getattr(outcome, name) for name in OUTCOME.fieldNames())
+            every = [*violations, *told.get(outcome.message_id, [])]
+            expected[outcome.message_id] = (values, sorted(map(tuple, every), key=repr))
+
+    found = {}
+    for row in read_ledger(spark, judged.lake, version).collect():
+        values = tuple(_instant(row[name]) for name in OUTCOME.fieldNames())
+        violations = [tuple(one) for one in row["violations"] or ()]
+        assert row["message_id"] not in found
+        found[row["message_id"]] = (values, sorted(violations, key=repr))
+    assert found.keys() == expected.keys()
+    different = {key: (found[key], expected[key]) for key in found if found[key] != expected[key]}
+    assert not different, next(iter(different.items()))
+
+
+def _grouped(rows: list[Row], key) -> list[Row]:
+    return sorted((row for row in rows if key(row) is not None), key=key)
+
+
+def _instant(value):
+    """A timestamp back to the integer that the journal has."""
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.astimezone()
+        return (moment - EPOCH) // timedelta(microseconds=1)
+    return value
+
+
+def test_most_messages_are_closed_and_their_day_is_their_last(spark, judged: Year) -> None:
+    version = judged.lake.current()
+    assert version.rows("ledger_closed") > 30 * version.rows("ledger_open")
+    rows = judged.lake.read(spark, version, read_ledger(spark, judged.lake, version).schema,
+                            "ledger_closed")  # fmt: skip
+    wrong = rows.where(
+        f.to_date(
+            f.greatest(
+                "submitted_at", "first_sent_at", "acknowledged_at", "failed_at", "received_at",
+                "handed_over_at", "confirmed_at",
+            )
+        )
+        != f.col("closed_on")
+    )  # fmt: skip
+    assert wrong.count() == 0
+    days = {entry.key for entry in version.tables["ledger_closed"]}
+    assert len(days) > 200
+
+
+def test_gaps_and_service_agree_with_the_ledger(spark, judged: Year) -> None:
+    version = judged.lake.current()
+    gaps = judged.lake.read(spark, version, SEQUENCE_GAPS, "sequence_gaps")
+    sides = {(row["side"], row["state"]) for row in gaps.select("side", "state").collect()}
+    assert ("sending", "never_given") in sides
+    assert ("receiving", "skipped") in sides
+    ledger = read_ledger(spark, judged.lake, version).where("not document")
+    service = read_service(spark, judged.lake, version)
+    counted = service.groupBy("direction").agg(
+        f.sum("messages").alias("messages"), f.sum("resends").alias("resends"),
+        f.sum("duplicates_stopped").alias("duplicates"), f.sum("delivered").alias("delivered"),
+    )  # fmt: skip
+    both = {row["direction"]: row for row in counted.collect()}
+    sent = ledger.where("submitted_at is not null")
+    assert both["out"]["messages"] == sent.count()
+    assert both["in"]["messages"] == ledger.where("received_at is not null").count()
+    assert both["out"]["resends"] == sent.agg(f.sum("resends")).collect()[0][0]
+    assert both["out"]["delivered"] == sent.where("outcome = 'delivered'").count()
+    partners = {row["partner"] for row in service.select("partner").distinct().collect()}
+    assert all(partner.startswith("urn:party:") for partner in partners)
+    odd = service.where("latency_p50 > latency_p95 or latency_p95 > latency_p99")
+    assert odd.count() == 0
+
+
+def test_late_rows_and_portions_make_no_difference(spark, tmp_path: Path) -> None:
+    """One run over everything, against three: a year in halves, and one node much later.
+
+    The late node's rows are about messages that were closed long ago.
+    """
+    _, nodes = small_year(600, 11)
+    whole = Lake(tmp_path / "whole")
+    jobs.run(spark, whole, make_stores(tmp_path / "all", nodes))
+
+    late = max(nodes)
+    parts = Lake(tmp_path / "parts")
+    early = {node: rows for node, rows in nodes.items() if node != late}
+    halves = {node: rows[: len(rows) // 2] for node, rows in early.items()}
+    stores = make_stores(tmp_path / "some", halves)
+    jobs.run(spark, parts, stores)
+    make_stores(tmp_path / "some", {node: early[node][len(halves[node]) :] for node in early})
+    jobs.run(spark, parts, stores)
+    assert parts.current().rows("ledger_closed") > 100
+    first = make_stores(tmp_path / "late", {late: nodes[late][:-40]})
+    jobs.run(spark, parts, [*stores, *first])
+    make_stores(tmp_path / "late", {late: nodes[late][-40:]})
+    jobs.run(spark, parts, [*stores, *first])
+
+    assert not differences(tables(spark, whole), tables(spark, parts))
+    again = jobs.run(spark, parts, [*stores, *first])
+    assert again.rows == 0
+    assert not differences(tables(spark, whole), tables(spark, parts))
+
+
+def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -> None:
+    """A second confirmation of a message that was closed months ago."""
+    plan, nodes = small_year(200, 7)
+    node = max(nodes)
+    rows = nodes[node]
+    stores = make_stores(tmp_path / "stores", nodes)
+    lake = Lake(tmp_path / "lake")
+    before = jobs.run(spark, lake, stores)
+    confirmed = next(row for row in rows if row.kind == "confirmed" and row.seq > 20)
+    make_stores(
+        tmp_path / "stores", {node: [confirmed._replace(at=rows[-1].at, boot=rows[-1].boot)]}
+    )
+    after = jobs.run(spark, lake, stores)
+    assert after.rows == 1
+    assert after.messages == before.messages
+    changed = {kind: count - before.verdicts.get(kind, 0) for kind, count in after.verdicts.items()
+               if count != before.verdicts.get(kind, 0)}  # fmt: skip
+    assert changed == {"twice": 1, "delivered": -1}
+    row = (
+        read_ledger(spark, lake, lake.current())
+        .where(f.col("message_id") == confirmed.message_id)
+        .collect()
+    )
+    assert [one["verdict"] for one in row] == ["twice"]
+    assert plan.messages == 200
+
+
+def test_a_clock_that_jumps_is_not_believed(spark, tmp_path: Path) -> None:
+    """A node whose last rows lie in the far future must not make everybody late."""
+    _, nodes = small_year(200, 7)
+    node = min(nodes)
+    ahead = 10 * 365 * 86_400_000_000
+    jumped = {
+        **nodes,
+        node: [
+            row._replace(at=row.at + ahead) if number > len(nodes[node]) - 3 else row
+            for number, row in enumerate(nodes[node])
+        ],
+    }
+    plain, odd = Lake(tmp_path / "plain"), Lake(tmp_path / "odd")
+    jobs.run(spark, plain, make_stores(tmp_path / "a", nodes))
+    jobs.run(spark, odd, make_stores(tmp_path / "b", jumped))
+    expected, found = tables(spark, plain), tables(spark, odd)
+    assert found["violations"] == expected["violations"]
+    assert len(found["journal"]) == len(expected["journal"])
+    assert len(found["ledger"]) == len(expected["ledger"])
