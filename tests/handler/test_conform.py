@@ -23,6 +23,7 @@ from tests.handler.corpus_cases import (
     PLAIN,
     framed,
     nhs,
+    ours,
     overheid,
     parcel_of,
 )
@@ -107,6 +108,31 @@ def test_a_synchronous_wish_that_was_not_agreed_is_refused_at_once(corpus: Path)
     assert (reply.status, reply.error) == (200, ("Inconsistent", "//Header/SyncReply", "Error"))
     assert desk.posted == []
     assert desk.take() == []
+
+
+def test_a_signed_acknowledgement_that_nobody_can_sign_is_refused(corpus: Path) -> None:
+    desk = Desk(overheid(corpus, ack__signature="perMessage"), at=NOW)
+    reply = desk.hand_in(message(corpus, "InvalidAckRequestedSigned"))
+    assert reply.error == ("Inconsistent", "//Header/AckRequested/@signed", "Error")
+    signing = Desk(overheid(corpus, ack__signature="perMessage"), at=NOW, keys=ours())
+    reply = signing.hand_in(message(corpus, "InvalidAckRequestedSigned"))
+    assert reply.parcel is not None
+    assert codec.read(reply.parcel).signed
+
+
+@pytest.mark.requirement("CPA-10", "CPA-11")
+@pytest.mark.parametrize("policy", ["b", "c"])
+def test_a_difference_that_is_borne_is_told_with_the_acknowledgement(
+    corpus: Path, policy: str
+) -> None:
+    desk = Desk(overheid(corpus, delivery__header_conflict=policy), at=NOW)
+    reply = desk.hand_in(message(corpus, "MissingDuplicateElimination"))
+    assert reply.message is not None
+    assert reply.message.kind is ACK
+    assert reply.error == (
+        "Inconsistent", "//Header/MessageHeader/DuplicateElimination", "Warning",
+    )  # fmt: skip
+    assert len(desk.take()) == 1
 
 
 # --- SOAPAction --------------------------------------------------------------------------------

@@ -65,8 +65,9 @@ def acknowledge(
     received: Received,
     *,
     final: bool,
+    warnings: tuple[Error, ...] = (),
 ) -> StoredAnswer:
-    """Build the acknowledgement that is owed for a message."""
+    """Build the acknowledgement that is owed for a message, with what its sender is told."""
     route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
     envelope = envelope_for(node, route)
     references = receipt_references(received) if owed.signed else ()
@@ -78,7 +79,9 @@ def acknowledge(
         second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
         ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))
     if plan.warning is not None:
-        ack = replace(ack, error_list=ErrorList((plan.warning,)))
+        warnings = (*warnings, plan.warning)
+    if warnings:
+        ack = replace(ack, error_list=ErrorList(warnings))
     parcel = seal(node, ack, route, sign=owed.signed)
     return StoredAnswer(envelope.message_id, ack.kind, parcel, owed=not plan.signals)
 

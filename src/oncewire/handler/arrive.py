@@ -24,7 +24,7 @@ from oncewire.handler.answer import (
     post_or_reply,
     response_again,
 )
-from oncewire.handler.conform import check_reference
+from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.node import Node
 from oncewire.handler.onward import send_onward
 from oncewire.handler.perform import open_incident
@@ -103,6 +103,7 @@ class Arriving:
             plan = self._plan(owed)
             if self.final:
                 check_receipt(message, terms)
+                check_signing(self.node, owed)
                 if known is None:
                     check_reference(self.tx, message, self.resolution)
         except EbxmlError as error:
@@ -120,15 +121,11 @@ class Arriving:
 
     def _plan(self, owed: AckOwed) -> SyncPlan:
         """What this connection carries back, or the error that refuses the wish."""
-        message, resolution = self.message, self.resolution
-        can_answer, terms = self.source.can_answer, resolution.terms
-        if self.final and resolution.binding is not None:
-            return plan_under(
-                resolution.binding, message, terms, can_answer=can_answer, ack_owed=owed.owed
-            )
-        return plan_reply(
-            message, terms, can_answer=can_answer, final=self.final, ack_owed=owed.owed
-        )
+        message, terms, here = self.message, self.resolution.terms, self.source.can_answer
+        binding = self.resolution.binding
+        if not self.final or binding is None:
+            return plan_reply(message, terms, can_answer=here, final=False, ack_owed=owed.owed)
+        return plan_under(binding, message, terms, can_answer=here, ack_owed=owed.owed)
 
     def _stamp(self) -> Instant:
         """When the handler that numbered the message made it ready (see `receiving`)."""
@@ -194,7 +191,14 @@ class Arriving:
 
     def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
         return acknowledge(
-            self.node, self.message, self.agreement, owed, plan, self.received, final=self.final
+            self.node,
+            self.message,
+            self.agreement,
+            owed,
+            plan,
+            self.received,
+            final=self.final,
+            warnings=self.resolution.warnings,
         )
 
     def _consume(self, stored: StoredIncoming, *, held: bool) -> None:

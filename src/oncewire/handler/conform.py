@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 
 from oncewire.agreement.resolve import Resolution
-from oncewire.errors import NotSupported, ValueNotRecognized
+from oncewire.errors import Inconsistent, NotSupported, ValueNotRecognized
 from oncewire.handler.answer import agreement_of
 from oncewire.handler.node import Node
 from oncewire.handler.route import is_receiver, peer_label
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Form, UnknownRef, Validation
+from oncewire.protocol.acknowledging import AckOwed
 from oncewire.store.contract import Transaction
 from oncewire.wire import codec, schema, soap
 from oncewire.wire.parcel import Parcel
@@ -63,6 +64,16 @@ def strictly(node: Node, parcel: Parcel, fault: ReadFault, source: Source) -> Re
     except ReadFault as strict:
         return strict
     return fault
+
+
+def check_signing(node: Node, owed: AckOwed) -> None:
+    """Refuse to owe a signed acknowledgement that this handler could not sign (§6.3.2.5)."""
+    if owed.signed and node.keys is None:
+        raise Inconsistent(
+            "a signed acknowledgement is asked for, and this handler has no key to sign with",
+            location="//Header/AckRequested/@signed",
+            remedy="ask for an unsigned one, or agree on signatures",
+        )
 
 
 def check_reference(tx: Transaction, message: Message, resolution: Resolution) -> None:
