@@ -212,6 +212,16 @@ def test_an_unknown_cpa_id_is_a_fault_or_an_error_as_agreed(corpus: Path, whose:
     assert desk.take() == []
 
 
+def test_who_says_neither_who_he_is_nor_under_what_gets_a_fault(corpus: Path) -> None:
+    """An error message could be addressed to nobody."""
+    desk = Desk(overheid(corpus), at=NOW)
+    reply = desk.hand_in(message(corpus, "MissingFromPartyId", cpaId="nobody-knows"))
+    assert reply.status == 500
+    assert reply.fault is not None
+    assert (reply.fault.code, reply.fault.string) == ("Client", "From/PartyId is missing")
+    assert len(desk.journal("refused")) == 1
+
+
 # --- references --------------------------------------------------------------------------------
 
 
