@@ -266,6 +266,40 @@ def test_bad_orders_are_refused_in_words(pair: Path, document: Path) -> None:
     assert run_json("send", document)["messages"]
 
 
+def test_the_shell_completes_partners_and_states(pair: Path) -> None:
+    def completed(*words: str) -> list[str]:
+        line = " ".join(("oncewire", *words))
+        asked = {"_ONCEWIRE_COMPLETE": "complete_bash", "COMP_WORDS": line}
+        done = process_with(asked | {"COMP_CWORD": str(len(words))}, pair / "acme")
+        return done.split()
+
+    def process_with(asked: dict[str, str], cwd: Path) -> str:
+        script = (
+            "from oncewire.entry.cli.main import main; import sys; sys.argv=['oncewire']; main()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=cwd,
+            env=os.environ | asked,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.stdout
+
+    assert completed("send", "x", "--to", "glo") == ["globex"]
+    assert completed("outbox", "--state", "not") == ["not_delivered"]
+    assert "doctor" in completed("doc")
+
+
+def test_a_partner_is_not_taken_for_a_folder_of_its_name(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair)
+    assert run_json("agreement", "show", "globex", "-c", "acme")["cpa_id"] == "acme-globex"
+
+
 # --- as processes ------------------------------------------------------------------------------
 
 

@@ -203,7 +203,7 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
     """Each file with the party that we are in it, where we know."""
     from oncewire.entry.agreements import files_in
 
-    if named and all(Path(one).exists() for one in named):
+    if named and all(Path(one).is_file() for one in named):
         return [(Path(one), own or _own_of(config)) for one in named]
     settings = loaded(config).settings
     party = own or settings.party.party_id or None
@@ -227,7 +227,7 @@ def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:
     from oncewire.entry.files import NotHere
     from oncewire.errors import OncewireError
 
-    if Path(name).exists():
+    if Path(name).is_file():
         return Path(name)
     for path in files:
         if path.stem == name:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party
+from oncewire.entry.cli.listing import at_party, complete_partner
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
 
@@ -99,7 +99,10 @@ def _handler(settings: Settings) -> Finding:
 
 
 def ping(
-    partner: Annotated[str, typer.Argument(help="The partner's name, PartyId or CPAId.")],
+    partner: Annotated[
+        str,
+        typer.Argument(help="The partner's name or PartyId.", autocompletion=complete_partner),
+    ],
     timeout: Timeout = 10.0,
     config: Config = None,
     json: Json = False,

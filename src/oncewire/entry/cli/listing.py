@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from oncewire.entry.cli.output import here
 
 if TYPE_CHECKING:
@@ -30,6 +32,35 @@ def at_party(settings: Settings) -> str:
     """What to add to a command so that it finds this party from here."""
     here_already = Path.cwd() == settings.folder
     return "" if here_already else f" -c {here(settings.folder)}"
+
+
+def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of partners for the shell's completion; silent where there is no party."""
+    from oncewire.entry.agreements import files_in
+    from oncewire.entry.settings import load
+    from oncewire.errors import OncewireError
+
+    config = context.params.get("config")
+    try:
+        settings = load(Path(config) if config else None).settings
+        files = files_in(settings.path(settings.agreements.folder))
+    except OncewireError:
+        return []
+    return [file.stem for file in files if file.stem.startswith(incomplete)]
+
+
+def complete_outgoing(incomplete: str) -> list[str]:
+    """States of messages that were sent."""
+    from oncewire.protocol.states import OutgoingState
+
+    return [one.value for one in OutgoingState if one.value.startswith(incomplete)]
+
+
+def complete_incoming(incomplete: str) -> list[str]:
+    """States of messages that arrived."""
+    from oncewire.protocol.states import IncomingState
+
+    return [one.value for one in IncomingState if one.value.startswith(incomplete)]
 
 
 class Names:

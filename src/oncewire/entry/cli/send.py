@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party
+from oncewire.entry.cli.listing import at_party, complete_partner
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded
 
@@ -28,7 +28,14 @@ def send(
         list[str],
         typer.Argument(help="The document: FILE or 'FILE;media/type'. Several: several payloads."),
     ],
-    to: Annotated[str, typer.Option("--to", help="The partner: its name or its PartyId.")] = "",
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="The partner: its name or its PartyId.",
+            autocompletion=complete_partner,
+        ),
+    ] = "",
     cpa: Annotated[str, typer.Option("--cpa", help="Or the agreement, by its CPAId.")] = "",
     service: Annotated[str, typer.Option(help="The service, if the agreement has several.")] = "",
     action: Annotated[str, typer.Option(help="The action, likewise.")] = "",

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import Names, at_party, find_id, has_store, moment
+from oncewire.entry.cli.listing import (
+    Names,
+    at_party,
+    complete_incoming,
+    complete_outgoing,
+    find_id,
+    has_store,
+    moment,
+)
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
@@ -37,7 +45,12 @@ def register(app: typer.Typer) -> None:
 def outbox(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="Only these: waiting, outstanding, unknown, ..."),
+        typer.Option(
+            "--state",
+            "-s",
+            help="Only these: waiting, outstanding, unknown, ...",
+            autocompletion=complete_outgoing,
+        ),
     ] = None,
     limit: Limit = 50,
     config: Config = None,
@@ -106,7 +119,12 @@ def listed(
     context: typer.Context,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="Only these: ready, handed_over, confirmed, ..."),
+        typer.Option(
+            "--state",
+            "-s",
+            help="Only these: ready, handed_over, confirmed, ...",
+            autocompletion=complete_incoming,
+        ),
     ] = None,
     limit: Limit = 50,
     config: Config = None,
