@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Sequence
 
 from oncewire import __version__
-from oncewire.errors import AgreementProblem, InvalidValue, OncewireError
+from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
 from oncewire.handler import deliver, operate, transmit
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer
 from oncewire.handler.answer import Answer
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
-from oncewire.handler.perform import notice_of
+from oncewire.handler.perform import notice_of, open_incident
 from oncewire.handler.receive import receive, receive_aside, receive_reply, repost_answers
 from oncewire.handler.release import give_up_gaps
 from oncewire.handler.signals import ask_status, ping
@@ -27,8 +27,8 @@ from oncewire.handler.submit import Accepted, Submission, agreement_called, subm
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note
-from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.protocol.effects import Note, Raise
+from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.parcel import Parcel
 
 
@@ -106,6 +106,8 @@ class Engine:
 
     def transmission_over(self, ended: Transmission, reply: Parcel | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""
+        # It is over even when the store cannot take note of it: its timer brings it up again.
+        self.node.in_flight.discard(ended.message_id)
         with self.node.transition() as tx:
             if reply is not None:
                 receive_reply(self.node, tx, reply, ended)
@@ -146,12 +148,29 @@ class Engine:
         """Tell the From Parties of what failed, in the commit that makes it so."""
         node = self.node
         node.notices_due = False
-        with node.transition() as tx:
-            for stored in operate.tell_failures(node, tx):
+        while True:
+            with node.transition() as tx:
+                told = operate.tell_failures(node, tx)
+            if not told:
+                return
+            for stored in told:
                 if stored.relayed_from is None:
                     node.actions.append(notice_of(stored.outgoing))
                 else:
-                    report_failure(node, tx, stored)
+                    self._report(stored)
+
+    def _report(self, stored: StoredOutgoing) -> None:
+        """Send the From Party the notice of a hub; where that cannot be, call the operator."""
+        node, message_id = self.node, stored.outgoing.message_id
+        try:
+            with node.transition() as tx:
+                report_failure(node, tx, stored)
+        except StoreProblem:
+            raise
+        except OncewireError as problem:
+            reason = f"its failure could not be reported to the From Party: {problem}"
+            with node.transition() as tx:
+                open_incident(node, tx, Raise(reason, message_id))
 
     def ping(self, cpa_id: str) -> str:
         """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""

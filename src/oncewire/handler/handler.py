@@ -16,7 +16,7 @@ from oncewire.handler.engine import Engine
 from oncewire.handler.hand_over import HandOver
 from oncewire.handler.inbound import Inbound, TooLarge, take_in
 from oncewire.handler.kill import KillPoints
-from oncewire.handler.node import Node
+from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.operate import find_outgoing
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.shell import Shell
@@ -31,8 +31,8 @@ from oncewire.wire.parcel import Parcel
 
 logger = logging.getLogger("oncewire.handler")
 
-IN_FLIGHT_MAX = 256
-"""Transmissions under way at once; the rest wait their turn without a timer running."""
+ANSWERS_MAX = 256
+"""Acknowledgements and other signals under way at once."""
 
 CHUNK = 256 * 1024
 RETRY_AFTER = 30
@@ -62,7 +62,10 @@ class Handler:
         self._shell = Shell(self.engine, self._perform, self._kill)
         self._application = application
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        # Reliable messages find a place here at once (see `Node.room`); of the others, which
+        # are sent and forgotten, any number may come.
+        self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
         self._ready = asyncio.Event()
@@ -220,7 +223,7 @@ class Handler:
             self._application.notify(notice)
 
     async def _post(self, post: Post) -> None:
-        async with self._slots:
+        async with self._sending:
             self._kill.reach("post before send")
             outcome = await self._carry(
                 post.transport, post.address, post.parcel, post.timeout / SECOND
@@ -239,7 +242,7 @@ class Handler:
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
 
     async def _post_answer(self, post: PostAnswer) -> None:
-        async with self._slots:
+        async with self._answering:
             self._kill.reach("answer before send")
             outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
             self._kill.reach("answer after send")

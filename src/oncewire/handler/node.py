@@ -26,6 +26,9 @@ BODY_MAX = 256 * 1024 * 1024
 """The largest body taken unless the configuration says otherwise; one is held in memory."""
 
 
+IN_FLIGHT_MAX = 256
+"""Transmissions under way at once; the rest wait their turn without a timer running."""
+
 CLOCK_SET: Duration = SECOND
 """A difference between the two clocks that means that somebody set the one people read."""
 
@@ -75,6 +78,12 @@ class Node:
         self._began: Instant = world.now() - world.mono()
         # The instant of the transition that is open, on both clocks.
         self._moment: tuple[Instant, Duration] | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more attempts may begin now. One that had to wait for its turn after it was
+        begun would be sent again as soon as it was sent."""
+        return 0 if self.at_rest else max(0, IN_FLIGHT_MAX - len(self.in_flight))
 
     @contextmanager
     def transition(self) -> Iterator[Transaction]:

@@ -13,7 +13,7 @@ from oncewire.agreement.rules import signal_terms
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.answer import envelope_for
 from oncewire.handler.node import Node
-from oncewire.handler.perform import perform
+from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under
 from oncewire.handler.seal import (
     onward_parcel,
@@ -26,7 +26,7 @@ from oncewire.handler.submit import store_outgoing
 from oncewire.message.envelope import Message
 from oncewire.protocol.effects import Note
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent, attempt_due, enter_window
+from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
 from oncewire.store.contract import Transaction
@@ -109,13 +109,12 @@ def _begin(
         # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
         channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
-    step = attempt_due(entered.outgoing, entered.channel, terms, now)
+    step = first_attempt(node, entered, terms, now)
     sequence = sequence_of(entered.outgoing, terms)
     parcel = onward_parcel(node, received.parcel, received.envelope, route, sequence, stamp)
     fresh = replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    both = Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
-    perform(node, tx, fresh, before, both, terms, parcel=parcel)
+    perform(node, tx, fresh, before, step, terms, parcel=parcel)
 
 
 def _journal_forwarded(node: Node, tx: Transaction, copy: StoredOutgoing, message: Message) -> None:

@@ -178,10 +178,10 @@ def enter(
 def first_attempt(node: Node, entered: Sent, terms: Terms, now: Instant) -> Sent:
     """A message that has just entered the window, with its first attempt begun.
 
-    A node at rest leaves the attempt due: one that was begun and never made would be waited
-    for in vain.
+    Where there is no room for it, and on a node at rest, the attempt is left due: one that
+    was begun and not made would be waited for in vain.
     """
-    if node.at_rest:
+    if node.room < 1:
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now)
     return Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))

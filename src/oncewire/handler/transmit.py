@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncewire.handler.node import Node
+from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.message.fault import Error, Severity
 from oncewire.protocol.sender import (
@@ -35,10 +35,16 @@ class Transmission:
 
 
 def transmit_due(node: Node, tx: Transaction) -> int:
-    """Begin every attempt that is due; returns how many messages were looked at."""
-    now = node.now()
+    """Begin the attempts that are due, as many as there is room for; returns how many
+    messages were looked at."""
+    now, room = node.now(), node.room
+    if room < 1:
+        return 0
     looked_at = 0
-    for message_id in tx.due(now, BATCH):
+    # Of so many, enough are not under way already.
+    for message_id in tx.due(now, IN_FLIGHT_MAX):
+        if looked_at == room:
+            break
         if message_id in node.in_flight:
             # One attempt at a time: a slow transmission is not overtaken by its own retry.
             continue

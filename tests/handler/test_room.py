@@ -1,0 +1,92 @@
+"""What many messages at once, or a store that is gone, must not do to a handler."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from oncewire.errors import StoreGone
+from oncewire.handler.node import IN_FLIGHT_MAX
+from oncewire.handler.transmit import Transmission
+from oncewire.message.instant import MILLISECOND, SECOND
+from oncewire.protocol.states import OutgoingState
+from tests.handler.pair import Pair
+
+TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
+
+
+@pytest.mark.requirement("RTY-1")
+@pytest.mark.parametrize("profile", ["ebms2", "window"])
+def test_no_timer_runs_for_an_attempt_that_has_to_wait_for_its_turn(profile: str) -> None:
+    pair = Pair(profile, TERMS)
+    others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
+    pair.alpha.node.in_flight |= others
+    sent = pair.send()
+    for _ in range(10):
+        pair.pass_time(SECOND)
+    # Submitted and due, but never sent: no attempt was wasted.
+    assert "sent" not in pair.kinds("alpha")
+    pair.alpha.node.in_flight -= others
+    pair.pass_time(MILLISECOND)
+    assert pair.take() == [sent.message_id]
+    assert Counter(pair.kinds("alpha"))["sent"] == 1
+    assert pair.verify().clean
+
+
+def test_no_more_attempts_begin_than_there_is_room_for() -> None:
+    pair = Pair("ebms2", TERMS)
+    node = pair.alpha.node
+    others = {f"other {number}" for number in range(IN_FLIGHT_MAX)}
+    node.in_flight |= others
+    for number in range(10):
+        pair.send(number)
+    node.in_flight -= set(sorted(others)[:4])
+    pair.alpha.tick()
+    assert node.room == 0
+    assert Counter(pair.kinds("alpha"))["sent"] == 0
+    pair.settle("alpha")
+    assert Counter(pair.kinds("alpha"))["sent"] == 4
+
+
+def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair("ebms2", TERMS)
+    pair.lose_request = lambda attempt: True
+    sent = pair.send()
+    alpha = pair.alpha
+    alpha.node.in_flight.add(sent.message_id)
+
+    def gone() -> None:
+        raise StoreGone("the disk is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(alpha.node.store, "transition", gone)
+        with pytest.raises(StoreGone):
+            alpha.transmission_over(Transmission(sent.message_id, 1, sent=False))
+    pair.lose_request = lambda attempt: False
+    pair.pass_time(2 * SECOND)
+    assert pair.take() == [sent.message_id]
+
+
+@pytest.mark.requirement("RTY-14", "RTY-16", "RM-2")
+def test_everybody_is_told_however_many_fail_at_once() -> None:
+    pair = Pair("ebms2", TERMS, lose_request=lambda attempt: True)
+    for number in range(200):
+        pair.send(number, time_to_live=4 * SECOND)
+    for number in range(200, 400):
+        pair.send(number)
+    for _ in range(2):
+        pair.pass_time(1_500 * MILLISECOND)
+        pair.pass_time(MILLISECOND)
+    assert Counter(pair.kinds("alpha"))["sent"] == 400 * 3
+    # At one stroke: these are too old, and those have used up their retries.
+    pair.pass_time(2 * SECOND)
+    told = Counter(notice.message_id for notice in pair.notices)
+    assert len(told) == 400
+    assert set(told.values()) == {1}
+    with pair.alpha.node.store.reader() as reader:
+        counts = reader.counts()
+    assert counts[f"out.{OutgoingState.UNKNOWN.value}"] == 400
+    assert pair.verify().clean, pair.verify().violations[:3]
