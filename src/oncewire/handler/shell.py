@@ -118,15 +118,28 @@ class Shell:
             for step in durable:
                 self._kill.reach(f"{step} after commit")
         except StoreProblem as problem:
+            logger.error("nothing was stored", extra={"problem": str(problem)})
+            self._fail(done, problem)
+            return
+        except Exception as problem:
+            # Whatever it is, those who wait are told, and the next turn comes.
+            logger.exception("a turn failed")
             self._fail(done, problem)
             return
         for work in done:
             if not work.future.done():
                 work.future.set_result(work.result)
         for action in actions:
-            self._perform(action)
+            self._let_go(action)
         if self._queue:
             self._awake.set()
+
+    def _let_go(self, action: Action) -> None:
+        """One action's trouble is its own: what else was committed must leave too."""
+        try:
+            self._perform(action)
+        except Exception:
+            logger.exception("an action failed", extra={"action": type(action).__name__})
 
     def _next_wake(self) -> Instant | None:
         """When the timers want attention; a store that cannot be asked is asked again soon."""
@@ -161,9 +174,8 @@ class Shell:
         except OncewireError as problem:
             logger.error("the timers could not be served", extra={"problem": str(problem)})
 
-    def _fail(self, done: list[_Work], problem: StoreProblem) -> None:
+    def _fail(self, done: list[_Work], problem: Exception) -> None:
         """The commit failed: nothing of this turn happened, and everybody is told."""
-        logger.error("nothing was stored", extra={"problem": str(problem)})
         for work in done:
             if not work.future.done():
                 work.future.set_exception(problem)
