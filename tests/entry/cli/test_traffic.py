@@ -1,5 +1,6 @@
 """Sending, receiving and looking, from the command line, with handlers that run or rest."""
 
+import hashlib
 import json
 import os
 import signal
@@ -209,6 +210,21 @@ def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
     run("inbox", "confirm", message_id, "-c", there)
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
     run("inbox", "confirm", "no-such-message", "-c", there, exit_code=output.NOT_FOUND)
+
+
+def test_what_could_not_be_written_is_not_confirmed(
+    served: Served, document: Path, tmp_path: Path
+) -> None:
+    send(document, "--wait")
+    there = served.folder / "globex"
+    folder = tmp_path / "in"
+    folder.mkdir()
+    # A folder that stands where the file belongs.
+    message_id = run_json("inbox", "-c", there)["messages"][0]["message_id"]
+    name = hashlib.sha256(f"urn:oncewire:party:acme\0{message_id}".encode()).hexdigest()[:40]
+    (folder / f"{name}.1.xml").mkdir()
+    run("inbox", "take", "--out", folder, "-c", there, exit_code=output.NOT_ALLOWED)
+    assert run_json("inbox", "-c", there)["messages"][0]["state"] == "handed_over"
 
 
 @pytest.mark.requirement("RTY-13")

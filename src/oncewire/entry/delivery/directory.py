@@ -15,10 +15,12 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from oncewire.entry.files import make_folder
 from oncewire.entry.taken import TakenMessage, content, payload_facts
+from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 
@@ -71,14 +73,18 @@ def put_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)
-    except BaseException:
-        half.unlink(missing_ok=True)
-        raise
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        with suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise NotAllowed(
+            f"{path} cannot be written: {error.strerror}",
+            remedy="check the folder, its permissions and the space on the disk",
+        ) from error
 
 
 class Directory:
@@ -104,7 +110,7 @@ class Directory:
         }
         try:
             put_file(self.folder / f"{key}.failure.json", json.dumps(facts, indent=2).encode())
-        except OSError as error:
+        except NotAllowed as error:
             # The failure is in the store and in the log; the file is a convenience.
             logger.warning(
                 "a failure could not be written to the directory",
