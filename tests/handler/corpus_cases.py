@@ -84,14 +84,14 @@ def nhs(own: str, partner: str, profile: str = "nhs-async-reliable", extra: str 
     def party(value: str) -> str:
         return f'[{{value = "{value}", type = "{kind}"}}]'
 
-    return toml(profile, party(own), party(partner), "spine", extra)
+    return toml(profile, party(own), party(partner), "spine", extra, any_cpa_id=True)
 
 
 def phinms(own: str, partner: str, cpa_id: str) -> Agreement:
     """An agreement as CDC's handlers have it."""
     return toml(
         "phinms", f'[{{value = "{own}", type = "zz"}}]', f'[{{value = "{partner}", type = "zz"}}]',
-        cpa_id,
+        cpa_id, any_cpa_id=True,
     )  # fmt: skip
 
 

@@ -180,10 +180,12 @@ def cpa(path: Path, own: str | int, **over: object) -> Agreement:
     return read_cpa(path.read_bytes(), own=own, over=layer(values, Origin.FILE, "test"))
 
 
-def toml(profile: str, own: str, partner: str, cpa_id: str, extra: str = "") -> Agreement:
+def toml(
+    profile: str, own: str, partner: str, cpa_id: str, extra: str = "", *, any_cpa_id: bool = False
+) -> Agreement:
     """An agreement of a community; parties are TOML values: a string or a list of tables."""
     return read_toml(
-        f'cpa_id = "{cpa_id}"\nprofile = "{profile}"\nany_cpa_id = true\n'
+        f'cpa_id = "{cpa_id}"\nprofile = "{profile}"\nany_cpa_id = {str(any_cpa_id).lower()}\n'
         f'[own]\nparty_id = {own}\nhttp = "http://own/msh"\nsmtp = "mailto:msh@own"\n'
         f'[partner]\nparty_id = {partner}\nhttp = "http://partner/msh"\n'
         f'smtp = "mailto:msh@partner"\n{extra}'

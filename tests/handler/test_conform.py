@@ -16,6 +16,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.corpus_cases import (
     ACK,
+    ARRIVING,
     BUYER,
     DIGIPOORT,
     ERROR,
@@ -396,6 +397,16 @@ def test_the_status_of_a_message_follows_it(corpus: Path) -> None:
     assert status(desk, corpus, "c0ffee") is MessageStatus.PROCESSED
     desk.hand_in(message(corpus, uuid="late", timeToLive="2026-01-05T10:00:00Z"))
     assert status(desk, corpus, "late") is MessageStatus.NOT_RECOGNIZED
+
+
+def test_nobody_is_warned_of_a_wish_he_did_not_have(corpus: Path) -> None:
+    """PHINMS answers on the connection unasked; over mail it just answers."""
+    name = "phinms-phineas/examples/request.xml"
+    desk = ARRIVING[name].desk(corpus)
+    assert desk.hand_in(parcel_of(corpus, name), MAIL).status == 204
+    (answer,) = desk.answers()
+    assert answer.kind is ACK
+    assert answer.error_list is None
 
 
 # --- PHINMS' own agreement ---------------------------------------------------------------------
