@@ -138,7 +138,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        next_attempt_at=now + wait if terms.runs_protocol else None,\n",
         "        next_attempt_at=None,\n",
         ("S4", "L1"),
-        PLAIN,
+        PLAIN + PATIENT,
         "RTY-18",
     ),
     Mutant(
