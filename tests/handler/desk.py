@@ -25,6 +25,8 @@ from oncewire.handler.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.submit import Submission
 from oncewire.handler.transmit import Transmission
+from oncewire.journal.check import verify
+from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
 from oncewire.message import Error, Message
 from oncewire.message.form import Form
@@ -164,6 +166,11 @@ class Desk:
             return self.engine.node.terms_of(tx, terms_id)
 
     # --- looking ---
+
+    def violations(self) -> tuple[Violation, ...]:
+        """What the checker finds in this handler's journal."""
+        with self.engine.node.store.reader() as reader:
+            return verify(reader.journal_since(0, 1_000_000), healed=False).violations
 
     def journal(self, kind: str) -> list[Row]:
         """The rows of one kind."""

@@ -45,6 +45,7 @@ def test_it_is_answered(corpus: Path, name: str) -> None:
     refused = bool(case.error or case.posted_error or case.fault)
     assert bool(desk.journal("refused")) is refused
     assert bool(desk.journal("received")) is (case.taken is not None)
+    assert desk.violations() == ()
 
 
 @pytest.mark.parametrize("name", ARRIVING)
@@ -103,6 +104,7 @@ def test_it_settles_the_message_it_answers(corpus: Path, name: str) -> None:
         assert desk.notices == []
     taken = [tuple(one.size for one in message.payloads) for message in desk.take()]
     assert taken == ([case.taken] if case.taken is not None else [])
+    assert desk.violations() == ()
 
 
 @pytest.mark.parametrize("name", ANSWERING)
