@@ -248,8 +248,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "lose a hub's failure report",
         _ENGINE,
-        "                    report_failure(node, tx, stored)\n",
-        "                    pass\n",
+        "                report_failure(node, tx, stored)\n",
+        "                pass\n",
         ("S4", "S12"),
         "messages=30,hops=2,retries=1,loss=0.6,"
         "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
