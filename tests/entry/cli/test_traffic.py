@@ -373,7 +373,10 @@ def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> Non
 
 def test_two_handlers_of_one_party_are_refused(served: Served) -> None:
     second = serve(served.folder / "acme")
-    out, _ = second.communicate(timeout=60)
+    try:
+        out, _ = second.communicate(timeout=60)
+    finally:
+        second.kill()
     assert second.returncode == output.NOT_ALLOWED
     assert "runs already" in json.loads(out)["problems"][0]["problem"]
 
@@ -383,7 +386,10 @@ def test_a_port_in_use_is_said_and_the_store_let_go(served: Served, pair: Path) 
     port = run_json("config", "show", "-c", pair / "globex")["settings"]
     taken = next(one["value"] for one in port if one["setting"] == "http.port")
     process = serve(pair / "acme", "--set", f"http.port={taken}")
-    out, _ = process.communicate(timeout=60)
+    try:
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == output.TROUBLE
     assert taken in json.loads(out)["problems"][0]["problem"]
     run("outbox")
