@@ -390,7 +390,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:\n",
         "        if reply is DuplicateReply.STORED_ANSWER:\n            return NOTHING\n        if False:\n",
         ("S4", "L1", "S11"),
-        "messages=40,loss=0.5",
+        "messages=40,loss=0.5" + PATIENT,
         "DUP-10",
     ),
     Mutant(
