@@ -385,15 +385,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "DUP-4",
     ),
     Mutant(
-        "leave a copy unanswered",
-        _ARRIVE,
-        "        if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:\n",
-        "        if reply is DuplicateReply.STORED_ANSWER:\n            return NOTHING\n        if False:\n",
-        ("S4", "L1", "S11"),
-        "messages=40,loss=0.5" + PATIENT,
-        "DUP-10",
-    ),
-    Mutant(
         "acknowledge what was refused",
         _ARRIVE,
         "        answer = answer_error(node, self.message, self.agreement, (error,), plan)\n"
