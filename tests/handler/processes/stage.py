@@ -31,7 +31,7 @@ from tests.handler.processes.proxy import Luck, Proxy, Wires
 from tests.parts import ROOT
 
 PATIENCE = 60.0
-"""Seconds after which something hangs, even on a machine with other work. Not a measurement."""
+"""Seconds without a sign of life after which something hangs, even on a busy machine."""
 
 OPEN = ("out.waiting", "out.outstanding", "out.suspended", "in.held", "in.ready", "in.handed_over")
 """What is not settled yet, as the store counts it."""
@@ -98,14 +98,19 @@ class Run:
     def wait(self, what: str, happened: Callable[[], bool]) -> None:
         """Wait until something is so; fail when the process ends before, or nothing moves."""
         with self._changed:
-            met = self._changed.wait_for(lambda: happened() or self.code is not None, PATIENCE)
-            if not met or not happened():
-                name, folder = self.settings.name, Path(self.settings.folder)
-                log = folder / f"{name}.log"
-                said = log.read_text()[-3000:] if log.exists() else ""
-                raise AssertionError(
-                    f"{name} ended with {self.code}, before: {what}; {self.state}\n{said}"
-                )
+            last, since = self.state, time.monotonic()
+            while not happened():
+                if self.state is not last:
+                    last, since = self.state, time.monotonic()
+                if self.code is not None or time.monotonic() - since > PATIENCE:
+                    raise AssertionError(self._trouble(what))
+                self._changed.wait(1.0)
+
+    def _trouble(self, what: str) -> str:
+        log = Path(self.settings.folder) / f"{self.settings.name}.log"
+        said = log.read_text()[-3000:] if log.exists() else ""
+        end = "hangs" if self.code is None else f"ended with {self.code}"
+        return f"{self.settings.name} {end} before: {what}; {self.state}\n{said}"
 
     def wait_for_end(self) -> int:
         """Its exit status."""
