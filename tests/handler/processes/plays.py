@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.handler.pair import agreement_text
 from tests.handler.processes.party import Settings
 from tests.handler.processes.proxy import GOOD, Luck
@@ -33,9 +31,10 @@ def two_parties(
     luck: Luck | None = GOOD,
     extra: str = "",
     called: bool = False,
+    both_ways: bool = False,
     **more: object,
 ) -> Stage:
-    """alpha sends orders to beta; `luck` None: no proxy between them."""
+    """alpha sends orders to beta, or each to the other; `luck` None: no proxy between them."""
     profile, terms = MODES[mode]
     ports = {"alpha": quiet_port(), "beta": quiet_port()}
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
@@ -46,7 +45,7 @@ def two_parties(
             listen,
             [agreement_text(own, partner, profile, extra or terms, ports)],
             cpa_id="alpha-beta",
-            orders=orders if own == "alpha" else 0,
+            orders=orders if own == "alpha" or both_ways else 0,
             called=called,
             **more,  # type: ignore[arg-type]
         )
@@ -98,10 +97,3 @@ def _hop_agreement(
 def _side(name: str, ports: dict[str, int]) -> str:
     uri = f"http://127.0.0.1:{ports[name]}/msh"
     return f'party_id = "urn:test:{name}"\nuri = "{uri}"\nhttp = "{uri}"\n'
-
-
-def new_folder(tmp_path: Path, name: str) -> Path:
-    """A folder of its own for each play of a test."""
-    folder = tmp_path / name
-    folder.mkdir()
-    return folder
