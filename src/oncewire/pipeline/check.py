@@ -67,7 +67,7 @@ def verify(
     what should be settled by now is judged for being missing.
     """
     version = lake.current()
-    judging = gather(lake.read(spark, version, JOURNAL, "context"), version, ended=ended)
+    judging = gather(lake, version, ended=ended)
     tell("judging every row")
     found = findings(spark, lake.read(spark, version, JOURNAL, "journal"), judging)
     violations: list[Violation] = list(judging.context.problems)

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as f
-
 from oncewire.journal.predicates.context import Context
-from oncewire.journal.trace import STARTED, SUSPENDED, TERMS
+from oncewire.journal.row import COLUMNS, Row
+from oncewire.journal.trace import STARTED, TERMS
 from oncewire.message.instant import DAY, Duration, Instant
-from oncewire.pipeline.lake import Version
+from oncewire.pipeline.lake import Lake, Version
 from oncewire.pipeline.rows import rows_of_batch
 
 SILENT_AFTER: Duration = 30 * DAY
@@ -61,9 +59,9 @@ class Judging:
         return bool(judged) and judged["circumstances"] == self.as_dict()["circumstances"]
 
 
-def gather(rows: DataFrame, version: Version, *, ended: bool) -> Judging:
-    """The context of all nodes of a version, from the rows of its table `context`."""
-    found = Context.gather(_few(rows), healed=ended)
+def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
+    """The context of all nodes of a version, from its table `context`."""
+    found = Context.gather(_few(lake.folders(version, "context")), healed=ended)
     for node in version.nodes:
         found.homes.setdefault(node, set()).add(node)
     if not ended:
@@ -71,21 +69,26 @@ def gather(rows: DataFrame, version: Version, *, ended: bool) -> Judging:
     return Judging(found, ended)
 
 
-def _few(rows: DataFrame) -> list[Any]:
-    """Of each channel only its last word counts, and only if it is that it is suspended."""
-    always = rows.where(f.col("kind").isin([STARTED, TERMS]))
-    of_channels = rows.where(~f.col("kind").isin([STARTED, TERMS]) & f.col("channel").isNotNull())
-    last = Window.partitionBy("node", "channel").orderBy(f.col("seq").desc())
-    suspended = (
-        of_channels.withColumn("nth", f.row_number().over(last))
-        .where((f.col("nth") == 1) & (f.col("kind") == SUSPENDED))
-        .drop("nth")
-    )
-    # Every boot says the same as the one before, unless it says something new.
-    said = always.groupBy("node", "kind", "terms_id", "detail").agg(f.min("seq").alias("seq"))
-    first = always.join(said.select("node", "seq"), ["node", "seq"], "left_semi")
-    table = first.unionByName(suspended).orderBy("node", "seq").toArrow()
-    return [row for batch in table.to_batches() for row in rows_of_batch(batch)]
+def _few(folders: list[str]) -> list[Row]:
+    """The rows that make the context, each node's in order.
+
+    Every boot says the same as the one before unless it says something new, and of a channel
+    only its last word counts. So they stay few, however long the journal is.
+    """
+    import pyarrow.dataset as ds
+
+    said: dict[tuple[str, str, str, str], Row] = {}
+    last: dict[tuple[str, str], Row] = {}
+    for folder in folders:
+        for batch in ds.dataset(folder, format="parquet").to_batches(columns=list(COLUMNS)):
+            for row in rows_of_batch(batch):
+                if row.kind in (STARTED, TERMS):
+                    said.setdefault((row.node, row.kind, row.terms_id or "", row.detail or ""), row)
+                elif row.channel is not None:
+                    before = last.setdefault((row.node, row.channel), row)
+                    if before.seq < row.seq:
+                        last[row.node, row.channel] = row
+    return sorted((*said.values(), *last.values()), key=lambda row: (row.node, row.seq))
 
 
 def _settled_before(version: Version, context: Context) -> Instant:

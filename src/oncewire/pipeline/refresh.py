@@ -55,8 +55,7 @@ def refresh(
     tell: Progress = quiet,
 ) -> Version:
     """The version with gold tables that know every row of its journal; not published yet."""
-    context = lake.read(spark, version, JOURNAL, "context")
-    judging = gather(context, version, ended=ended)
+    judging = gather(lake, version, ended=ended)
     if not _stands(judging, version):
         version = _forgetting(version)
     fresh = _Refresh(spark, lake, version, judging)

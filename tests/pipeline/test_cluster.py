@@ -1,0 +1,84 @@
+"""A cluster's executors have their own interpreter, our wheel, and no source tree."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.parts import ROOT
+from tests.pipeline.books import make_store, small_year
+
+pytestmark = pytest.mark.spark
+
+# What `oncewire[spark]` needs to read and judge; no database, no server, no command line.
+NEEDED = (
+    "pyspark", "py4j", "pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "pytz", "six.py",
+    "tzdata", "lxml", "cryptography", "cffi", "pycparser",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second environment: the wheel, built now, and what an executor needs beside it."""
+    folder = tmp_path_factory.mktemp("executor")
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    python = folder / "env" / "bin" / "python"
+    site = Path(
+        subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip()
+    )  # fmt: skip
+    (wheel,) = (folder / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    ours = Path(sysconfig.get_path("purelib"))
+    for name in NEEDED:
+        if (ours / name).exists():
+            (site / name).symlink_to(ours / name)
+    for library in ours.glob("_cffi_backend*"):
+        (site / library.name).symlink_to(library)
+    return python
+
+
+def test_every_job_runs_on_separate_executors(interpreter: Path, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "globex.db", "globex", small_year()[1]["globex"][:20])
+    environment = {**os.environ, "PYSPARK_PYTHON": str(interpreter)}
+    environment.pop("PYTHONPATH", None)
+    answer = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("cluster_driver.py")), str(tmp_path),
+         str(interpreter), str(store)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1_500, check=False,
+    )  # fmt: skip
+    said = [line for line in answer.stdout.splitlines() if line.startswith("RESULT ")]
+    assert said, answer.stdout[-1_000:] + answer.stderr[-3_000:]
+    found = json.loads(said[0].removeprefix("RESULT "))
+
+    source = str(ROOT / "src")
+    assert found["places"]
+    for place in found["places"]:
+        assert place["python"] == str(interpreter)
+        assert place["package"].startswith(str(interpreter.parent.parent))
+        assert not place["package"].startswith(source)
+        assert place["lacking"] == "apsw,aiohttp,xmlsec,typer"
+    key = json.loads((tmp_path / "key.json").read_text(encoding="utf-8"))
+    assert key
+    assert found["violations"] == sorted([one["kind"], one["message_id"]] for one in key)
+    assert found["messages"] >= 600
+    assert found["streamed"] == found["generated"]
+    assert found["same"] is True
+    assert found["compared"] > 0
+    assert found["envelopes"] == found["readable"] == 20
+    assert found["refused"] is True
+    shutil.rmtree(tmp_path / "year")
