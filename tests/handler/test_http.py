@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.toml import read_toml
+from oncewire.errors import UnknownMessage
 from oncewire.message import (
     AckRequested,
     DeliverySemantics,
@@ -154,6 +155,19 @@ async def test_acknowledgements_on_a_connection_of_their_own(tmp_path: Path, pro
         while len(taken) < 5:
             taken += await beta.take()
         assert [one.message_id for one in taken] == [one.message_id for one in sent]
+
+
+async def test_an_outcome_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> None:
+    """Looking finds the message under way, and the same turn ends it."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    async with serving(tmp_path, "alpha", "beta", ports) as alpha:
+        sent = await alpha.send(order(1))
+        state, _ = await asyncio.gather(
+            alpha.wait(sent.message_id, 10), alpha.abandon(sent.message_id)
+        )
+        assert state in {OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN}
+        with pytest.raises(UnknownMessage):
+            await alpha.wait("nothing", 10)
 
 
 @pytest.mark.requirement("STO-1")

@@ -83,7 +83,9 @@ def test_a_killed_driver_leaves_no_hole(
     count = passes * (KILLED_IN - 1) + 1
     died = drive(lake, stores, **{crash.VARIABLE: f"{place}:{count}:{proof}"})
     assert died.returncode == -signal.SIGKILL, died.stdout[-2_000:]
-    assert proof.read_text(encoding="utf-8") == f"{place}\n" * count
+    # The two tasks of a batch run side by side, so the second may arrive before it is killed.
+    reached = proof.read_text(encoding="utf-8")
+    assert reached in {f"{place}\n" * count, f"{place}\n" * (count + (place == "mid_task"))}
     offsets, commits, version = EXPECTED[place]
     assert (log_of(lake, "offsets"), log_of(lake, "commits")) == (offsets, commits)
     assert Lake(lake).current().number == version

@@ -122,13 +122,14 @@ class Handler:
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
-        state = await self._shell.do("look", lambda: self._state(message_id))
-        if state in FINAL_OUTGOING:
-            return state
         future: asyncio.Future[OutgoingState] = asyncio.get_running_loop().create_future()
+        # Registered before looking: an outcome of the very turn that looks is not missed.
         waiting = self._waiting.setdefault(message_id, [])
         waiting.append(future)
         try:
+            state = await self._shell.do("look", lambda: self._state(message_id))
+            if state in FINAL_OUTGOING:
+                return state
             return await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return None
