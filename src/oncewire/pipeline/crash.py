@@ -2,8 +2,8 @@
 
 Nothing happens here unless ONCEWIRE_CRASH_AT names a place; only tests set it. It holds
 `place:count:file`: each time the place is reached a line is added to the file, which proves it,
-and from the given count on the whole process group of the driver is killed. With ONCEWIRE_CRASH_HOW set
-to `raise` nothing is killed: the place fails that many times and then works.
+and from the given count on the whole process group of the driver is killed. With
+ONCEWIRE_CRASH_HOW set to `raise` nothing is killed: the place fails that many times and then works.
 """
 
 from __future__ import annotations
