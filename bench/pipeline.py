@@ -1,0 +1,227 @@
+"""What the ledger costs on Spark, as ratios within one run.
+
+    python -m bench.pipeline [rows] [folder]
+
+Generates two years, the smaller with a tenth of the rows (10,000,000 unless said otherwise), and
+measures: the ledger against the same shuffles and sorts with a fold that only counts; how its time
+grows from the small year to the large one; DuckDB over the part of it that is plain SQL; an archive
+read through Spark against the codec alone; and the driver's memory on separate executors. With a
+folder the years are kept there and found again.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.pipeline import channels, ledger, silver
+from oncewire.pipeline.archive import contents, pieces
+from oncewire.pipeline.check import verify
+from oncewire.pipeline.documents import fold_documents
+from oncewire.pipeline.envelopes import rows_of_content
+from oncewire.pipeline.generate import generate
+from oncewire.pipeline.judging import gather, tasks_for
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.schemas import JOURNAL
+from oncewire.pipeline.session import cores_of, open_session
+from oncewire.pipeline.yearbook.parcels import write_parcels
+from oncewire.pipeline.yearbook.plan import make_plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_MESSAGE = 8.2
+ENVELOPES = 20_000
+AIM_RATIO, AIM_GROWTH, AIM_ARCHIVE = 3.0, 11.0, 0.7
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def spend(frame: DataFrame) -> None:
+    """Compute every row and keep none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def counting(key: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The trivial fold: one pass over the keys, and a number at the end."""
+
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        before, keys = None, 0
+        for batch in batches:
+            for value in batch[key].to_pylist():
+                if value != before:
+                    before, keys = value, keys + 1
+        yield pa.RecordBatch.from_pydict({"keys": [keys]})
+
+    return fold
+
+
+def floor(rows: DataFrame, tasks: int) -> None:
+    """The shuffles and sorts that the ledger needs, and nothing else."""
+    spend(ledger.by_message(rows, tasks).mapInArrow(counting("message_id"), "keys long"))
+    of_channels = (
+        channels.rows_of_channels(rows)
+        .repartition(tasks, "channel", "node")
+        .sortWithinPartitions("channel", "node", "seq")
+    )
+    spend(of_channels.mapInArrow(counting("channel"), "keys long"))
+
+
+def whole_ledger(spark: SparkSession, lake: Lake, rows: DataFrame, tasks: int) -> None:
+    """Every fold, and the verdicts they make together."""
+    judging = gather(lake, lake.current(), ended=False)
+    folded = channels.fold_channels(
+        channels.without_state(channels.rows_of_channels(rows)), judging, tasks, resumable=False
+    )
+    documents = fold_documents(silver.document_rows(rows), judging, cores_of(spark))
+    found = channels.findings_of(folded).unionByName(documents)
+    held = spark.createDataFrame(found.collect(), found.schema)
+    spend(ledger.with_findings(ledger.fold_messages(rows, judging, tasks), held))
+
+
+def measure(spark: SparkSession, lake: Lake) -> dict[str, float]:
+    version = lake.current()
+    rows = lake.read(spark, version, JOURNAL, "journal")
+    tasks = tasks_for(version.rows("journal"), cores_of(spark))
+    judging = gather(lake, version, ended=False)
+    found = {"rows": float(version.rows("journal"))}
+    found["floor"] = timed(lambda: floor(rows, tasks))
+    found["messages"] = timed(lambda: spend(ledger.fold_messages(rows, judging, tasks)))
+    found["ledger"] = timed(lambda: whole_ledger(spark, lake, rows, tasks))
+    return found
+
+
+def duckdb_seconds(lake: Lake) -> float:
+    """The counts of the ledger as plain SQL, on the same files and cores."""
+    import duckdb
+
+    files = [f"{folder}/*.parquet" for folder in lake.folders(lake.current(), "journal")]
+    query = """
+        SELECT message_id, count(*) FILTER (kind = 'sent') AS attempts,
+               count(*) FILTER (kind = 'duplicate') AS duplicates,
+               count(*) FILTER (kind = 'handed_over') AS handed_over,
+               count(*) FILTER (kind = 'confirmed') AS confirmed,
+               min("at") FILTER (kind = 'submitted') AS submitted_at,
+               min("at") FILTER (kind = 'acknowledged') AS acknowledged_at,
+               max("at") FILTER (kind = 'failed') AS failed_at,
+               any_value(digest) FILTER (kind = 'submitted') AS digest
+        FROM read_parquet($files) WHERE message_id IS NOT NULL GROUP BY message_id
+    """
+    with duckdb.connect(config={"threads": 2}) as connection:
+        return timed(
+            lambda: connection.execute(f"SELECT count(attempts), count(digest) FROM ({query})",
+                                       {"files": files}).fetchall()
+        )  # fmt: skip
+
+
+def archive_rates(spark: SparkSession, folder: Path) -> tuple[float, float]:
+    """Messages a second for each core through Spark, and of the codec in one process."""
+    archive = folder / "archive"
+    if not archive.is_dir():
+        write_parcels(spark, archive, make_plan(ENVELOPES, 1), ENVELOPES)
+    some = [one for piece in pieces(str(archive)) for one in contents(piece)][:2_000]
+
+    def alone() -> None:
+        for content in some:
+            for _ in rows_of_content(content):
+                pass
+
+    alone_rate = len(some) / min(timed(alone) for _ in range(3))
+    frame = (
+        spark.read.format("ebxml").option("bytesPerPartition", str(4_000_000)).load(str(archive))
+    )
+    spend(frame)  # Workers start and import on the first pass.
+    seconds = min(timed(lambda: spend(frame)) for _ in range(2))
+    return ENVELOPES / seconds / cores_of(spark), alone_rate
+
+
+def driver_memory(lake: Path) -> dict[str, float]:
+    """What the driver of a cluster holds after judging a lake, in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench.pipeline", "--driver", str(lake)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def drive(lake: Path) -> None:
+    spark = open_session("bench", master="local-cluster[2,1,1024]")
+    found = verify(spark, Lake(lake))
+    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
+    runtime.gc()
+    print(
+        json.dumps(
+            {
+                "rows": found.rows,
+                "heap_mb": (runtime.totalMemory() - runtime.freeMemory()) / 1e6,
+                "python_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+            }
+        ),
+        flush=True,
+    )
+
+
+def report(small: dict[str, float], large: dict[str, float], duck: float) -> None:
+    for one in (small, large):
+        print(
+            f"{one['rows']:>12,.0f} rows: floor {one['floor']:6.1f} s, "
+            f"message fold {one['messages']:6.1f} s, whole ledger {one['ledger']:6.1f} s"
+        )
+    print(f"ledger / floor    {large['ledger'] / large['floor']:5.2f}  (aim <= {AIM_RATIO})")
+    print(f"growth, 10 x rows {large['ledger'] / small['ledger']:5.2f}  (aim <= {AIM_GROWTH})")
+    print(f"DuckDB, plain SQL part of it: {duck:.1f} s")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--driver"]:
+        drive(Path(arguments[1]))
+        return
+    rows = int(arguments[0]) if arguments else 10_000_000
+    folder = Path(
+        arguments[1] if len(arguments) > 1 else tempfile.mkdtemp(prefix="oncewire-bench-")
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    spark = open_session("bench", master="local[2]")
+    lakes = {}
+    for name, wanted in (("small", rows // 10), ("large", rows)):
+        lakes[name] = Lake(folder / f"{name}-{wanted}")
+        if not lakes[name].exists:
+            messages = max(1, round(wanted / ROWS_PER_MESSAGE))
+            took = timed(lambda lake=lakes[name], count=messages: generate(  # type: ignore[misc]
+                spark, lake, messages=count, seed=1, violations=folder / f"{name}.json"
+            ))  # fmt: skip
+            print(f"generated {lakes[name].current().rows('journal'):,} rows in {took:.1f} s")
+    spend(lakes["small"].read(spark, lakes["small"].current(), JOURNAL, "journal"))
+    small, large = measure(spark, lakes["small"]), measure(spark, lakes["large"])
+    report(small, large, duckdb_seconds(lakes["large"]))
+    through, alone = archive_rates(spark, folder)
+    print(
+        f"archive: {through:,.0f} messages/s for each core, codec alone {alone:,.0f} "
+        f"({through / alone:.2f}, aim >= {AIM_ARCHIVE})"
+    )
+    spark.stop()
+    for name in ("small", "large"):
+        held = driver_memory(lakes[name].root)
+        print(
+            f"driver after {held['rows']:>12,.0f} rows: heap {held['heap_mb']:.0f} MB, "
+            f"Python {held['python_mb']:.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
