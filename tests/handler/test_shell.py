@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
 from oncewire.errors import AgreementProblem
 from oncewire.handler import engine as engine_module
 from oncewire.handler.actions import Action, Post
+from oncewire.handler.engine import Engine
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.source import Source
 from oncewire.handler.submit import Submission
+from oncewire.journal.row import Row
 from oncewire.message import Payload, Service
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
@@ -68,10 +72,8 @@ async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
     await shell.stop()
 
 
-@pytest.mark.requirement("HOP-9")
-def test_a_failure_that_cannot_be_reported_is_the_operators_business(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def failed_at_a_hub(prepare: Callable[[Engine], None]) -> Engine:
+    """A hub that took a message over, and gave it up after `prepare`."""
     simulation = Simulation(Options(hops=2), seed=1)
     buyer, hub = simulation.actor("buyer"), simulation.actor("hub1").engine
     document = Payload.of("order", "text/plain", b"order")
@@ -81,13 +83,53 @@ def test_a_failure_that_cannot_be_reported_is_the_operators_business(
     parcel = whole_parcel(buyer.engine.node, post.parcel)
     hub.receive(parcel, Source("http", can_answer=True))
     hub.commit()
+    prepare(hub)
+    hub.abandon("m-1")
+    hub.commit()
+    return hub
 
+
+def told_of(hub: Engine) -> tuple[list[Row], list[str]]:
+    """What it recorded as told, and the reasons of its incidents."""
+    with hub.node.store.reader() as reader:
+        rows = [row for row in reader.journal_since(0, 1_000) if row.kind == "notified"]
+        return rows, [incident.reason for incident in reader.incidents()]
+
+
+@pytest.mark.requirement("HOP-9")
+def test_a_hub_says_that_it_told_when_the_notice_is_stored() -> None:
+    hub = failed_at_a_hub(lambda hub: None)
+    (row,), incidents = told_of(hub)
+    assert row.message_id == "m-1"
+    assert not [reason for reason in incidents if "could not be reported" in reason]
+    assert row.ref_to is not None
+    with hub.node.transition() as tx:
+        notice = tx.outgoing(row.ref_to)
+    assert notice is not None
+    assert notice.facts.ref_to == "m-1"
+
+
+def _nobody_leads_back(hub: Engine) -> None:
+    hub.node.agreements = Agreements(
+        [one for one in hub.node.agreements if "buyer" not in str(one.partner.party)]
+    )
+
+
+@pytest.mark.requirement("HOP-9")
+def test_a_failure_that_cannot_be_reported_is_the_operators_business(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unable(*_: object) -> None:
         raise AgreementProblem("there is no key to sign the notice with")
 
     monkeypatch.setattr(engine_module, "report_failure", unable)
-    hub.abandon("m-1")
-    hub.commit()
-    with hub.node.store.reader() as reader:
-        reasons = [incident.reason for incident in reader.incidents()]
+    told, reasons = told_of(failed_at_a_hub(lambda hub: None))
     assert any("could not be reported" in reason for reason in reasons), reasons
+    assert not told
+
+
+@pytest.mark.requirement("HOP-9")
+def test_a_hub_that_knows_no_way_back_does_not_say_that_it_told() -> None:
+    told, reasons = told_of(failed_at_a_hub(_nobody_leads_back))
+    assert any("no agreement leads back" in reason for reason in reasons), reasons
+    assert not told

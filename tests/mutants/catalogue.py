@@ -245,6 +245,16 @@ MUTANTS: tuple[Mutant, ...] = (
         FAILING,
         "RTY-14",
     ),
+    Mutant(
+        "lose a hub's failure report",
+        _ENGINE,
+        "                report_failure(node, tx, stored)\n",
+        "                pass\n",
+        ("S4", "S12"),
+        "messages=30,hops=2,retries=1,loss=0.6,"
+        "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
+        "HOP-9",
+    ),
     # --- windows and numbers ---
     Mutant(
         "window one too wide",

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.rules import signal_terms
+from oncewire.errors import AgreementProblem, UnknownMessage
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.answer import envelope_for
 from oncewire.handler.node import Node
+from oncewire.handler.operate import write_notified
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under
 from oncewire.handler.seal import (
@@ -135,14 +137,23 @@ def _journal_forwarded(node: Node, tx: Transaction, copy: StoredOutgoing, messag
 
 
 def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
-    """A hub that could not deliver tells the From Party (HOP-9, ERR-5..9)."""
+    """A hub that could not deliver tells the From Party (HOP-9, ERR-5..9).
+
+    Only a notice that is stored and will be sent counts as telling.
+    """
     whole = _bytes_of(node, tx, stored)
     if whole is None:
-        return
+        raise UnknownMessage(
+            f"the bytes of {stored.outgoing.message_id} are gone",
+            remedy="tell the From Party by other means",
+        )
     failed = codec.read(whole).message
     back = node.agreements.toward(failed.header.from_party)
     if back is None:
-        return
+        raise AgreementProblem(
+            f"no agreement leads back to {stored.facts.from_party}",
+            remedy="add an agreement with the From Party, or with a hub that reaches it",
+        )
     route = route_under(back, back.sending)
     envelope = replace(envelope_for(node, route), hop=route.hop(node.now()))
     notice = answers.delivery_failure_for(
@@ -154,6 +165,7 @@ def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
     if not notice.reliable:
         route = replace(route, terms=signal_terms(route.terms))
     store_outgoing(node, tx, notice, route)
+    write_notified(node, tx, stored, notice.header.message_id)
 
 
 def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:

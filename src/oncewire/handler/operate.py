@@ -16,7 +16,7 @@ from oncewire.handler.perform import (
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -111,17 +111,29 @@ def restart_channel(node: Node, tx: Transaction, key: str) -> None:
 
 
 def tell_failures(node: Node, tx: Transaction, limit: int = 256) -> list[StoredOutgoing]:
-    """Mark failures as told; the caller hands the notices on after the commit."""
+    """Mark failures as told; the caller hands the notices on after the commit.
+
+    A hub has told nobody yet: its notice is a message, and is recorded where that is stored.
+    """
     told = []
     for stored in tx.notices_owed(limit):
         outgoing = replace(stored.outgoing, notice_owed=False)
         tx.save_outgoing(outgoing)
-        severity = "Error" if outgoing.state.value == "not_delivered" else "Warning"
-        node.write(
-            tx,
-            [Note("notified", outgoing.message_id, detail={"severity": severity})],
-            terms_id=outgoing.terms_id,
-            peer=stored.facts.from_party,
-        )
         told.append(replace(stored, outgoing=outgoing))
+        if stored.relayed_from is None:
+            write_notified(node, tx, told[-1])
     return told
+
+
+def write_notified(
+    node: Node, tx: Transaction, stored: StoredOutgoing, notice_id: str | None = None
+) -> None:
+    """Record that the From Party was told: here, or by the notice of that id."""
+    outgoing = stored.outgoing
+    severity = "Error" if outgoing.state is OutgoingState.NOT_DELIVERED else "Warning"
+    node.write(
+        tx,
+        [Note("notified", outgoing.message_id, notice_id, detail={"severity": severity})],
+        terms_id=outgoing.terms_id,
+        peer=stored.facts.from_party,
+    )
