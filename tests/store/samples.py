@@ -119,7 +119,19 @@ def everything(store: Store) -> dict[str, Any]:
             "incidents": reader.incidents(open_only=False),
             "channels": reader.channels(),
             "spooled": reader.spooled(),
+            "last removal": reader.last_removal(),
         }
+        names = {row.message_id for row in view["journal"]}
+        names |= {stored.outgoing.message_id for stored in view["outgoing"]}
+        names |= {stored.incoming.message_id for stored in view["incoming"]}
+        for name in sorted(name for name in names if name is not None):
+            view[name] = (
+                reader.outgoing(name),
+                reader.outgoing_parcel(name),
+                reader.incoming(name),
+                reader.on_hold(name),
+                reader.removed(name),
+            )
     return view
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from oncewire.message.instant import DAY, seconds
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Store
-from oncewire.store.records import Incident
+from oncewire.store.records import Incident, Removed
 from oncewire.store.schedule import FINAL_INCOMING, STORED_INCOMING
 from tests.store.backends import Backend
 from tests.store.samples import (
@@ -158,6 +158,107 @@ def test_what_a_channel_still_waits_for_stays(store: Store) -> None:
         )
         transaction.save_sending_channel(SendingChannel("d"))
     assert _sweep(store, 10 * DAY) == 3
+
+
+def test_what_an_open_incident_names_stays(store: Store) -> None:
+    with store.transition() as transaction:
+        add(transaction, sent("out", state=UNKNOWN))
+        transaction.add_incoming(received("in", state=CONFIRMED))
+        transaction.open_incident(1, "nobody knows", "out", "c")
+        transaction.open_incident(1, "nobody knows", "in", None)
+    # Only its operator can say what is to become of it, and only by its id.
+    assert _sweep(store, 10 * DAY) == 0
+    with store.transition() as transaction:
+        transaction.resolve_incidents(2, "out", None)
+    assert _sweep(store, 10 * DAY) == 1
+    assert _left(store) == {"in"}
+    with store.transition() as transaction:
+        transaction.resolve_incidents(2, "in", None)
+    assert _sweep(store, 10 * DAY) == 1
+
+
+@pytest.mark.requirement("STO-9")
+def test_a_response_stays_while_the_message_it_answers_is_kept(store: Store) -> None:
+    with store.transition() as transaction:
+        # The request is kept longer than its response would be.
+        add(transaction, sent("response", state=DELIVERED, ref_to="request", submitted_at=0))
+        add(transaction, sent("other", state=DELIVERED, ref_to="unknown", submitted_at=0))
+        request = received("request", state=CONFIRMED, terms_id=ORDERED_ID, received_at=0)
+        transaction.add_incoming(request)
+    assert _sweep(store, DAY + 1) == 1
+    assert _left(store) == {"response", "request"}
+    assert _sweep(store, DAY + seconds(100)) == 1
+    assert _left(store) == {"response"}
+    assert _sweep(store, DAY + seconds(100)) == 1
+
+
+def test_a_removed_message_is_remembered_while_the_journal_names_it(backend: Backend) -> None:
+    store = backend.store
+    with store.transition() as transaction:
+        add(transaction, sent("a", state=UNKNOWN, submitted_at=5, first_sent_at=7))
+        add(transaction, sent("b", state=OutgoingState.NOT_DELIVERED, submitted_at=5))
+        transaction.add_incoming(received("a", state=CONFIRMED, received_at=9))
+        transaction.add_incoming(received("a", sender="abe", state=IncomingState.REFUSED))
+        add(transaction, sent("unnamed", state=DELIVERED))
+        transaction.journal([row("submitted", "a", at=1), row("submitted", "b", at=2)])
+        transaction.journal([row("received", "a", at=3)])
+        assert transaction.removed("a") == []
+    assert _sweep(store, 10 * DAY) == 5
+    sent_from_here = Removed("a", None, "d" * 64, "unknown", 7, 10 * DAY)
+    seen = [
+        sent_from_here,
+        Removed("a", "abe", "d" * 64, "refused", 100, 10 * DAY),
+        Removed("a", "buyer", "d" * 64, "confirmed", 9, 10 * DAY),
+    ]
+    store = backend.crash()
+    with store.transition() as transaction:
+        assert transaction.removed("a") == seen
+        assert [one.at for one in transaction.removed("b")] == [5]
+        assert transaction.removed("unnamed") == transaction.removed("never") == []
+        transaction.trim_journal(3, 100)
+        assert transaction.removed("a") == seen
+        assert transaction.removed("b") == []
+        # The store lets an id be used again; what was is not forgotten by it.
+        add(transaction, sent("a", state=DELIVERED))
+        assert transaction.removed("a") == seen
+    store.commit()
+    assert _sweep(store, 20 * DAY) == 1
+    with store.reader() as reader:
+        assert reader.removed("a")[0] == Removed("a", None, "d" * 64, "delivered", 100, 20 * DAY)
+        assert reader.removed("never") == []
+        assert reader.last_removal() == 20 * DAY
+    with store.transition() as transaction:
+        assert transaction.trim_journal(100, 100) == 1
+        assert transaction.removed("a") == []
+    store.commit()
+    with store.reader() as reader:
+        assert reader.last_removal() is None
+
+
+def test_answers_are_overdue_when_persist_duration_has_passed(store: Store) -> None:
+    with store.transition() as transaction:
+        for name, at in (("late", 20), ("early", 10)):
+            waits = answer(f"ack of {name}", owed=True)
+            transaction.add_incoming(received(name, received_at=at, answer=waits))
+        # What is kept longer is not waited for longer.
+        waits = answer("ack", owed=True)
+        transaction.add_incoming(
+            received("kept", terms_id=ORDERED_ID, received_at=15, answer=waits)
+        )
+        transaction.add_incoming(received("told", received_at=0, answer=answer()))
+    store.commit()
+
+    def overdue(now: int, limit: int = 10) -> list[str]:
+        with store.transition() as transaction:
+            found = transaction.answers_overdue(now, limit)
+            assert all(one.answer is not None and one.answer.owed for one in found)
+            return [one.incoming.message_id for one in found]
+
+    assert overdue(DAY + 9) == []
+    assert overdue(DAY + 10) == ["early"]
+    assert overdue(DAY + 15) == ["early", "kept"]
+    assert overdue(DAY + 20) == ["late", "early", "kept"]
+    assert overdue(DAY + 20, 1) == ["late"]
 
 
 def test_a_sweep_takes_the_oldest_first_and_no_more_than_its_limit(store: Store) -> None:

@@ -130,3 +130,48 @@ def test_spooled_names_every_file_in_use(store: Store) -> None:
 def test_several_views_may_be_open(store: Store) -> None:
     with store.reader() as one, store.reader() as other:
         assert one.last_seq() == other.last_seq() == 0
+
+
+# --- one message ---
+
+
+def test_a_message_is_found_by_its_id_however_many_came_after(store: Store) -> None:
+    body = StoredParcel("text/xml", (("A", "1"),), (b"a", SpoolSlice("a" * 64, 1, 2)))
+    with store.transition() as transaction:
+        first = transaction.add_outgoing(sent("x", state=DELIVERED), parcel=body, draft=None)
+        transaction.add_outgoing(sent("w"), parcel=None, draft=b"draft")
+        transaction.add_incoming(received("x", answer=answer(owed=True), body=body))
+        transaction.add_incoming(received("x", sender="other"))
+        for number in range(150):
+            add(transaction, sent(f"later {number}"))
+            transaction.add_incoming(received(f"later {number}"))
+        found = transaction.incoming_by_id("x")
+    with store.reader() as reader:
+        # Not committed yet.
+        assert reader.outgoing("x") is None
+    store.commit()
+    with store.reader() as reader:
+        assert reader.outgoing("x") == first
+        assert reader.outgoing_parcel("x") == body
+        assert reader.outgoing_parcel("w") is None
+        assert reader.incoming("x") == found
+        assert [one.incoming.sender for one in found] == ["buyer", "other"]
+        assert found[0].parcel == body
+        assert reader.outgoing("y") is reader.outgoing_parcel("y") is None
+        assert reader.incoming("y") == []
+
+
+@pytest.mark.requirement("STO-8")
+def test_a_legal_hold_can_be_seen(store: Store) -> None:
+    with store.transition() as transaction:
+        add(transaction, sent("a", state=DELIVERED))
+        transaction.add_incoming(received("b", state=CONFIRMED))
+        transaction.add_incoming(received("b", sender="other", state=CONFIRMED))
+    for name in ("a", "b"):
+        for held in (True, False):
+            with store.transition() as transaction:
+                transaction.hold(name, held)
+            store.commit()
+            with store.reader() as reader:
+                assert reader.on_hold(name) is held
+                assert not reader.on_hold("c")

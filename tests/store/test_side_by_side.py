@@ -185,10 +185,12 @@ def _seen(tx: Transaction) -> list[Any]:
     for channel in ("c", "d"):
         seen += [tx.waiting(channel, 3), tx.waiting(channel, 100), tx.live(channel)]
         seen += [tx.sending_channel(channel), tx.receiving_channel(channel)]
-    for now in (0, 5, 20, 2 * DAY):
+    for now in (0, 5, 20, DAY, DAY + 15, 2 * DAY):
         seen += [tx.due(now, 3), tx.due(now, 100), tx.expired(now, 100), tx.ready(now, 100)]
         seen += [tx.ready(now, 2)]
+        seen += [tx.answers_overdue(now, 100), tx.answers_overdue(now, 1)]
     seen += [tx.notices_owed(100), tx.answers_owed(100), tx.held(100)]
+    seen += [tx.removed(f"m{number}") for number in range(7)]
     seen += [tx.terms(Terms(retries=number).terms_id) for number in range(5)]
     return seen
 

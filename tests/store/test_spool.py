@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ def test_a_file_is_named_by_its_hash(spool: Spool, chunks: list[bytes]) -> None:
     assert _content(spool, name) == whole
     # The same content is the same file.
     assert spool.put([whole]) == (name, size)
+    # It was put twice, so it is let go twice.
+    spool.let_go(name)
+    assert spool.remove_unreferenced(set()) == 0
+    spool.let_go(name)
     assert spool.remove_unreferenced(set()) == 1
 
 
@@ -56,11 +61,71 @@ def test_a_missing_file_is_said_to_be_missing(spool: Spool) -> None:
 def test_only_files_that_nobody_names_are_removed(spool: Spool) -> None:
     kept, _ = spool.put([b"kept"])
     gone, _ = spool.put([b"gone"])
+    spool.let_go(kept)
+    spool.let_go(gone)
     assert spool.remove_unreferenced({kept, "f" * 64}) == 1
     assert _content(spool, kept) == b"kept"
     with pytest.raises(StoreProblem):
         spool.open(gone)
     assert spool.remove_unreferenced({kept}) == 0
+
+
+def test_what_is_in_use_stays_although_nobody_names_it(spool: Spool) -> None:
+    name, _ = spool.put([b"not committed yet"])
+    assert spool.remove_unreferenced(set()) == 0
+    # Somebody reads it, and the commit that would have named it never came.
+    spool.use(name)
+    spool.let_go(name)
+    assert spool.remove_unreferenced(set()) == 0
+    assert _content(spool, name) == b"not committed yet"
+    spool.let_go(name)
+    assert spool.remove_unreferenced(set()) == 1
+
+
+def test_no_more_files_are_removed_at_once_than_allowed(spool: Spool) -> None:
+    for number in range(5):
+        spool.let_go(spool.put([b"%d" % number])[0])
+    assert [spool.remove_unreferenced(set(), 2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_put_that_failed_leaves_nothing_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = FileSpool(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", None)
+        broken.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(5, "on purpose")))
+        with pytest.raises(StoreGone):
+            spool.put([b"x"])
+    spool.let_go(spool.put([b"x"])[0])
+    assert spool.remove_unreferenced(set()) == 1
+
+
+def test_putting_and_removing_at_once_never_loses_a_body(tmp_path: Path) -> None:
+    """One thread puts the same few bodies again and again, as retries of a sender do, another
+    one clears away what nobody names: what was put is there until it is let go."""
+    spool = FileSpool(tmp_path)
+    done = threading.Event()
+    removed = 0
+
+    def clear() -> None:
+        nonlocal removed
+        while not done.is_set():
+            removed += spool.remove_unreferenced(set())
+
+    sweeper = threading.Thread(target=clear)
+    sweeper.start()
+    try:
+        for number in range(600):
+            content = b"body %d" % (number % 3)
+            name, _ = spool.put([content])
+            assert _content(spool, name) == content
+            spool.let_go(name)
+    finally:
+        done.set()
+        sweeper.join()
+    # Both really met.
+    assert removed > 10
 
 
 def test_what_a_crash_left_half_written_is_cleared_away(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
     Incident,
+    Removed,
     StoredAnswer,
     StoredIncoming,
     StoredOutgoing,
@@ -147,6 +148,10 @@ class Transaction(Protocol):
         """Messages whose answer must still be carried over a connection of its own, first
         received first."""
 
+    def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
+        """Those of them that were received persistDuration ago or earlier, first received
+        first: nobody waits for such an answer any more."""
+
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
         """READY messages, and HANDED_OVER ones whose lease has run out (`lease_until` is
         `now` or earlier; without one it never does), all by position."""
@@ -177,8 +182,16 @@ class Transaction(Protocol):
         Keep-until is receipt or first send (submission where nothing was sent) +
         persistDuration + keep. Final incoming is CONFIRMED, FORWARDED, REFUSED or CLOSED.
         What somebody still waits for stays: an owed notice, an owed answer, a number that
-        its channel has not settled, the message that suspended its channel.
+        its channel has not settled, the message that suspended its channel, whatever an open
+        incident names. So does a response while the message it answers is kept: a duplicate
+        may ask for it (STO-9).
+
+        Of each message a `Removed` remains for as long as the journal names the message.
         """
+
+    def removed(self, message_id: str) -> list[Removed]:
+        """What is remembered of removed messages with that id: the sent one first, then by
+        sender. A message that was added again since is still remembered here."""
 
     def hold(self, message_id: str, held: bool) -> bool:
         """Set or lift a legal hold on every message with that id, sent or received; False
@@ -186,23 +199,38 @@ class Transaction(Protocol):
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
         """Remove rows older than `before` whose seq is at most `up_to_seq`; returns how
-        many. A seq is never used again."""
+        many. A seq is never used again. What is remembered of removed messages goes with
+        the last row that names them."""
 
 
 class Spool(Protocol):
-    """Large payloads as files named by their hash; never by anything a message says."""
+    """Large payloads as files named by their hash; never by anything a message says.
+
+    A file is in use from its `put` until `let_go`, and between `use` and `let_go`; each counts
+    for itself. Whoever puts a file lets it go only when the commit that names it is done, or
+    will never be, so a file is at every moment in use, or named by what is committed, or
+    nobody's. Two bodies with the same bytes are one file.
+    """
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Write, fsync file and directory, rename to the SHA-256 name; (name, size)."""
+        """Write, fsync file and directory, rename to the SHA-256 name; (name, size). It is in
+        use before it has its name. May be called in any thread."""
+
+    def use(self, name: str) -> None:
+        """The file is about to be read, whatever becomes of its message meanwhile."""
+
+    def let_go(self, name: str) -> None:
+        """One `put` or `use` of it is over."""
 
     def open(self, name: str) -> BinaryIO:
         """Open for reading. Raises StoreProblem when it is not there, InvalidValue when
         the name is not 64 hexadecimal digits."""
 
-    def remove_unreferenced(self, referenced: set[str]) -> int:
-        """Remove files that are not named; returns how many. `referenced` is what
-        `Reader.spooled()` says together with what was put for messages that are not
-        committed yet."""
+    def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
+        """Remove files that are neither named nor in use, at most `limit`; returns how many.
+
+        `referenced` is what `Reader.spooled()` says. Nothing may be committed between that
+        question and this call: what was in use then may be named only by that commit now."""
 
 
 class Reader(Protocol):
@@ -213,6 +241,25 @@ class Reader(Protocol):
 
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        """The message that was sent from here under that id."""
+
+    def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
+        """Its bytes, or None while it waits for its number."""
+
+    def incoming(self, message_id: str) -> list[StoredIncoming]:
+        """Every sender's message with that id, with parcel and answer, first received
+        first."""
+
+    def on_hold(self, message_id: str) -> bool:
+        """Whether any message with that id is under legal hold."""
+
+    def removed(self, message_id: str) -> list[Removed]:
+        """See `Transaction.removed`."""
+
+    def last_removal(self) -> Instant | None:
+        """When the retention sweep last removed something that is still remembered."""
 
     def last_seq(self) -> int:
         """The newest seq ever committed, even if it was trimmed since; 0 before the first."""

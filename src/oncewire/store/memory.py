@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -28,13 +29,27 @@ class MemorySpool:
 
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
+        self._in_use: Counter[str] = Counter()
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """See `contract.Spool`."""
         content = b"".join(chunks)
         name = hashlib.sha256(content).hexdigest()
+        self.use(name)
         self._files[name] = content
         return name, len(content)
+
+    def use(self, name: str) -> None:
+        """See `contract.Spool`."""
+        self._in_use[name] += 1
+
+    def let_go(self, name: str) -> None:
+        """See `contract.Spool`."""
+        self._in_use[name] -= 1
+
+    def crash(self) -> None:
+        """The process that used them died."""
+        self._in_use.clear()
 
     def open(self, name: str) -> BinaryIO:
         """See `contract.Spool`."""
@@ -43,9 +58,10 @@ class MemorySpool:
             raise StoreProblem(f"spool file {name} is missing", remedy="restore it from a copy")
         return io.BytesIO(self._files[name])
 
-    def remove_unreferenced(self, referenced: set[str]) -> int:
+    def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """See `contract.Spool`."""
-        gone = self._files.keys() - referenced
+        loose = sorted(self._files.keys() - referenced)
+        gone = [name for name in loose if self._in_use[name] <= 0][:limit]
         for name in gone:
             del self._files[name]
         return len(gone)
@@ -116,6 +132,7 @@ class MemoryStore:
         self._tables.undo_to(0)
         self._open = None
         self._lost = None
+        self.spool.crash()
         for reader in self._readers:
             reader.detach()
         self._readers.clear()

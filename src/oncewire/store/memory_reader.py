@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from oncewire.journal.row import Row
+from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory_tables import Groups, Sorted, Tables
 from oncewire.store.records import (
     Incident,
+    Removed,
     SpoolSlice,
     StoredIncoming,
     StoredOutgoing,
@@ -52,6 +54,31 @@ class MemoryReader:
     def journal_of(self, message_id: str) -> list[Row]:
         rows = self._tables.journal.rows
         return [rows[seq] for _, seq in self._tables.journal.by_message.of(message_id)]
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        row = self._tables.outgoing.get(message_id)
+        return None if row is None else row.stored
+
+    def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
+        row = self._tables.outgoing.get(message_id)
+        return None if row is None else row.parcel
+
+    def incoming(self, message_id: str) -> list[StoredIncoming]:
+        table = self._tables.incoming
+        return [table.rows[key[-1]].stored for key in table.by_id.of(message_id)]
+
+    def on_hold(self, message_id: str) -> bool:
+        table, sent = self._tables.incoming, self._tables.outgoing.get(message_id)
+        held = [table.rows[key[-1]].held for key in table.by_id.of(message_id)]
+        return any(held) or (sent is not None and sent.held)
+
+    def removed(self, message_id: str) -> list[Removed]:
+        table = self._tables.removed
+        return [table.rows[key] for _, key in table.by_id.of(message_id)]
+
+    def last_removal(self) -> Instant | None:
+        keys = self._tables.removed.by_time.keys
+        return keys[-1][0] if keys else None
 
     def last_seq(self) -> int:
         return self._tables.counters.get("journal") or 0

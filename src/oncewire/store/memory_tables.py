@@ -19,7 +19,13 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.store.records import (
+    Incident,
+    Removed,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+)
 from oncewire.store.schedule import FINAL_INCOMING, LIVE
 
 K = TypeVar("K")
@@ -251,6 +257,18 @@ class IncidentTable(Table[int, Incident]):
         return ((row.message_id, key), (row.channel, key))
 
 
+class RemovedTable(Table[IncomingKey, Removed]):
+    """What is remembered of removed messages, by (sender, MessageId); "": sent from here."""
+
+    def __init__(self, log: list[Change]) -> None:
+        super().__init__(log)
+        self.by_id, self.by_time = Groups(), Sorted()
+        self._indexes = (self.by_id, self.by_time)
+
+    def _filed(self, key: IncomingKey, row: Removed) -> tuple[Any, ...]:
+        return ((row.message_id, key), (row.removed_at, key))
+
+
 @dataclass(slots=True)
 class Tables:
     """Everything one node keeps, and the log of what is not committed yet."""
@@ -262,6 +280,7 @@ class Tables:
     receiving: Table[str, ReceivingChannel] = field(init=False)
     outgoing: OutgoingTable = field(init=False)
     incoming: IncomingTable = field(init=False)
+    removed: RemovedTable = field(init=False)
     incidents: IncidentTable = field(init=False)
     counters: Table[str, int] = field(init=False)
 
@@ -272,6 +291,7 @@ class Tables:
         self.receiving = Table(self.log)
         self.outgoing = OutgoingTable(self.log)
         self.incoming = IncomingTable(self.log)
+        self.removed = RemovedTable(self.log)
         self.incidents = IncidentTable(self.log)
         self.counters = Table(self.log)
 
@@ -310,5 +330,6 @@ class Tables:
         yield self.receiving
         yield self.outgoing
         yield self.incoming
+        yield self.removed
         yield self.incidents
         yield self.counters

@@ -14,6 +14,7 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.terms import Terms
+from oncewire.store.memory_keeping import KeepingSteps
 from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables
 from oncewire.store.records import (
     Incident,
@@ -24,20 +25,20 @@ from oncewire.store.records import (
 )
 from oncewire.store.schedule import (
     LIVE,
+    answer_owed_until,
     due_at,
     expires_at,
     id_of,
     incoming_keep_until,
     outgoing_keep_until,
     sends_from,
-    still_counts,
 )
 
 
-class MemoryTransaction:
+class MemoryTransaction(KeepingSteps):
     """See `contract.Transaction`, whose docstrings hold here."""
 
-    __slots__ = ("_tables",)
+    __slots__ = ()
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -59,14 +60,6 @@ class MemoryTransaction:
 
     def terms(self, terms_id: str) -> Terms | None:
         return self._tables.terms.get(terms_id)
-
-    def _known_terms(self, terms_id: str) -> Terms:
-        terms = self._tables.terms.get(terms_id)
-        if terms is None:
-            raise NotAllowed(
-                f"terms {terms_id} are not kept here", remedy="call remember_terms first"
-            )
-        return terms
 
     # --- channels ---
 
@@ -133,9 +126,6 @@ class MemoryTransaction:
             held=before is not None and before.held,
         )
         self._tables.outgoing.put(outgoing.message_id, row)
-
-    def _channel_of(self, outgoing: Outgoing) -> SendingChannel | None:
-        return None if outgoing.channel is None else self._tables.sending.get(outgoing.channel)
 
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         row = self._tables.outgoing.get(message_id)
@@ -239,6 +229,16 @@ class MemoryTransaction:
         rows = self._tables.incoming.rows
         return [rows[key].stored for _, key in self._tables.incoming.answers.keys[:limit]]
 
+    def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
+        rows = self._tables.incoming.rows
+        owed = (rows[key].stored for _, key in self._tables.incoming.answers.keys)
+        late = [stored for stored in owed if self._answer_is_late(stored.incoming, now)]
+        return late[:limit]
+
+    def _answer_is_late(self, incoming: Incoming, now: Instant) -> bool:
+        terms = self._known_terms(incoming.terms_id)
+        return answer_owed_until(incoming.received_at, terms) <= now
+
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
         table = self._tables.incoming
         lost = table.leases.up_to(now, len(table.leases.keys))
@@ -280,47 +280,6 @@ class MemoryTransaction:
         for number in found:
             table.put(number, replace(table.rows[number], resolved_at=at))
         return sorted(found)
-
-    # --- keeping ---
-
-    def sweep(self, now: Instant, limit: int) -> int:
-        tables = self._tables
-        table = tables.outgoing
-        gone: list[str] = []
-        for *_, message_id in table.removable.up_to(now, len(table.rows)):
-            if len(gone) >= limit:
-                break
-            outgoing = table.rows[message_id].stored.outgoing
-            terms = self._known_terms(outgoing.terms_id)
-            if not still_counts(outgoing, self._channel_of(outgoing), terms):
-                gone.append(message_id)
-        for message_id in gone:
-            table.put(message_id, None)
-        received = tables.incoming.removable.up_to(now, limit - len(gone))
-        for *_, key in received:
-            tables.incoming.put(key, None)
-        return len(gone) + len(received)
-
-    def hold(self, message_id: str, held: bool) -> bool:
-        tables = self._tables
-        keys = [key[-1] for key in tables.incoming.by_id.of(message_id)]
-        for key in keys:
-            tables.incoming.put(key, replace(tables.incoming.rows[key], held=held))
-        row = tables.outgoing.get(message_id)
-        if row is not None:
-            tables.outgoing.put(message_id, replace(row, held=held))
-        return row is not None or bool(keys)
-
-    def trim_journal(self, before: Instant, up_to_seq: int) -> int:
-        journal = self._tables.journal
-        gone = [
-            seq
-            for (seq,) in journal.by_seq.up_to(up_to_seq, len(journal.rows))
-            if journal.rows[seq].at < before
-        ]
-        for seq in gone:
-            journal.put(seq, None)
-        return len(gone)
 
 
 def _unknown(message_id: str) -> UnknownMessage:

@@ -107,6 +107,21 @@ class StoredIncoming:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """What is remembered of a message that the retention sweep removed."""
+
+    message_id: str
+    # The From Party, by the key of duplicates; None: it was sent from here.
+    sender: str | None
+    digest: str
+    # The outcome at its sender, or where it stood at its receiver.
+    state: str
+    # When it was received, or first sent (submitted where nothing was sent).
+    at: Instant
+    removed_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Something an operator must resolve."""
 

@@ -63,6 +63,12 @@ def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
     return incoming.received_at + terms.persist_duration + terms.keep
 
 
+def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:
+    """Until then the sender may still take an answer; afterwards it has forgotten the
+    message, or tells its application that nothing is known of it."""
+    return received_at + terms.persist_duration
+
+
 @lru_cache(maxsize=1024)
 def id_of(terms: Terms) -> str:
     """`terms_id` is a digest over every value: too dear to compute for every message."""

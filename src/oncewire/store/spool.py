@@ -14,6 +14,8 @@ import io
 import itertools
 import os
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -35,11 +37,19 @@ def check_name(name: str) -> str:
 
 
 class FileSpool:
-    """See `contract.Spool`. One process writes to a directory at a time."""
+    """See `contract.Spool`. One process writes to a directory at a time.
+
+    What is in use is counted here, under a lock, because bodies are put in threads of their
+    own: a file is counted before it gets its name, and removed only while it is not counted.
+    So whichever of the two comes first, a body that was put stays. After a crash the counts
+    are gone with the process, and rightly: what it had put and not committed is nobody's.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._numbers = itertools.count(1)
+        self._in_use: Counter[str] = Counter()
+        self._lock = threading.Lock()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What a crash left half-written was never named by a row.
         for path in directory.glob(f"*{_UNFINISHED}"):
@@ -53,14 +63,34 @@ class FileSpool:
                 file = path.open("xb", buffering=0)
             with file:
                 name, size = _write(file, chunks)
-            with _store_trouble():
-                path.replace(self._directory / name)
-                _sync_directory(self._directory)
+            self._name(path, name)
         except BaseException:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             raise
         return name, size
+
+    def _name(self, path: Path, name: str) -> None:
+        self.use(name)
+        try:
+            with _store_trouble():
+                path.replace(self._directory / name)
+                _sync_directory(self._directory)
+        except BaseException:
+            self.let_go(name)
+            raise
+
+    def use(self, name: str) -> None:
+        """See `contract.Spool`."""
+        with self._lock:
+            self._in_use[name] += 1
+
+    def let_go(self, name: str) -> None:
+        """See `contract.Spool`."""
+        with self._lock:
+            self._in_use[name] -= 1
+            if self._in_use[name] <= 0:
+                del self._in_use[name]
 
     def open(self, name: str) -> BinaryIO:
         """See `contract.Spool`."""
@@ -73,14 +103,23 @@ class FileSpool:
                 remedy="restore it from a copy of the spool directory",
             ) from error
 
-    def remove_unreferenced(self, referenced: set[str]) -> int:
+    def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """See `contract.Spool`."""
         gone = 0
-        for path in self._directory.iterdir():
-            if _NAME.fullmatch(path.name) is not None and path.name not in referenced:
-                path.unlink(missing_ok=True)
-                gone += 1
+        with _store_trouble(), os.scandir(self._directory) as files:
+            for file in files:
+                if gone == limit:
+                    break
+                if _NAME.fullmatch(file.name) is not None and file.name not in referenced:
+                    gone += self._remove(file.name)
         return gone
+
+    def _remove(self, name: str) -> bool:
+        with self._lock:
+            if name in self._in_use:
+                return False
+            (self._directory / name).unlink(missing_ok=True)
+        return True
 
 
 def _write(file: io.FileIO, chunks: Iterable[bytes]) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredAnswer, StoredIncoming
-from oncewire.store.schedule import incoming_keep_until
+from oncewire.store.schedule import answer_owed_until, incoming_keep_until
 from oncewire.store.sqlite_outgoing import unknown
 from oncewire.store.sqlite_rows import (
     INCOMING_FACTS,
@@ -57,13 +57,17 @@ VALUES = (
 )
 """What `read_stored_incoming` reads of a message without its bytes."""
 FROM = "FROM incoming JOIN message ON message.id = incoming.message "
-_SELECT = (
+SELECT = (
     f"SELECT {VALUES}, answer_id, answer_kind, answer_owed, {', '.join(PARCEL + _ANSWER)} "
     f"{FROM} JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
 )
-
-
-_SELECT_ONE = _SELECT + "WHERE message = ? AND sender = ?"
+"""The same with parcel and answer."""
+_SELECT_ONE = SELECT + "WHERE message = ? AND sender = ?"
+# Without the bytes: of those that are owed, most are young.
+_OWED = (
+    "SELECT row, received_at, terms_id FROM incoming "
+    "WHERE answer_owed = 1 AND received_at <= ? ORDER BY row"
+)
 
 
 @cache
@@ -121,7 +125,7 @@ class IncomingSteps:
     def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
         number = self._writer.find_number(message_id)
         tail = "WHERE message = ? ORDER BY incoming.row"
-        return _read(self._writer.run(_SELECT + tail, (number,)))
+        return _read(self._writer.run(SELECT + tail, (number,)))
 
     def save_incoming(self, incoming: Incoming) -> None:
         writer, key = self._writer, (incoming.sender, incoming.message_id)
@@ -151,13 +155,23 @@ class IncomingSteps:
 
     def answers_owed(self, limit: int) -> list[StoredIncoming]:
         tail = "WHERE answer_owed = 1 ORDER BY incoming.row LIMIT ?"
-        return _read(self._writer.run(_SELECT + tail, (limit,)))
+        return _read(self._writer.run(SELECT + tail, (limit,)))
+
+    def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
+        writer = self._writer
+        late = [
+            (row,)
+            for row, received_at, terms_id in writer.run(_OWED, (now,))
+            if answer_owed_until(received_at, writer.known_terms(terms_id)) <= now
+        ]
+        tail = "WHERE incoming.row = ?"
+        return [_read(writer.run(SELECT + tail, key))[0] for key in late[:limit]]
 
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
         tail = "WHERE state = 'ready' ORDER BY position LIMIT ?"
-        found = self._writer.run(_SELECT + tail, (limit,))
+        found = self._writer.run(SELECT + tail, (limit,))
         tail = "WHERE state = 'handed_over' AND lease_until <= ? ORDER BY position LIMIT ?"
-        lost = self._writer.run(_SELECT + tail, (now, limit))
+        lost = self._writer.run(SELECT + tail, (now, limit))
         if not lost:
             return _read(found)
         both = sorted(_read(found) + _read(lost), key=lambda stored: stored.position)
@@ -165,7 +179,7 @@ class IncomingSteps:
 
     def held(self, limit: int) -> list[StoredIncoming]:
         tail = "WHERE state = 'held' ORDER BY incoming.row LIMIT ?"
-        return _read(self._writer.run(_SELECT + tail, (limit,)))
+        return _read(self._writer.run(SELECT + tail, (limit,)))
 
 
 def _read(rows: Iterable[Values]) -> list[StoredIncoming]:

@@ -11,22 +11,33 @@ from typing import TYPE_CHECKING
 
 from oncewire.errors import StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, Row
+from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Reader
 from oncewire.store.migrate import check_origin, known_migrations
-from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
+from oncewire.store.records import (
+    Incident,
+    Removed,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+)
 from oncewire.store.schedule import STORED_INCOMING
 from oncewire.store.sqlite_connection import BUSY_TIMEOUT, connect_reader, disconnect, failure
 from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
+from oncewire.store.sqlite_incoming import SELECT as WHOLE_INCOMING
 from oncewire.store.sqlite_incoming import VALUES as INCOMING_VALUES
+from oncewire.store.sqlite_keeping import REMOVED, read_removed
 from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
 from oncewire.store.sqlite_outgoing import VALUES as OUTGOING_VALUES
 from oncewire.store.sqlite_rows import (
+    PARCEL,
     RECEIVING,
     SENDING,
     Values,
+    read_parcel,
     read_receiving,
     read_sending,
     read_stored_incoming,
@@ -41,6 +52,15 @@ READERS = 8
 """How many views may be open at once; more wait for their turn."""
 
 _ROW = ", ".join(COLUMNS)
+_PARCEL = (
+    f"SELECT {', '.join(PARCEL)} FROM outgoing_bytes JOIN outgoing USING (position) "  # noqa: S608
+    "JOIN message ON message.id = outgoing.message WHERE message_id = ?"
+)
+_ON_HOLD = (
+    "WITH meant AS (SELECT id FROM message WHERE message_id = ?) SELECT "
+    "EXISTS (SELECT 1 FROM outgoing WHERE message = (SELECT id FROM meant) AND held = 1) "
+    "OR EXISTS (SELECT 1 FROM incoming WHERE message = (SELECT id FROM meant) AND held = 1)"
+)
 _LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
@@ -69,6 +89,31 @@ class SqliteReader:
     def journal_of(self, message_id: str) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
         return [Row(*row) for row in self._run(statement, (message_id,))]
+
+    def outgoing(self, message_id: str) -> StoredOutgoing | None:
+        select = f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING} WHERE message_id = ?"
+        rows = self._run(select, (message_id,))
+        return read_stored_outgoing(rows[0]) if rows else None
+
+    def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
+        rows = self._run(_PARCEL, (message_id,))
+        return read_parcel(rows[0]) if rows else None
+
+    def incoming(self, message_id: str) -> list[StoredIncoming]:
+        tail = "WHERE message_id = ? ORDER BY incoming.row"
+        return [
+            read_stored_incoming(row) for row in self._run(WHOLE_INCOMING + tail, (message_id,))
+        ]
+
+    def on_hold(self, message_id: str) -> bool:
+        return bool(self._run(_ON_HOLD, (message_id,))[0][0])
+
+    def removed(self, message_id: str) -> list[Removed]:
+        return [read_removed(row) for row in self._run(REMOVED, (message_id,))]
+
+    def last_removal(self) -> Instant | None:
+        found = self._run("SELECT max(removed_at) FROM removed")[0][0]
+        return None if found is None else int(found)
 
     def last_seq(self) -> int:
         return int(self._run("SELECT journal FROM counter")[0][0])
