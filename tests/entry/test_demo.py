@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +18,7 @@ from oncewire.entry.judging import Totals, Verdict, journal_rows, judge
 from oncewire.entry.settings import load
 from oncewire.errors import NotAllowed
 from oncewire.journal.check import Report
-from tests.entry.terminal import process, run
+from tests.entry.terminal import run
 
 MESSAGES = 16
 
@@ -24,9 +27,17 @@ MESSAGES = 16
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], int]:
     """A demo that ran to its end: its folder, what it said, and its exit status."""
     folder = tmp_path_factory.mktemp("demo")
-    done = process(
-        "demo", "here", "--messages", str(MESSAGES), "--limit", "100", "--json", cwd=folder
-    )
+    # A terminal of a user's: nothing says there which interpreter Spark's workers are to be.
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ONCEWIRE_", "PYSPARK_"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "oncewire", "demo", "here", "--messages", str(MESSAGES),
+         "--limit", "200", "--json"],
+        cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=550,
+    )  # fmt: skip
     assert done.stdout, done.stderr
     return folder / "here", json.loads(done.stdout), done.returncode
 
@@ -45,6 +56,23 @@ def test_it_ends_by_itself_with_a_clean_verdict(
     assert isinstance(network, dict)
     assert network.get("lost", 0) + network.get("answer_lost", 0) > 0
     assert int(str(said["resends"])) > 0
+
+
+@pytest.mark.spark
+def test_it_ends_with_the_ledger_that_spark_computed(
+    played: tuple[Path, dict[str, object], int],
+) -> None:
+    folder, said, _ = played
+    assert said["spark"] == "read both stores"
+    assert said["ledger"] == [{"verdict": "delivered", "messages": MESSAGES}]
+    assert (said["ledger_violations"], said["ledger_quarantined"]) == (0, 0)
+    (joined,) = said["reconciliation"]  # type: ignore[misc,attr-defined]
+    assert joined == {
+        "party": "buyer", "partner": "seller",
+        "compared": MESSAGES, "agreed": MESSAGES, "disagreements": 0,
+    }  # fmt: skip
+    assert "Spark's ledger says the same" in str(said["summary"])
+    assert (folder / "lake" / "CURRENT").is_file()
 
 
 def test_what_it_leaves_can_be_asked(played: tuple[Path, dict[str, object], int]) -> None:
@@ -104,7 +132,7 @@ def test_the_time_limit_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.Monke
         return Outcome(Plan(tmp_path), verdict, 0, True, Counter(), 75.0, False, ())
 
     monkeypatch.setattr(demo.Demo, "run", unfinished)
-    found = run("demo", tmp_path / "d", exit_code=output.WRONG)
+    found = run("demo", tmp_path / "d", "--no-spark", exit_code=output.WRONG)
     assert "The time was up" in found.stdout
 
 

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from oncewire.errors import NotAllowed
 from oncewire.pipeline.ebxml_source import EbxmlSource
 from oncewire.pipeline.oncewire_source import is_local, oncewire_source_for
 
 DEFAULT_MASTER = "local[2]"
+
+LOG_VARIABLE = "ONCEWIRE_SPARK_LOG"
+"""Names the level from which on Spark's own log is shown; without it Spark is silent."""
 
 _LOG = Path(__file__).with_name("log4j2.properties")
 
@@ -45,6 +53,15 @@ QUERIES: dict[str, str] = {
 }
 """Settings of queries, which the jobs rely on."""
 
+BRIEF: dict[str, str] = {
+    # What runs for seconds does not earn back the time it takes to compile it well.
+    "spark.driver.extraJavaOptions": (
+        f"{PROCESS['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    ),
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Settings for small books: the demo's, and those of tests."""
+
 SOURCES: dict[str, str] = {
     # Without it Spark refuses a Python source that takes filters.
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -66,12 +83,14 @@ def open_session(
         if master is not None:
             builder = builder.master(master)
     else:
-        builder = builder.master(_patient(master or DEFAULT_MASTER))
         chosen = {**PROCESS, **chosen}
+        where = _patient(master or DEFAULT_MASTER)
+        builder = builder.master(where)
+        _start_java({**chosen, "spark.master": where, "spark.app.name": name})
     for key, value in chosen.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(os.environ.get("ONCEWIRE_SPARK_LOG", "FATAL"))
+    session.sparkContext.setLogLevel(os.environ.get(LOG_VARIABLE, "FATAL"))
     for key, value in QUERIES.items():
         if key not in chosen:
             session.conf.set(key, value)
@@ -95,6 +114,29 @@ def cores_of(session: SparkSession) -> int:
 def _submitted() -> bool:
     """Whether `spark-submit` started this process and waits with its own settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Spark's process without what it says of itself, unless its log is asked for.
+
+    What it says is kept until it stands: whoever cannot start it reads the reason.
+    """
+    running = SparkContext._gateway  # noqa: SLF001 - one process may have only one
+    if running is not None or LOG_VARIABLE in os.environ:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with tempfile.TemporaryFile() as said:
+        try:
+            gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").split("\n")
+            reason = next((line.strip() for line in reversed(lines) if line.strip()), "no reason")
+            raise NotAllowed(
+                f"Spark could not be started: {reason[:300]}",
+                remedy="`java -version` must show 17 or newer, and JAVA_HOME that same Java",
+            ) from None
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def _patient(master: str) -> str:

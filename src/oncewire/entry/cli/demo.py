@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
+from oncewire.entry.spark import spark_lacks
+from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.demo import Outcome, Plan, Progress, Watch
+    from oncewire.entry.demo_books import Books
 
 SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why there are no books by Spark."""
+
+    problem: Problem
+    # Whether the demo may end well all the same.
+    excused: bool
 
 
 def register(app: typer.Typer) -> None:
@@ -37,13 +51,18 @@ def demo(
     limit: Annotated[
         float, typer.Option(min=1, help="End after so many seconds, whatever was reached.")
     ] = 75.0,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="Let Spark read both stores at the end.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Two parties over a network that loses, repeats, delays and reorders; one is killed.
 
     A buyer sends orders to a seller, each of them a process of its own. At the end both
-    journals are judged: the command ends with status 0 only if every order was delivered
-    once, in order, and none was lost.
+    journals are judged, and Spark computes the ledger and the reconciliation of both parties'
+    stores. The command ends with status 0 only if every order was delivered once, in order,
+    and none was lost, and if Spark finds the same. Where Spark cannot run, that is said and
+    the journals' verdict stands alone; with CI=true in the environment it is a failure.
     """
 
     def work() -> Report:
@@ -55,9 +74,8 @@ def demo(
             _announce(plan)
         with _live(quiet=json) as watch:
             outcome = _run(plan, watch)
-        # The ledger that Spark computes from both stores (`outcome.stores`) belongs here: with
-        # its own facts in the report, and its own word on the exit code.
-        return _report(outcome)
+        books = _ask_spark(outcome, json=json) if spark else _left_out()
+        return _report(outcome, books)
 
     output.answer(work, json=json)
 
@@ -68,6 +86,29 @@ def _run(plan: Plan, watch: Watch) -> Outcome:
     from oncewire.entry.demo import Demo
 
     return asyncio.run(Demo(plan, watch).run())
+
+
+def _left_out() -> Unread:
+    return Unread(Problem("Spark was left out", next="run the demo without --no-spark"), True)
+
+
+def _ask_spark(outcome: Outcome, *, json: bool) -> Books | Unread:
+    """What Spark finds in both stores, or why it found nothing."""
+    lacking = spark_lacks()
+    if lacking is not None:
+        # On a user's machine Spark may be missing; on a build server it would go unnoticed.
+        return Unread(output.problem_of(lacking), excused=os.environ.get("CI") != "true")
+    from oncewire.entry.cli.pipeline import session
+    from oncewire.entry.demo_books import read_books
+    from oncewire.pipeline.session import BRIEF
+
+    if not json:
+        output.console().print("Spark reads both stores (some seconds).")
+    try:
+        with session("", BRIEF, json=json) as (spark, tell):
+            return read_books(spark, outcome.plan.folder, outcome.stores, tell)
+    except OncewireError as error:
+        return Unread(output.problem_of(error, "Spark, over both stores"), excused=False)
 
 
 def _announce(plan: Plan) -> None:
@@ -148,7 +189,7 @@ def _picture(progress: Progress) -> Any:
 # --- at the end --------------------------------------------------------------------------------
 
 
-def _report(outcome: Outcome) -> Report:
+def _report(outcome: Outcome, books: Books | Unread) -> Report:
     verdict, totals = outcome.verdict, outcome.verdict.totals
     facts: dict[str, Any] = {
         "sent": totals.sent,
@@ -168,31 +209,76 @@ def _report(outcome: Outcome) -> Report:
     }
     found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
     rows = [(one.predicate, one.kind, one.message_id or "", one.sentence) for one in found]
-    place = here(outcome.plan.folder)
-    hints = (
-        f"oncewire why PO-{outcome.plan.messages // 2:04} -c {place}/buyer --with {place}/seller",
-        f"oncewire outbox -c {place}/buyer",
-        f"rm -r {place}",
-    )
+    fine = books.excused if isinstance(books, Unread) else books.clean(outcome.plan.messages)
     return Report(
-        facts,
-        (Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),),
-        summary=_summary(outcome),
-        hints=hints,
-        exit_code=output.OK if outcome.good else output.WRONG,
+        facts | _spark_facts(books),
+        (
+            Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),
+            *_spark_listings(books),
+        ),
+        problems=(books.problem,) if isinstance(books, Unread) else (),
+        summary=_summary(outcome, books),
+        hints=_hints(outcome.plan, books),
+        exit_code=output.OK if outcome.good and fine else output.WRONG,
     )
 
 
-def _summary(outcome: Outcome) -> str:
+def _spark_facts(books: Books | Unread) -> dict[str, Any]:
+    if isinstance(books, Unread):
+        return {"spark": books.problem.problem}
+    return {
+        "spark": "read both stores",
+        "ledger_violations": books.violations,
+        "ledger_quarantined": books.quarantined,
+    }
+
+
+def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
+    if isinstance(books, Unread):
+        return ()
+    told = ("message_id", "disagreement", "sender_says", "receiver_says", "sentence")
+    different = [[one[name] for name in told] for one in books.disagreements[:SHOWN_MAX]]
+    joined = (*books.parties, books.compared, books.agreed, len(books.disagreements))
+    return (
+        Listing("ledger", ("verdict", "messages"), list(books.verdicts.items()), "Ledger by Spark"),
+        Listing(
+            "reconciliation",
+            ("party", "partner", "compared", "agreed", "disagreements"),
+            [joined],
+            "Reconciliation by Spark",
+        ),
+        Listing("disagreements", told, different),
+    )
+
+
+def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
+    place = here(plan.folder)
+    hints = [
+        f"oncewire why PO-{plan.messages // 2:04} -c {place}/buyer --with {place}/seller",
+        f"oncewire outbox -c {place}/buyer",
+    ]
+    if not isinstance(books, Unread):
+        hints.append(f"oncewire pipeline verify --lake {place}/lake --ended")
+    return (*hints, f"rm -r {place}")
+
+
+def _summary(outcome: Outcome, books: Books | Unread) -> str:
     wanted, totals = outcome.plan.messages, outcome.verdict.totals
-    if outcome.good:
-        return (
-            f"All {wanted} orders were delivered once and in order: 0 lost, 0 twice, "
-            f"0 out of order, in {outcome.verdict.report.rows} journal rows of both parties."
-        )
     if not outcome.settled:
         return (
             f"The time was up: {totals.delivered_once} of {wanted} orders were delivered. "
             "Give it longer with --limit."
         )
-    return f"Something is wrong: replay it with --seed {outcome.plan.seed}."
+    if not outcome.good:
+        return f"Something is wrong: replay it with --seed {outcome.plan.seed}."
+    said = (
+        f"All {wanted} orders were delivered once and in order: 0 lost, 0 twice, "
+        f"0 out of order, in {outcome.verdict.report.rows} journal rows of both parties."
+    )
+    if isinstance(books, Unread):
+        return f"{said} That is the journals' word alone: {books.problem.problem}."
+    ours, theirs = books.parties
+    agreed = f"{ours} and {theirs} agree on {books.agreed} of {books.compared}"
+    if books.clean(wanted):
+        return f"{said} Spark's ledger says the same, and {agreed}."
+    return f"The journals look good, but the ledger that Spark computed does not; {agreed}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,8 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import OK, WRONG, Json, Listing, Report
+from oncewire.entry.spark import spark_lacks
+from oncewire.errors import InvalidValue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +65,7 @@ def run(
     """Take in what is new and bring every table up to date."""
 
     def work() -> Report:
-        with _session(master, conf, json=json) as (spark, tell):
+        with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
             from oncewire.pipeline.lake import Lake
 
@@ -92,7 +94,7 @@ def stream(
     """The same as `run`, batch after batch; each is published by itself."""
 
     def work() -> Report:
-        with _session(master, conf, json=json) as (spark, tell):
+        with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
             from oncewire.pipeline.lake import Lake
 
@@ -122,7 +124,7 @@ def verify(
     """Judge every promise over every row of the lake; status 1 if one is broken."""
 
     def work() -> Report:
-        with _session(master, conf, json=json) as (spark, tell):
+        with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.check import verify as judge
             from oncewire.pipeline.lake import Lake
 
@@ -145,7 +147,7 @@ def reconcile(
     """Join two parties' books and list every disagreement; status 1 if there is one."""
 
     def work() -> Report:
-        with _session(master, conf, json=json) as (spark, tell):
+        with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.book import open_book
             from oncewire.pipeline.reconcile import reconcile as join
 
@@ -177,7 +179,7 @@ def generate(
     """Write the journals of a plausible year of business, with faults of every kind."""
 
     def work() -> Report:
-        with _session(master, conf, json=json) as (spark, tell):
+        with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.generate import generate as write
             from oncewire.pipeline.lake import Lake
 
@@ -211,31 +213,30 @@ def generate(
 
 
 @contextmanager
-def _session(
-    master: str, conf: list[str] | None, *, json: bool
+def session(
+    master: str, settings: Mapping[str, str], *, json: bool
 ) -> Iterator[tuple[SparkSession, Progress]]:
     """A Spark session with a progress line, and Spark's errors in our words."""
-    from oncewire.errors import InvalidValue, NotAllowed
-
-    try:
-        import pyspark
-    except ImportError:
-        raise NotAllowed(
-            "Spark is not installed", remedy="pip install 'oncewire[spark]', with Java 17+"
-        ) from None
-    del pyspark
+    lacking = spark_lacks()
+    if lacking is not None:
+        raise lacking
     from oncewire.pipeline.failure import spoken
     from oncewire.pipeline.session import open_session
 
-    settings = {}
+    with output.progress("starting Spark", quiet=json) as advance, spoken():
+        spark = open_session(master=master or None, config=settings)
+        yield spark, _teller(advance)
+
+
+def _settings(conf: list[str] | None) -> dict[str, str]:
+    """The values of --conf."""
+    found = {}
     for one in conf or []:
         key, equals, value = one.partition("=")
         if not equals:
             raise InvalidValue(f"--conf {one!r} has no value", remedy="write it as key=value")
-        settings[key] = value
-    with output.progress("starting Spark", quiet=json) as advance, spoken():
-        spark = open_session(master=master or None, config=settings)
-        yield spark, _teller(advance)
+        found[key] = value
+    return found
 
 
 def _teller(advance: output.Advance) -> Callable[[str], None]:
