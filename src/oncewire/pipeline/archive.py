@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from oncewire.pipeline import tarball
+
 MESSAGE_SUFFIXES = (".mime", ".msg", ".eml", ".http", ".xml", ".ebxml", ".soap")
 TAR_SUFFIXES = (".tar",)
 PACKED_TAR_SUFFIXES = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
@@ -154,11 +156,10 @@ def _zip_cuts(path: str, piece_bytes: int) -> list[int]:
 
 def _tar_cuts(path: str, piece_bytes: int) -> list[int]:
     cuts = [0]
-    with tarfile.open(path, mode="r:") as bundle:
-        for entry in bundle:
-            if entry.offset - cuts[-1] >= piece_bytes:
-                cuts.append(entry.offset)
-            bundle.members.clear()  # type: ignore[attr-defined]
+    with open(path, "rb") as opened:  # noqa: PTH123 - as above
+        for member in tarball.members(opened):
+            if member.offset - cuts[-1] >= piece_bytes:
+                cuts.append(member.offset)
     return cuts
 
 
@@ -171,7 +172,10 @@ def contents(piece: Piece, largest: int = TOO_LARGE) -> Iterator[Content]:
     if bundle is None:
         yield from _files(piece.files, largest)
         return
-    members = _zip_members if bundle.path.lower().endswith(ZIP_SUFFIXES) else _tar_members
+    name = bundle.path.lower()
+    members = _zip_members if name.endswith(ZIP_SUFFIXES) else _tar_members
+    if name.endswith(PACKED_TAR_SUFFIXES):
+        members = _packed_members
     try:
         yield from members(bundle, piece, largest)
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
@@ -211,25 +215,34 @@ def _zip_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
 
 
 def _tar_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
-    packed = found.path.lower().endswith(PACKED_TAR_SUFFIXES)
     with open(found.path, "rb") as opened:  # noqa: PTH123 - as above
-        opened.seek(piece.start)
-        with tarfile.open(fileobj=opened, mode="r|*" if packed else "r:") as bundle:
-            # `tarfile` counts from where it began, so its offsets are relative to the start.
-            for entry in bundle:
-                if piece.end is not None and not packed and entry.offset >= piece.end:
-                    return
-                bundle.members.clear()  # type: ignore[attr-defined]
-                if not entry.isfile():
-                    continue
-                if entry.size > largest:
-                    yield Content(found, entry.name, b"", _beyond(entry.size, largest))
-                    continue
-                reader = bundle.extractfile(entry)
-                data = reader.read() if reader is not None else b""
-                cut = len(data) < entry.size
-                problem = f"it ends after {len(data)} of {entry.size} bytes" if cut else ""
-                yield Content(found, entry.name, data, problem)
+        for member in tarball.members(opened, piece.start):
+            if piece.end is not None and member.offset >= piece.end:
+                return
+            if member.size > largest:
+                yield Content(found, member.name, b"", _beyond(member.size, largest))
+            else:
+                yield _content(found, member.name, tarball.data_of(opened, member), member.size)
+
+
+def _packed_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
+    del piece  # It cannot be entered in the middle: the piece is all of it.
+    with tarfile.open(found.path, mode="r|*") as bundle:
+        for entry in bundle:
+            bundle.members.clear()  # type: ignore[attr-defined]
+            if not entry.isfile():
+                continue
+            if entry.size > largest:
+                yield Content(found, entry.name, b"", _beyond(entry.size, largest))
+                continue
+            reader = bundle.extractfile(entry)
+            data = reader.read() if reader is not None else b""
+            yield _content(found, entry.name, data, entry.size)
+
+
+def _content(found: Found, name: str, data: bytes, size: int) -> Content:
+    cut = len(data) < size
+    return Content(found, name, data, f"it ends after {len(data)} of {size} bytes" if cut else "")
 
 
 def _beyond(size: int, largest: int) -> str:

@@ -69,10 +69,14 @@ def verify(
     version = lake.current()
     judging = gather(lake, version, ended=ended)
     tell("judging every row")
-    found = findings(spark, lake.read(spark, version, JOURNAL, "journal"), judging)
+    tasks, few = (
+        tasks_for(version.rows(table), cores_of(spark)) for table in ("journal", "documents")
+    )
+    found = findings(lake.read(spark, version, JOURNAL, "journal"), judging, tasks, few)
     violations: list[Violation] = list(judging.context.problems)
     outcomes: Counter[str] = Counter()
-    for row in found.toLocalIterator():
+    # All tasks at once: an iterator over the partitions would run them one after the other.
+    for row in found.toArrow().to_pylist():
         if row["messages"] is not None:
             outcomes[row["outcome"]] += row["messages"]
         else:
@@ -89,9 +93,11 @@ def verify(
     )
 
 
-def findings(spark: SparkSession, journal: DataFrame, judging: Judging) -> DataFrame:
-    """All findings of a journal, and how many messages came to which outcome."""
-    tasks = tasks_for(_about(journal), cores_of(spark))
+def findings(journal: DataFrame, judging: Judging, tasks: int, few: int) -> DataFrame:
+    """All findings of a journal, and how many messages came to which outcome.
+
+    Documents are divided into `few` tasks, everything else into `tasks`.
+    """
     messages = by_message(journal, tasks).mapInArrow(_message_fold(judging), CHECKED)
     of_channels = channels.findings_of(
         channels.fold_channels(
@@ -101,13 +107,8 @@ def findings(spark: SparkSession, journal: DataFrame, judging: Judging) -> DataF
             resumable=False,
         )
     )
-    of_documents = fold_documents(silver.document_rows(journal), judging, cores_of(spark))
+    of_documents = fold_documents(silver.document_rows(journal), judging, few)
     return silver.union([messages, _checked(of_channels), _checked(of_documents)])
-
-
-def _about(journal: DataFrame) -> int:
-    """How many rows there are, by the footers of their files."""
-    return int(journal.count())
 
 
 def _checked(found: DataFrame) -> DataFrame:

@@ -7,18 +7,16 @@ brought them together. Nothing here decides anything about a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import date, timedelta
-from operator import attrgetter
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType, TimestampType
 
 from oncewire.journal.check import fold_ledger
 from oncewire.journal.outcome import MessageOutcome
 from oncewire.journal.predicates.violation import QUARANTINE, Violation, ViolationKind
-from oncewire.journal.row import Row
 from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.rows import batch_of, rows_of
@@ -34,10 +32,11 @@ FOLDED = StructType([*LEDGER.fields, StructField("closed", BooleanType(), False)
 
 MESSAGES_PER_BATCH = 5_000
 
-_outcome_values = attrgetter(*OUTCOME.fieldNames())
 _RANK = {kind.value: rank for rank, kind in enumerate(ViolationKind)}
-_EPOCH = date(1970, 1, 1)
-_DAY = 86_400_000_000
+_UNREADABLE = "unreadable"
+_INSTANTS = [field.name for field in OUTCOME.fields if isinstance(field.dataType, TimestampType)]
+_NOTHING = (None,) * (len(OUTCOME.fields) - 1)
+_NOWHERE: dict[str, str | None] = {}
 
 
 def by_message(rows: DataFrame, tasks: int) -> DataFrame:
@@ -56,106 +55,121 @@ def fold_messages(rows: DataFrame, judging: Judging, tasks: int) -> DataFrame:
 
 def ledger_fold(judging: Judging) -> Fold:
     """The fold that each task runs."""
-    context = judging.context
-    suspended = {channel for _, channel in context.suspended}
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = arrow(FOLDED)
-        seen = _Seen(suspended)
-        pending: list[tuple[Any, ...]] = []
-        for outcome, violations in fold_ledger(seen.passing(rows_of(batches)), context):
-            pending.append(_ledger_row(outcome, violations, seen, judging))
-            if len(pending) >= MESSAGES_PER_BATCH:
-                yield batch_of(list(zip(*pending, strict=True)), schema)
-                pending = []
-        if pending:
-            yield batch_of(list(zip(*pending, strict=True)), schema)
+        page = _Page(judging)
+        judged = fold_ledger(rows_of(page.noting(batches)), judging.context)
+        while some := list(islice(judged, MESSAGES_PER_BATCH)):
+            yield page.written(some)
 
     return fold
 
 
-class _Seen:
-    """Facts of a message that its outcome does not keep, noted as its rows pass by."""
+class _Page:
+    """Ledger rows of one task, made column by column.
 
-    __slots__ = ("_suspended", "documents", "from_peer", "to_peer", "waiting")
+    A few facts of a message are not kept by its outcome. They are noted as its batches pass by,
+    from whole columns, and forgotten when its row is written.
+    """
 
-    def __init__(self, suspended: set[str]) -> None:
-        self._suspended = suspended
-        self.to_peer: dict[str | None, str | None] = {}
-        self.from_peer: dict[str | None, dict[str, str | None]] = {}
-        self.documents: set[str | None] = set()
-        self.waiting: set[str | None] = set()
+    __slots__ = ("_documents", "_from_peer", "_judging", "_suspended", "_to_peer", "_waiting")
 
-    def passing(self, rows: Iterator[Row]) -> Iterator[Row]:
-        suspended = self._suspended
-        for row in rows:
-            kind = row.kind
-            if kind == SUBMITTED:
-                self.to_peer[row.message_id] = row.peer
-            elif kind == RECEIVED:
-                self.from_peer.setdefault(row.message_id, {})[row.node] = row.peer
-            elif kind == JOINED:
-                self.documents.add(row.message_id)
-            if suspended and row.channel in suspended:
-                self.waiting.add(row.message_id)
-            yield row
+    def __init__(self, judging: Judging) -> None:
+        self._judging = judging
+        self._suspended = sorted({channel for _, channel in judging.context.suspended})
+        self._to_peer: dict[str, str | None] = {}
+        self._from_peer: dict[str, dict[str, str | None]] = {}
+        self._documents: set[str] = set()
+        self._waiting: set[str] = set()
+
+    def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        suspended = pa.array(self._suspended, pa.string())
+        for batch in batches:
+            kinds = batch["kind"]
+            self._to_peer.update(_values(batch, pc.equal(kinds, SUBMITTED), "message_id", "peer"))
+            received = _values(batch, pc.equal(kinds, RECEIVED), "message_id", "node", "peer")
+            for message_id, node, peer in received:
+                self._from_peer.setdefault(message_id, {})[node] = peer
+            joined = _values(batch, pc.equal(kinds, JOINED), "message_id")
+            self._documents.update(message_id for (message_id,) in joined)
+            if len(suspended):
+                waits = pc.is_in(batch["channel"], value_set=suspended)
+                waiting = _values(batch, waits, "message_id")
+                self._waiting.update(message_id for (message_id,) in waiting)
+            yield batch
+
+    def written(self, judged: list[tuple[MessageOutcome | None, list[Violation]]]) -> Any:
+        """A batch of ledger rows, one for each message."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        schema = arrow(FOLDED)
+        values = [outcome or (found[-1].message_id, *_NOTHING) for outcome, found in judged]
+        ids = [one[0] or "" for one in values]
+        outcomes = batch_of(list(zip(*values, strict=True)), arrow(OUTCOME))
+        told = [found for _, found in judged]
+        # The last thing that is known to have happened to it, on any node.
+        ended = pc.max_element_wise(*(outcomes[name].cast(pa.int64()) for name in _INSTANTS))
+        rest = {
+            "verdict": _verdicts(judged, outcomes["outcome"]),
+            "document": [message_id in self._documents for message_id in ids],
+            "from_peer": [
+                self._from_peer.pop(message_id, _NOWHERE).get(receiver)
+                for message_id, receiver in zip(ids, outcomes["receiver"].to_pylist(), strict=True)
+            ],
+            "to_peer": [self._to_peer.pop(message_id, None) for message_id in ids],
+            "closed_on": ended.cast(pa.timestamp("us")).cast(pa.date32()),
+            "violations": [found or None for found in told],
+            "closed": self._closed(judged, ended.to_pylist()),
+        }
+        made = [
+            rest[field.name] if isinstance(rest[field.name], pa.Array)
+            else pa.array(rest[field.name], field.type)
+            for field in list(schema)[len(OUTCOME.fields) :]
+        ]  # fmt: skip
+        return pa.RecordBatch.from_arrays([*outcomes.columns, *made], schema=schema)
+
+    def _closed(
+        self,
+        judged: list[tuple[MessageOutcome | None, list[Violation]]],
+        ended: list[int | None],
+    ) -> list[bool]:
+        """Whether nothing more is expected of each message."""
+        is_healed = self._judging.context.is_healed
+        found = []
+        for (outcome, violations), at in zip(judged, ended, strict=True):
+            found.append(
+                outcome is not None and outcome.final and at is not None and is_healed(at)
+                and outcome.message_id not in self._waiting
+                and not (violations and any(one.predicate == QUARANTINE for one in violations))
+            )  # fmt: skip
+        return found
 
 
-def _ledger_row(
-    outcome: MessageOutcome | None, violations: list[Violation], seen: _Seen, judging: Judging
-) -> tuple[Any, ...]:
-    if outcome is None:
-        message_id = violations[-1].message_id
-        values = (message_id, *(None,) * (len(OUTCOME.fields) - 1))
-        final, ended = False, None
-    else:
-        message_id = outcome.message_id
-        values = _outcome_values(outcome)
-        ended = _ended_at(outcome)
-        final = outcome.final
-    unjudged = any(violation.predicate == QUARANTINE for violation in violations)
-    waits = message_id in seen.waiting
-    closed = (
-        final and not unjudged and not waits
-        and ended is not None and judging.context.is_healed(ended)
-    )  # fmt: skip
-    seen.waiting.discard(message_id)
-    is_document = message_id in seen.documents
-    seen.documents.discard(message_id)
-    received_of = seen.from_peer.pop(message_id, {})
-    receiver = outcome.receiver if outcome is not None else None
-    return (
-        *values,
-        verdict(outcome.outcome.value if outcome else "unreadable", violations),
-        is_document,
-        received_of.get(receiver) if receiver is not None else None,
-        seen.to_peer.pop(message_id, None),
-        None if ended is None else _EPOCH + timedelta(days=ended // _DAY),
-        violations or None,
-        closed,
-    )
+def _values(batch: pa.RecordBatch, mask: pa.Array, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Some columns of the rows that a mask chooses."""
+    return zip(*(batch[name].filter(mask).to_pylist() for name in names), strict=True)
+
+
+def _verdicts(
+    judged: list[tuple[MessageOutcome | None, list[Violation]]], outcomes: pa.Array
+) -> list[str]:
+    """The words of all outcomes, except where a promise is broken or nothing can be read."""
+    found: list[str | None] = outcomes.to_pylist()
+    return [
+        (word or _UNREADABLE) if not violations else verdict(word or _UNREADABLE, violations)
+        for word, (_, violations) in zip(found, judged, strict=True)
+    ]
 
 
 def verdict(outcome: str, violations: list[Violation]) -> str:
     """The outcome, or the gravest violation: the first in the order of `ViolationKind`."""
     broken = [found.kind for found in violations if found.predicate != QUARANTINE]
     return min(broken, key=_RANK.__getitem__) if broken else outcome
-
-
-def _ended_at(outcome: MessageOutcome) -> int | None:
-    """The last thing that is known to have happened to it, on any node."""
-    return max(
-        (
-            at
-            for at in (
-                outcome.submitted_at, outcome.first_sent_at, outcome.acknowledged_at,
-                outcome.failed_at, outcome.received_at, outcome.handed_over_at,
-                outcome.confirmed_at,
-            )
-            if at is not None
-        ),
-        default=None,
-    )  # fmt: skip
 
 
 def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:

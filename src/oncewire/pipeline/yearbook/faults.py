@@ -145,7 +145,9 @@ def _with_status(stream: Stream) -> bool:
 
 
 def _signed_ack(stream: Stream) -> bool:
-    return _direct(stream) and stream.terms.ack_requested is AckRequest.SIGNED
+    # A hub's stream has two acknowledgements, and only the To Party's is one of the agreement.
+    signed = stream.terms.ack_requested is AckRequest.SIGNED
+    return signed and stream.hub is None and not stream.split
 
 
 def _signed_message(stream: Stream) -> bool:

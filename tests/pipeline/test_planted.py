@@ -1,0 +1,97 @@
+"""Over a year of any size, `verify` and the ledger name exactly what was planted, and no more."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as f
+from typer.testing import CliRunner
+
+from oncewire.entry.cli.main import build
+from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.refresh import read_ledger
+from oncewire.pipeline.schemas import JOURNAL
+from oncewire.pipeline.yearbook.faults import RECIPES
+from oncewire.pipeline.yearbook.plan import make_plan
+
+pytestmark = pytest.mark.spark
+
+PROMISES = {kind.value for kind in ViolationKind} - {ViolationKind.UNREADABLE.value}
+
+Key = Counter[tuple[str, str]]
+
+
+def command(*words: str) -> tuple[int, dict]:
+    answer = CliRunner().invoke(build(), ["pipeline", *words, "--json"])
+    assert answer.stdout, answer.output
+    return answer.exit_code, json.loads(answer.stdout)
+
+
+def pairs(found: list[dict]) -> Key:
+    return Counter((one["kind"], one["message_id"]) for one in found)
+
+
+@pytest.mark.parametrize("seed", [1, 23, 456])
+@pytest.mark.parametrize("messages", [10_000, 20_000, 50_000])
+def test_a_year_has_a_fault_of_every_recipe(messages: int, seed: int) -> None:
+    plan = make_plan(messages, seed)
+    planted = Counter(
+        force.twist for stream in plan.streams for force in stream.forces.values() if force.twist
+    )
+    assert set(planted) == {recipe.twist for recipe in RECIPES}
+    assert {kind for kind, _ in plan.violations} == PROMISES
+
+
+@pytest.mark.parametrize(
+    ("messages", "seed"), [(12_000, 20), pytest.param(1_000_000, 6, marks=pytest.mark.soak)]
+)
+def test_verify_and_the_ledger_find_exactly_what_was_planted(
+    spark, tmp_path: Path, messages: int, seed: int
+) -> None:
+    folder, answers = tmp_path / "lake", tmp_path / "key.json"
+    print(f"{messages} messages, seed {seed}")
+    code, made = command(
+        "generate", "--messages", str(messages), "--seed", str(seed), "--out", str(folder),
+        "--violations", str(answers),
+    )  # fmt: skip
+    assert code == 0
+    planted = pairs(json.loads(answers.read_text(encoding="utf-8")))
+    assert {kind for kind, _ in planted} == PROMISES
+
+    code, checked = command("verify", "--lake", str(folder))
+    assert code == 1
+    found = pairs(checked["violations"])
+    assert planted - found == Counter(), "missed"
+    assert found - planted == Counter(), "invented"
+    assert checked["rows"] == made["rows"]
+    assert checked["rows_quarantined"] == 0
+    assert len(checked["findings"]) == len(checked["violations"])
+
+    code, _ = command("run", "--lake", str(folder))
+    assert code == 0
+    lake = Lake(folder)
+    ledger = read_ledger(spark, lake, lake.current())
+    broken = ledger.where(f.col("verdict").isin(sorted(PROMISES)))
+    verdicts = Counter(tuple(row) for row in broken.select("verdict", "message_id").collect())
+    assert verdicts == planted
+    told = ledger.where("violations is not null").select(f.explode("violations").alias("one"))
+    listed = Counter(tuple(row) for row in told.select("one.kind", "one.message_id").collect())
+    assert listed == planted
+    assert ledger.count() == checked["messages"]
+    assert_hard_places(spark, lake)
+
+
+def assert_hard_places(spark, lake: Lake) -> None:
+    """What could be mistaken for a fault is there too: wrap-around, resets, several nodes."""
+    journal = lake.read(spark, lake.current(), JOURNAL, "journal")
+    assert journal.select("node").distinct().count() >= 4
+    numbered = journal.where("kind = 'numbered'")
+    epochs = numbered.groupBy("channel").agg(f.countDistinct("epoch").alias("epochs"))
+    assert epochs.where("epochs > 1").count() > 5
+    # In one epoch a number comes again: the range was gone through, all of it.
+    again = numbered.groupBy("channel", "epoch", "sequence_number").count().where("count > 1")
+    assert again.select("channel").distinct().count() > 5
+    assert journal.where("kind = 'forwarded'").count() > 0
+    assert journal.where("kind = 'resumed'").count() > 0
