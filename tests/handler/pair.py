@@ -18,6 +18,7 @@ from oncewire.handler.transmit import Transmission
 from oncewire.journal.check import Report, verify
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration
+from oncewire.store.contract import Store
 from oncewire.store.memory import MemoryStore
 from oncewire.wire.parcel import Parcel
 
@@ -70,17 +71,34 @@ class Pair:
     notices: list[Notice] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     ponged: list[Ponged] = field(default_factory=list)
+    # How each party's store is opened.
+    store: Callable[[str], Store] = MemoryStore
     # Bodies of every acknowledgement or other answer that beta let go, in order.
     answers: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
-        for own, partner in (("alpha", "beta"), ("beta", "alpha")):
-            agreement = read_toml(agreement_text(own, partner, self.profile, self.extra))
-            node = Node(own, MemoryStore(own), Agreements([agreement]), TestWorld(own))
-            self.engines[own] = Engine(node)
-            self.engines[own].start()
-            self.engines[own].commit()
+        for name in ("alpha", "beta"):
+            self._start(name, self.store(name), TestWorld(name))
+
+    def _start(self, own: str, store: Store, world: TestWorld) -> None:
+        partner = "beta" if own == "alpha" else "alpha"
+        agreement = read_toml(agreement_text(own, partner, self.profile, self.extra))
+        self.engines[own] = Engine(Node(own, store, Agreements([agreement]), world))
+        self.engines[own].start()
+        self.settle(own)
+
+    def crash(self, name: str) -> None:
+        """The process dies with everything it has not committed, and is started again."""
+        node = self.engines[name].node
+        store = node.store
+        store.close()
+        assert isinstance(node.world, TestWorld)
+        self._start(name, store if isinstance(store, MemoryStore) else self.store(name), node.world)
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.node.store.close()
 
     @property
     def alpha(self) -> Engine:

@@ -124,7 +124,11 @@ def test_the_writer_is_durable_at_every_commit(path: Path) -> None:
     store.close()
 
 
-def test_a_log_that_cannot_be_used_is_refused() -> None:
+def test_a_log_that_cannot_be_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The name is also that of a file beside it.
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreProblem, match="write-ahead log"):
         SqliteStore.open(Path(":memory:"), node="a")
 

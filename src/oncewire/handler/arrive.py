@@ -28,6 +28,7 @@ from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.node import Node
 from oncewire.handler.onward import send_onward
 from oncewire.handler.perform import open_incident
+from oncewire.handler.received_note import received_note
 from oncewire.handler.release import release, write_notes
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
@@ -51,7 +52,13 @@ from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
 from oncewire.protocol.terms import Scope
 from oncewire.store.contract import Transaction
-from oncewire.store.records import MessageFacts, StoredAnswer, StoredIncoming, StoredParcel
+from oncewire.store.records import (
+    MessageFacts,
+    Removed,
+    StoredAnswer,
+    StoredIncoming,
+    StoredParcel,
+)
 from oncewire.wire.received import Received
 
 
@@ -88,7 +95,8 @@ class Arriving:
         sender = facts.from_party
         owed = ack_owed(message, terms, final=self.final)
         known = self.tx.incoming(sender, message.header.message_id)
-        if known is not None and self._repeats_pass(known):
+        gone = self._removed(sender) if known is None else None
+        if known is not None and self._repeats_pass(known.incoming.state):
             # Neither side asked for repeats to be stopped: each copy is a message (C40).
             sender, known = f"{sender} {self.node.world.new_id()}", None
         channel = self._channel()
@@ -104,7 +112,7 @@ class Arriving:
             if self.final:
                 check_receipt(message, terms)
                 check_signing(self.node, owed)
-                if known is None:
+                if known is None and gone is None:
                     check_reference(self.tx, message, self.resolution)
         except EbxmlError as error:
             plan = SyncPlan(terms.sync_mode) if self.source.can_answer else ASYNCHRONOUS
@@ -112,11 +120,15 @@ class Arriving:
         remembered = None
         if known is not None:
             remembered = Remembered(known.incoming.message_id, known.incoming.digest)
+        elif gone is not None:
+            remembered = Remembered(gone.message_id, gone.digest)
         judgement = judge(arrival, remembered, channel, terms, self.node.now())
         if judgement.verdict is Verdict.FIRST:
             return self._first(sender, facts, judgement, owed, plan)
         if judgement.verdict is Verdict.DUPLICATE and known is not None:
             return self._duplicate(known, owed, plan)
+        if judgement.verdict is Verdict.DUPLICATE and gone is not None:
+            return self._late_copy(sender, facts, judgement, owed, plan)
         return self._refused(sender, facts, judgement, plan)
 
     def _plan(self, owed: AckOwed) -> SyncPlan:
@@ -141,9 +153,21 @@ class Arriving:
             return self.resolution.expires_at
         return self.message.header.time_to_live
 
-    def _repeats_pass(self, known: StoredIncoming) -> bool:
+    def _removed(self, sender: str) -> Removed | None:
+        """What is remembered of the message if retention removed it.
+
+        Its sender should have stopped before that, but networks keep copies and not every
+        handler stops. A refused message is judged anew: nothing was done with it.
+        """
+        for gone in self.tx.removed(self.message.header.message_id):
+            state = gone.state
+            if gone.sender == sender and state != IncomingState.REFUSED:
+                return None if self._repeats_pass(IncomingState(state)) else gone
+        return None
+
+    def _repeats_pass(self, state: IncomingState) -> bool:
         terms = self.resolution.terms
-        if not self.final or known.incoming.state is IncomingState.REFUSED:
+        if not self.final or state is IncomingState.REFUSED:
             return False
         if terms.duplicate_elimination or self.message.header.duplicate_elimination:
             return False
@@ -241,40 +265,8 @@ class Arriving:
         )
 
     def _journal_received(self, stored: StoredIncoming) -> None:
-        incoming, facts = stored.incoming, stored.facts
-        detail: dict[str, object] = {
-            "from_party": facts.from_party,
-            "to_party": facts.to_party,
-            "cpa_id": facts.cpa_id,
-            "conversation_id": facts.conversation_id,
-            "service": facts.service,
-            "action": facts.action,
-        }
-        if not self.message.reliable:
-            detail["best_effort"] = True
-        if self.message.kind is MessageKind.ERROR:
-            detail["notice"] = True
-        if self.final and self.resolution.security.require_signature:
-            detail["signature_required"] = True
-        if self.received.signed and self.final:
-            detail["signature"] = "verified"
-        if facts.split_id is not None:
-            detail |= {
-                "split_id": facts.split_id,
-                "split_number": facts.split_number,
-                "split_total": facts.split_total,
-            }
-        note = Note(
-            "received",
-            incoming.message_id,
-            facts.ref_to,
-            incoming.channel,
-            incoming.epoch,
-            incoming.number,
-            transport=stored.transport,
-            detail=detail,
-        )
-        self._write(note, stored, digest=incoming.digest, size=facts.size)
+        note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
+        self._write(note, stored, digest=stored.incoming.digest, size=stored.facts.size)
 
     def _journal_ack(self, stored: StoredIncoming, answer: StoredAnswer) -> None:
         self._write(Note("ack_sent", stored.incoming.message_id, answer.answer_id), stored)
@@ -344,6 +336,37 @@ class Arriving:
             here = plan.signals and self.source.can_answer
             return response_again(node, tx, responses[-1], self.agreement, here=here)
         return NOTHING if self.final else self._until_forwarded(known, plan)
+
+    def _late_copy(
+        self,
+        sender: str,
+        facts: MessageFacts,
+        judgement: Judgement,
+        owed: AckOwed,
+        plan: SyncPlan,
+    ) -> Answer:
+        """A copy of what retention removed: handed over to nobody, and acknowledged anew
+        because the first answer's bytes are gone with it."""
+        stored = self._stored(self._incoming(sender, facts, judgement), facts, None)
+        reply = answer_duplicate(
+            self.resolution.terms,
+            answered=False,
+            responded=False,
+            owed=owed.owed and self._acks_at_once(),
+        )
+        note = Note(
+            "duplicate",
+            stored.incoming.message_id,
+            channel=stored.incoming.channel,
+            transport=self.source.transport,
+            detail={"answer": reply.name.lower()},
+        )
+        self._write(note, stored, digest=facts.digest)
+        if reply is not DuplicateReply.NEW_ACK:
+            return NOTHING
+        answer = self._acknowledge(owed, plan)
+        self._journal_ack(stored, answer)
+        return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
 
     def _until_forwarded(self, stored: StoredIncoming, plan: SyncPlan) -> Answer:
         """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""

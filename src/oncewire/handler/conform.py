@@ -89,6 +89,9 @@ def check_reference(tx: Transaction, message: Message, resolution: Resolution) -
         return
     if any(one.peer == peer_label(agreement) for one in tx.incoming_by_id(reference)):
         return
+    if tx.removed(reference):
+        # Known, and older than it had to be kept.
+        return
     raise ValueNotRecognized(
         "RefToMessageId names no message that is known here",
         location=REFERENCE,

@@ -41,6 +41,9 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     """The application has the message. Idempotent: False when that was known already."""
     stored = tx.incoming(sender, message_id)
     if stored is None:
+        if any(gone.sender == sender for gone in tx.removed(message_id)):
+            # Only what was confirmed is ever removed.
+            return False
         raise UnknownMessage(
             f"no message {message_id} from {sender} was received here",
             remedy="confirm with the sender and MessageId that the hand-over named",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from oncewire import __version__
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
-from oncewire.handler import deliver, operate, transmit
+from oncewire.handler import deliver, operate, retain, transmit
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer
 from oncewire.handler.answer import Answer
 from oncewire.handler.node import Node
@@ -56,7 +56,10 @@ class Engine:
             node.write(tx, [Note("started", detail=detail)])
             deliver.recover_hand_overs(tx)
             node.notices_due = True
+            while retain.end_answers(node, tx) == retain.BATCH:
+                pass
             repost_answers(node, tx)
+        retain.begin(node)
 
     def stop(self) -> None:
         """Record a graceful end."""
@@ -77,16 +80,23 @@ class Engine:
             if node.store.pending():
                 node.store.commit()
         except OncewireError:
+            # It may have been a sweep that was undone, and a full disk is a reason for one.
+            node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
             for action in actions:
                 if isinstance(action, Post):
                     node.in_flight.discard(action.message_id)
             raise
+        finally:
+            spooled, node.spooled = node.spooled, []
+            for name in spooled:
+                node.store.spool.let_go(name)
         return actions
 
     def next_wake(self) -> Instant | None:
         """When `tick` has something to do next."""
-        wake = self.node.store.next_wake()
-        looks = self.node.gaps_due_at
+        node = self.node
+        wake = node.store.next_wake()
+        looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
         return looks if wake is None else min(wake, looks)
 
     # --- verbs ---
@@ -131,7 +141,7 @@ class Engine:
                 tx.save_answer(answer.sender, answer.message_id, stored.answer.delivered())
 
     def tick(self) -> None:
-        """Do what time has made due: expiries, attempts, notices, questions."""
+        """Do what time has made due: expiries, attempts, notices, questions, retention."""
         node = self.node
         with node.transition() as tx:
             transmit.expire_due(node, tx)
@@ -143,6 +153,16 @@ class Engine:
                 # that must not undo what this turn did.
                 with contextlib.suppress(InvalidValue, AgreementProblem):
                     ask_status(node, tx, message_id)
+        self._retain()
+
+    def _retain(self) -> None:
+        """Clear away what nobody needs any more, when it is time for that."""
+        node = self.node
+        if node.now() >= node.clean_due_at:
+            retain.clean_spool(node)
+        if node.now() >= node.sweep_due_at:
+            with node.transition() as tx:
+                retain.sweep(node, tx)
 
     def _tell_failures(self) -> None:
         """Tell the From Parties of what failed, in the commit that makes it so."""

@@ -194,8 +194,10 @@ class Handler:
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Post):
+            self._use(action.parcel)
             self._spawn(self._post(action))
         elif isinstance(action, PostAnswer):
+            self._use(action.parcel)
             self._spawn(self._post_answer(action))
         elif isinstance(action, Settled):
             for future in self._waiting.pop(action.message_id, ()):
@@ -209,6 +211,16 @@ class Handler:
             self._notify(action)
         elif isinstance(action, Ready):
             self._ready.set()
+
+    def _use(self, parcel: StoredParcel) -> None:
+        """Its files stay until it has left, even if its message goes first: a proxy keeps
+        none at all, and the last attempt of one may last longer than its retention."""
+        for name in parcel.spooled:
+            self.engine.node.store.spool.use(name)
+
+    def _let_go(self, parcel: StoredParcel) -> None:
+        for name in parcel.spooled:
+            self.engine.node.store.spool.let_go(name)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -226,9 +238,12 @@ class Handler:
     async def _post(self, post: Post) -> None:
         async with self._sending:
             self._kill.reach("post before send")
-            outcome = await self._carry(
-                post.transport, post.address, post.parcel, post.timeout / SECOND
-            )
+            try:
+                outcome = await self._carry(
+                    post.transport, post.address, post.parcel, post.timeout / SECOND
+                )
+            finally:
+                self._let_go(post.parcel)
             self._kill.reach("post after send")
         ended = Transmission(
             post.message_id,
@@ -245,7 +260,10 @@ class Handler:
     async def _post_answer(self, post: PostAnswer) -> None:
         async with self._answering:
             self._kill.reach("answer before send")
-            outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
+            try:
+                outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
+            finally:
+                self._let_go(post.parcel)
             self._kill.reach("answer after send")
         sent, reply = outcome.kind is OutcomeKind.SENT, _reply_parcel(outcome)
         await self._try(
@@ -311,6 +329,9 @@ class Handler:
         except Exception:
             logger.exception("an arrival failed", extra={"address": source.address})
             return Reply(500)
+        finally:
+            # From here on its row names the file, or nobody ever will.
+            self._let_go(inbound.stored)
         return self._reply(answer)
 
     async def _receive(self, inbound: Inbound, source: Source) -> Answer:

@@ -19,7 +19,10 @@ class TooLarge(OncewireError):
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """A body that arrived whole: its bytes, or where in the spool they lie."""
+    """A body that arrived whole: its bytes, or where in the spool they lie.
+
+    Its file is in use; whoever took the body in lets it go.
+    """
 
     parcel: Parcel
     stored: StoredParcel
@@ -43,7 +46,21 @@ async def take_in(node: Node, delivery: Delivery) -> Inbound:
     if size <= SPOOL_ABOVE:
         return Inbound(parcel, StoredParcel(parcel.content_type, headers, (body,)))
     node.kill.reach("spool before fsync")
-    name, length = await asyncio.to_thread(node.store.spool.put, pieces)
+    name, length = await _put(node, pieces)
     node.kill.reach("spool after fsync")
     slices = (SpoolSlice(name, 0, length),)
     return Inbound(parcel, StoredParcel(parcel.content_type, headers, slices))
+
+
+async def _put(node: Node, pieces: list[bytes]) -> tuple[str, int]:
+    """Spool in a thread of its own. A connection may be given up meanwhile, the thread cannot:
+    then the file is let go when it is there."""
+    spool = node.store.spool
+    putting = asyncio.ensure_future(asyncio.to_thread(spool.put, pieces))
+    try:
+        return await asyncio.shield(putting)
+    except asyncio.CancelledError:
+        putting.add_done_callback(
+            lambda done: None if done.exception() else spool.let_go(done.result()[0])
+        )
+        raise

@@ -29,6 +29,9 @@ BODY_MAX = 256 * 1024 * 1024
 IN_FLIGHT_MAX = 256
 """Transmissions under way at once; the rest wait their turn without a timer running."""
 
+NEVER: Instant = 2**62
+"""Later than anything that is due."""
+
 CLOCK_SET: Duration = SECOND
 """A difference between the two clocks that means that somebody set the one people read."""
 
@@ -68,6 +71,11 @@ class Node:
         self.notices_due = False
         # When held messages are looked at next.
         self.gaps_due_at: Instant = 0
+        # When messages that nobody needs any more are looked for, and then their files.
+        self.sweep_due_at: Instant = NEVER
+        self.clean_due_at: Instant = NEVER
+        # Files that were put into the spool by transitions that are not committed yet.
+        self.spooled: list[str] = []
         # Pings that left and were not answered yet, by their MessageId.
         self.pings: set[str] = set()
         # Messages whose transmission is under way in this process.

@@ -13,6 +13,7 @@ from oncewire.handler.perform import (
     perform,
     resolve_incidents,
 )
+from oncewire.message.instant import format_instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
@@ -25,6 +26,14 @@ def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
     """The message, or an error that says where to look."""
     stored = tx.outgoing(message_id)
     if stored is None:
+        for gone in tx.removed(message_id):
+            if gone.sender is None:
+                when = format_instant(gone.removed_at)
+                raise UnknownMessage(
+                    f"message {message_id} ended as {gone.state} and was removed by retention "
+                    f"on {when}",
+                    remedy=f"`oncewire why {message_id}` tells its story",
+                )
         raise UnknownMessage(
             f"no message {message_id} was sent from here",
             remedy="`oncewire outbox` lists what was",
@@ -46,6 +55,13 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     """The trouble with this message is over: send it again with a fresh counter (RTY-13)."""
     stored = find_outgoing(tx, message_id)
     channel = load_channel(tx, stored.outgoing)
+    stands = channel is not None and channel.suspended_by == message_id
+    if stored.outgoing.state is OutgoingState.DELIVERED and not stands:
+        raise NotAllowed(
+            f"message {message_id} was delivered: its receiver has it and said so",
+            remedy="there is nothing to do; a copy under the same id would be dropped there, so to "
+            "have the document processed once more send it as a new message",
+        )
     if channel is not None and channel.suspended:
         resume_channel(node, tx, channel.key)
         return
@@ -89,10 +105,18 @@ def pause_channel(node: Node, tx: Transaction, key: str, reason: str) -> None:
 
 
 def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
-    """Give a message up; on a numbered channel the numbering restarts after it."""
+    """Give a message up; on a numbered channel the numbering restarts after it.
+
+    Of one that has its outcome already only the incident is left to close, if it has one:
+    past persistDuration nothing else can be done for it (C37).
+    """
     stored = find_outgoing(tx, message_id)
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
+    stands = channel is not None and channel.suspended_by == message_id
+    if stored.outgoing.state in FINAL_OUTGOING and not stands:
+        if resolve_incidents(node, tx, Resolve(message_id)):
+            return
     step = abandon(stored.outgoing, channel, terms)
     perform(node, tx, stored, channel, step, terms)
 

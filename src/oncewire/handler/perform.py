@@ -126,13 +126,15 @@ def open_incident(node: Node, tx: Transaction, effect: Raise) -> None:
     )
 
 
-def resolve_incidents(node: Node, tx: Transaction, effect: Resolve) -> None:
-    """Close the incidents of a message or a channel, if there are any open."""
-    for number in tx.resolve_incidents(node.now(), effect.message_id, effect.channel):
+def resolve_incidents(node: Node, tx: Transaction, effect: Resolve) -> int:
+    """Close the incidents of a message or a channel; returns how many were open."""
+    numbers = tx.resolve_incidents(node.now(), effect.message_id, effect.channel)
+    for number in numbers:
         note = Note(
             "resolved", effect.message_id, channel=effect.channel, detail={"id": str(number)}
         )
         node.write(tx, [note])
+    return len(numbers)
 
 
 def admit(node: Node, tx: Transaction, key: str) -> None:

@@ -63,6 +63,7 @@ def sealed(node: Node, parcel: Parcel) -> StoredParcel:
         return stored_parcel(whole)
     node.kill.reach("spool before fsync")
     name, length = node.store.spool.put((whole.body,))
+    node.spooled.append(name)
     node.kill.reach("spool after fsync")
     return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
 

@@ -262,6 +262,10 @@ def _status(
     if found:
         status = _status_of(found[0].incoming.state)
         received_at = found[0].incoming.received_at
+    for gone in tx.removed(request.ref_to_message_id) if not found else ():
+        # A sender asks when persistDuration is over, and that is when we clear away.
+        if gone.sender in partner:
+            status, received_at = _status_of(IncomingState(gone.state)), gone.at
     envelope = envelope_for(node, signal_route(agreement, MessageKind.STATUS_RESPONSE))
     response = answers.status_response_for(message, status, envelope, received_at=received_at)
     return _send_signal(node, response, message, resolution, source)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, Requested
 from oncewire.agreement.resolve import find_binding
-from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under, with_hop, with_number
@@ -15,7 +15,7 @@ from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
 from oncewire.message.ids import Service
-from oncewire.message.instant import Duration, Instant
+from oncewire.message.instant import Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.effects import Note
@@ -61,6 +61,7 @@ def submit(node: Node, tx: Transaction, submission: Submission) -> Accepted:
     known = tx.outgoing(message.header.message_id)
     if known is not None:
         return _repeated(known, message)
+    _check_unused(tx, message.header.message_id)
     store_outgoing(node, tx, message, route)
     return Accepted(message.header.message_id, message.header.conversation_id)
 
@@ -90,6 +91,19 @@ def _repeated(known: StoredOutgoing, message: Message) -> Accepted:
             remedy="give every message an id of its own",
         )
     return Accepted(header.message_id, facts.conversation_id, repeated=True)
+
+
+def _check_unused(tx: Transaction, message_id: str) -> None:
+    """Refuse an id that was sent before: its receiver may have forgotten it as well, and then
+    the same document would arrive a second time."""
+    for gone in tx.removed(message_id):
+        if gone.sender is None:
+            raise NotAllowed(
+                f"message {message_id} was sent from here on {format_instant(gone.at)} and "
+                f"removed by retention on {format_instant(gone.removed_at)}",
+                remedy=f"`oncewire why {message_id}` tells what became of it; give a new message "
+                "an id of its own",
+            )
 
 
 def _compose(

@@ -45,7 +45,8 @@ class MemorySpool:
 
     def let_go(self, name: str) -> None:
         """See `contract.Spool`."""
-        self._in_use[name] -= 1
+        if self._in_use[name] > 0:
+            self._in_use[name] -= 1
 
     def crash(self) -> None:
         """The process that used them died."""

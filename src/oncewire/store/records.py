@@ -33,6 +33,11 @@ class StoredParcel:
         """Length of the body in bytes."""
         return sum(part.length if isinstance(part, SpoolSlice) else len(part) for part in self.body)
 
+    @property
+    def spooled(self) -> tuple[str, ...]:
+        """Names of the spool files it is made of."""
+        return tuple(part.name for part in self.body if isinstance(part, SpoolSlice))
+
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
