@@ -19,7 +19,18 @@ from oncewire.store import sqlite
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.sqlite import SqliteStore
 from tests.store.faulty_vfs import FaultyVfs
-from tests.store.samples import OUTSTANDING, add, everything, parcel, prepare, received, row, sent
+from tests.store.samples import (
+    CONFIRMED,
+    DELIVERED,
+    OUTSTANDING,
+    add,
+    everything,
+    parcel,
+    prepare,
+    received,
+    row,
+    sent,
+)
 
 GROUPS = 3
 FAULTS = ["write", "sync", "full"]
@@ -148,6 +159,54 @@ def test_the_nth_failure(tmp_path: Path, vfs: FaultyVfs, fault: str, for_ever: b
     # The fault really struck, and was seen; the last run was clean.
     assert number > 5
     assert refusals >= number // 4
+
+
+@pytest.mark.requirement("STO-3", "STO-7")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_sweep_happens_whole_or_not_at_all(tmp_path: Path, vfs: FaultyVfs, fault: str) -> None:
+    path = tmp_path / "store.db"
+    store = _open(path)
+    prepare(store)
+    with store.transition() as transaction:
+        for place in "abc":
+            # Random bytes: a page that is in the file by coincidence would be written by luck.
+            body = parcel(random.Random(f"{SEED}{place}").randbytes(9_000))
+            done = sent(place, state=DELIVERED)
+            transaction.add_outgoing(done, parcel=body, draft=None)
+            transaction.add_incoming(received(place, state=CONFIRMED, body=body))
+            transaction.journal([row("submitted", place), row("received", place)])
+    store.commit()
+    before = everything(store)
+    store.close()
+    number, struck, refusals = 0, 1, 0
+    while struck:
+        number += 1
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        shutil.copy(path, folder / "store.db")
+        store = _open(folder / "store.db", vfs)
+        vfs.fail(fault, number)
+        expected = before
+        try:
+            with store.transition() as transaction:
+                assert transaction.sweep(10**18, 100) == 6
+            store.commit()
+        except EXPECTED[fault]:
+            refusals += 1
+        else:
+            expected = everything(store)
+            assert sum(expected["counts"].values()) == 0
+            assert [len(expected[place][-1]) for place in "abc"] == [2, 2, 2]
+        struck = vfs.struck
+        died = _open(_files_now(folder / "store.db", folder / "crash"))
+        assert everything(died) == expected
+        died.close()
+        vfs.heal()
+        assert everything(store) == expected
+        store.close()
+    # The fault really struck, and was seen; the last run was clean.
+    assert number > 1
+    assert refusals >= 1
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -57,10 +57,13 @@ async def _put(node: Node, pieces: list[bytes]) -> tuple[str, int]:
     then the file is let go when it is there."""
     spool = node.store.spool
     putting = asyncio.ensure_future(asyncio.to_thread(spool.put, pieces))
+
+    def let_go(done: asyncio.Future[tuple[str, int]]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            spool.let_go(done.result()[0])
+
     try:
         return await asyncio.shield(putting)
     except asyncio.CancelledError:
-        putting.add_done_callback(
-            lambda done: None if done.exception() else spool.let_go(done.result()[0])
-        )
+        putting.add_done_callback(let_go)
         raise

@@ -114,9 +114,9 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     stands = channel is not None and channel.suspended_by == message_id
-    if stored.outgoing.state in FINAL_OUTGOING and not stands:
-        if resolve_incidents(node, tx, Resolve(message_id)):
-            return
+    over = stored.outgoing.state in FINAL_OUTGOING and not stands
+    if over and resolve_incidents(node, tx, Resolve(message_id)):
+        return
     step = abandon(stored.outgoing, channel, terms)
     perform(node, tx, stored, channel, step, terms)
 

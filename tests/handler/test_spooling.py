@@ -1,0 +1,216 @@
+"""A body that was spooled is not cleared away before its row names it, whatever comes between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler import inbound as inbound_module
+from oncewire.handler.handler import Handler
+from oncewire.handler.inbound import take_in
+from oncewire.handler.node import Node
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source
+from oncewire.handler.world import RealWorld
+from oncewire.store.sqlite import SqliteStore
+from oncewire.transport.contract import Cargo, Delivery, OnDelivery, Outcome, OutcomeKind
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import Pair, agreement_text
+
+SYNC = '[sync]\nmode = "mshSignalsOnly"\n'
+
+
+@pytest.fixture(autouse=True)
+def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every body that arrives is a file of the spool."""
+    monkeypatch.setattr(inbound_module, "SPOOL_ABOVE", 0)
+
+
+class Wire:
+    """A transport in memory: what is sent is read whole, and answered by nobody."""
+
+    name, can_answer = "http", True
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.gate = asyncio.Event()
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        self.deliver = on_delivery
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+        await self.gate.wait()
+        self.sent.append(b"".join([chunk async for chunk in cargo.chunks()]))
+        return Outcome(OutcomeKind.SENT)
+
+    async def stop(self) -> None:
+        return
+
+
+def node_of(path: Path, extra: str = SYNC) -> Node:
+    agreement = read_toml(agreement_text("beta", "alpha", "ebms2", extra))
+    return Node("beta", SqliteStore.open(path, node="beta"), Agreements([agreement]), RealWorld())
+
+
+def order(number: int = 1, extra: str = SYNC) -> Parcel:
+    """An order of alpha, as it would be on its way now."""
+    pair = Pair("ebms2", extra, lose_request=lambda attempt: True)
+    pair.send(number)
+    with pair.alpha.node.store.reader() as reader:
+        stored = reader.outgoing_parcel(f"order-{number}@alpha")
+    assert stored is not None
+    return whole_parcel(pair.alpha.node, stored)
+
+
+def delivery_of(parcel: Parcel) -> Delivery:
+    async def body() -> AsyncIterator[bytes]:
+        yield parcel.body
+
+    headers = dict(parcel.headers)
+    return Delivery("http", parcel.content_type, headers, body(), can_answer=True)
+
+
+def clean(node: Node) -> None:
+    with node.store.reader() as reader:
+        node.store.spool.remove_unreferenced(reader.spooled())
+
+
+def files(path: Path) -> list[str]:
+    return sorted(file.name for file in path.with_name(path.name + ".spool").iterdir())
+
+
+async def test_between_spooling_and_its_commit_a_body_stays(tmp_path: Path) -> None:
+    node = node_of(tmp_path / "b.db")
+    handler = Handler(node, {})
+    engine = handler.engine
+    engine.start()
+    engine.commit()
+    taken = await take_in(node, delivery_of(order()))
+    clean(node)
+    assert len(files(tmp_path / "b.db")) == 1
+    engine.receive(taken.parcel, Source("http", can_answer=True), taken.stored)
+    # The row is written and not committed: who reads the store does not see it yet.
+    clean(node)
+    engine.commit()
+    node.store.spool.let_go(taken.stored.spooled[0])
+    clean(node)
+    (stored,) = engine.take(1, 1)
+    assert stored.parcel is not None
+    assert whole_parcel(node, stored.parcel).body == taken.parcel.body
+    node.store.close()
+
+
+async def test_a_crash_between_spooling_and_its_commit_leaves_a_file_that_goes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "b.db"
+    node = node_of(path)
+    parcel = order()
+    await take_in(node, delivery_of(parcel))
+    # The process dies: it has not committed, and nobody lets anything go.
+    node.store.close()
+    node = node_of(path)
+    assert len(files(path)) == 1
+    # Its sender comes again, before and after the file of the first try is cleared away.
+    for _ in range(2):
+        again = await take_in(node, delivery_of(parcel))
+        clean(node)
+        assert files(path) == [again.stored.spooled[0]]
+        node.store.spool.let_go(again.stored.spooled[0])
+        clean(node)
+        assert files(path) == []
+    node.store.close()
+
+
+async def test_a_handler_lets_go_of_what_it_stored_and_of_what_it_refused(tmp_path: Path) -> None:
+    path, wire = tmp_path / "b.db", Wire()
+    node = node_of(path)
+    async with Handler(node, {"http": wire}) as handler:
+        good = order()
+        reply = await wire.deliver(delivery_of(good))
+        assert reply.status == 200
+        garbage = await wire.deliver(delivery_of(Parcel("text/xml", b"<garbage/>", ())))
+        assert garbage.status == 500
+        assert len(files(path)) == 2
+        clean(node)
+        assert len(files(path)) == 1
+        (taken,) = await handler.take()
+        assert taken.message_id == "order-1@alpha"
+
+
+async def test_a_copy_that_arrives_while_its_first_is_swept_keeps_its_file(tmp_path: Path) -> None:
+    """Both have the same bytes, so they are one file: the sweep of the one must leave it."""
+    path, wire = tmp_path / "b.db", Wire()
+    node = node_of(path, SYNC + '[duplicate]\nelimination = "never"\n')
+    parcel = order(1, SYNC + '[duplicate]\nelimination = "never"\n')
+    async with Handler(node, {"http": wire}) as handler:
+        await wire.deliver(delivery_of(parcel))
+        (first,) = await handler.take()
+        await handler.confirm(first.sender, first.message_id)
+        copy = await take_in(node, delivery_of(parcel))
+        with node.store.transition() as tx:
+            assert tx.sweep(2**62, 10) == 1
+        node.store.commit()
+        clean(node)
+        handler.engine.receive(copy.parcel, Source("http", can_answer=True), copy.stored)
+        handler.engine.commit()
+        (second,) = await handler.take()
+        assert second.message_id == first.message_id
+
+
+async def test_who_leaves_while_his_body_is_spooled_leaves_nothing_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "b.db"
+    node = node_of(path)
+    begun, go_on = threading.Event(), threading.Event()
+    put = node.store.spool.put
+
+    def slow(chunks: Iterable[bytes]) -> tuple[str, int]:
+        begun.set()
+        assert go_on.wait(10)
+        return put(chunks)
+
+    monkeypatch.setattr(node.store.spool, "put", slow)
+    arriving = asyncio.ensure_future(take_in(node, delivery_of(order())))
+    await asyncio.to_thread(begun.wait, 10)
+    arriving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await arriving
+    go_on.set()
+    async with asyncio.timeout(10):
+        while [len(name) for name in files(path)] != [64] or node.store.spool._in_use:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+    clean(node)
+    assert files(path) == []
+    node.store.close()
+
+
+async def test_what_is_under_way_keeps_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that nobody keeps, or the last attempt of a message that was swept meanwhile."""
+    monkeypatch.setattr("oncewire.handler.seal.SPOOL_ABOVE", 0)
+    path, wire = tmp_path / "b.db", Wire()
+    node = node_of(path, "")
+    async with Handler(node, {"http": wire}) as handler:
+        asking = asyncio.ensure_future(handler.ping("alpha-beta", 0.1))
+        async with asyncio.timeout(10):
+            while not files(path):
+                await asyncio.sleep(0.01)
+        assert await asking is False
+        clean(node)
+        assert len(files(path)) == 1
+        wire.gate.set()
+        async with asyncio.timeout(10):
+            while not wire.sent or node.store.spool._in_use:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
+        clean(node)
+        assert files(path) == []
+    assert b"Ping" in wire.sent[0]

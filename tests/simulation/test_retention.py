@@ -1,0 +1,131 @@
+"""Sweeps in the middle of traffic, crashes and full disks; copies that come long after the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from oncewire.handler import retain, seal
+from oncewire.journal.check import verify
+from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
+from oncewire.simulation.network import Network
+from oncewire.simulation.options import Options
+from oncewire.simulation.run import Simulation
+
+KEPT: Duration = 2 * MINUTE
+WORLDS = {
+    "window": Options(messages=60, retries=4, crash=0.02, disk_full=0.02, persist_duration=KEPT),
+    "tiny range, one hub": Options(
+        messages=60,
+        hops=2,
+        window=3,
+        retries=4,
+        crash=0.02,
+        disk_full=0.02,
+        abandon=0.3,
+        persist_duration=KEPT,
+        agreement="[sequence]\nrange = [0, 7]\n",
+    ),
+    "unnumbered": Options(
+        messages=60,
+        profile="ebms2",
+        flow="unrestricted",
+        retries=4,
+        duplicate=0.4,
+        reorder=0.5,
+        crash=0.02,
+        disk_full=0.02,
+        persist_duration=KEPT,
+    ),
+    "failing": Options(
+        messages=40,
+        profile="ebms2",
+        flow="unrestricted",
+        retries=1,
+        loss=0.5,
+        abandon=0.5,
+        crash=0.02,
+        persist_duration=KEPT,
+        agreement='[delivery]\non_exhausted = "fail_message"\n',
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention is always at work, and every parcel of ours is a file of the spool."""
+    monkeypatch.setattr(retain, "FIRST_SWEEP", SECOND)
+    monkeypatch.setattr(retain, "SWEEP_EVERY", 3 * SECOND)
+    monkeypatch.setattr(retain, "BATCH", 3)
+    monkeypatch.setattr(seal, "SPOOL_ABOVE", 0)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Of every third transfer the network brings a copy when everybody has forgotten it."""
+    seen: Counter[str] = Counter()
+    carry = Network.carry
+
+    def haunted(self: Network, body: bytes, arrive: Callable[[bytes], None]) -> None:
+        carry(self, body, arrive)
+        if self.clock.happens(0.3):
+
+            def haunt() -> None:
+                seen["late copies"] += 1
+                arrive(body)
+
+            self.clock.after(2 * KEPT + self.clock.chance.randrange(HOUR), haunt)
+
+    monkeypatch.setattr(Network, "carry", haunted)
+    return seen
+
+
+def left(simulation: Simulation) -> dict[str, int]:
+    """How many messages each node still has."""
+    found = {}
+    for actor in simulation.actors:
+        with actor.store.reader() as reader:
+            found[actor.name] = sum(reader.counts().values())
+            # Whatever is kept is whole.
+            for name in reader.spooled():
+                actor.store.spool.open(name).close()
+    return found
+
+
+@pytest.mark.requirement("STO-3", "STO-7", "DUP-10")
+@pytest.mark.parametrize("name", WORLDS)
+def test_sweeps_amid_everything_break_no_promise(name: str, late: Counter[str]) -> None:
+    swept = crashes = 0
+    for seed in range(1, 6):
+        simulation = Simulation(WORLDS[name], seed)
+        result = simulation.run()
+        told = [violation.sentence for violation in result.violations[:3]]
+        assert not told, (name, seed, told)
+        with simulation.actor("seller").store.reader() as reader:
+            swept += reader.last_removal() is not None
+        crashes += result.faults["crash"]
+        # Hours later, with copies from the past all along, nothing has come back to life.
+        end = simulation.clock.now + 3 * HOUR
+        while simulation.clock.now < end and simulation.clock.step():
+            pass
+        report = verify(simulation.rows(), healed=True)
+        assert report.clean, (name, seed, [one.sentence for one in report.violations[:3]])
+        confirmed = [row.message_id for row in simulation.rows() if row.kind == "confirmed"]
+        assert len(confirmed) == len(set(confirmed))
+        assert set(left(simulation).values()) == {0}, (name, seed, left(simulation))
+    print(f"{name}: {crashes} crashes, {late['late copies']} late copies")
+    assert swept == 5
+    assert crashes > 10
+    assert late["late copies"] > 100
+
+
+def test_every_file_goes_in_the_end(late: Counter[str]) -> None:
+    simulation = Simulation(WORLDS["unnumbered"], 7)
+    assert not simulation.run().violations
+    end = simulation.clock.now + 3 * HOUR
+    while simulation.clock.now < end and simulation.clock.step():
+        pass
+    assert [actor.store.spool._files for actor in simulation.actors] == [{}, {}]
+    assert late["late copies"]
