@@ -18,7 +18,7 @@ from oncewire.entry.judging import Totals, Verdict, journal_rows, judge
 from oncewire.entry.settings import load
 from oncewire.errors import NotAllowed
 from oncewire.journal.check import Report
-from tests.entry.terminal import run
+from tests.entry.terminal import run, run_json
 
 MESSAGES = 16
 
@@ -80,6 +80,17 @@ def test_what_it_leaves_can_be_asked(played: tuple[Path, dict[str, object], int]
     there = run("why", "PO-0003", "-c", folder / "buyer", "--with", folder / "seller")
     assert "Delivered on attempt" in there.stdout
     run("verify", folder / "buyer", folder / "seller", "--ended")
+
+
+@pytest.mark.spark
+def test_spark_reads_a_party_by_its_folder(played: tuple[Path, dict[str, object], int]) -> None:
+    folder, _, _ = played
+    joined = run_json("pipeline", "reconcile", folder / "buyer", folder / "seller")
+    assert (joined["compared"], joined["agreed"]) == (MESSAGES, MESSAGES)
+    done = run_json(
+        "pipeline", "run", "--lake", folder / "other", "--store", folder / "seller", "--ended"
+    )
+    assert (done["messages"], done["violations"]) == (MESSAGES, 0)
 
 
 def test_a_loss_is_not_called_a_success(played: tuple[Path, dict[str, object], int]) -> None:

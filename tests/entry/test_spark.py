@@ -65,6 +65,7 @@ def test_what_is_lacking_is_named_with_its_remedy(tmp_path: Path) -> None:
     nothing = spark_lacks({"PATH": str(tmp_path)})
     assert nothing is not None
     assert "there is none here" in nothing.problem
+    assert spark_lacks({"PATH": str(tmp_path), "PYSPARK_GATEWAY_PORT": "1"}) is None
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

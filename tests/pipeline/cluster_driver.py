@@ -14,7 +14,7 @@ from oncewire.pipeline.failure import own_error
 from oncewire.pipeline.generate import generate
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.reconcile import reconcile
-from oncewire.pipeline.session import open_session
+from oncewire.pipeline.session import BRIEF, open_session
 
 
 def where(batches):
@@ -40,7 +40,12 @@ def main() -> None:
     spark = open_session(
         "oncewire-cluster",
         master="local-cluster[2,1,1024]",
-        config={"spark.pyspark.python": interpreter, "spark.executor.memory": "1g"},
+        config={
+            **BRIEF,
+            "spark.pyspark.python": interpreter,
+            "spark.executor.memory": "1g",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
     )
     found: dict[str, object] = {}
     places = spark.range(0, 4, 1, 4).mapInArrow(

@@ -10,9 +10,9 @@ from tests.pipeline.books import SEED, Year
 
 @pytest.fixture(scope="session")
 def spark():
-    from oncewire.pipeline.session import open_session
+    from oncewire.pipeline.session import BRIEF, open_session
 
-    session = open_session("oncewire-tests", master="local[2]")
+    session = open_session("oncewire-tests", master="local[2]", config=BRIEF)
     yield session
     session.stop()
 

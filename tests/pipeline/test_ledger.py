@@ -25,6 +25,7 @@ from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
 from oncewire.pipeline.schemas import JOURNAL, OUTCOME, SEQUENCE_GAPS
+from oncewire.pipeline.yearbook.cover import deals
 from tests.pipeline.books import Year, differences, make_stores, small_year, tables
 
 pytestmark = pytest.mark.spark
@@ -71,6 +72,8 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
     for node in version.nodes:
         context.homes.setdefault(node, {node})
     context.healed_before = min(one.at for one in version.nodes.values()) - longest_wait(context)
+    # Every pair of policies that can stand together is among them (tests of the yearbook).
+    assert {deal.terms for deal in deals()} <= set(context.terms.values())
 
     expected = {}
     told: dict[str | None, list[Violation]] = {}
@@ -93,6 +96,7 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
         assert row["message_id"] not in found
         found[row["message_id"]] = (values, sorted(violations, key=repr))
     assert found.keys() == expected.keys()
+    assert len(found) > 10_000
     different = {key: (found[key], expected[key]) for key in found if found[key] != expected[key]}
     assert not different, next(iter(different.items()))
 

@@ -20,7 +20,10 @@ def spark_lacks(environ: Mapping[str, str] | None = None) -> NotAllowed | None:
     """What keeps Spark from running on this machine, with the remedy; None if nothing does."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         return NotAllowed("Spark is not installed", remedy="pip install 'oncewire[spark]'")
-    java = find_java(os.environ if environ is None else environ)
+    said = os.environ if environ is None else environ
+    if "PYSPARK_GATEWAY_PORT" in said:
+        return None  # `spark-submit` started this process: its Java runs already.
+    java = find_java(said)
     if java is None:
         return NotAllowed("Spark needs Java, and there is none here", remedy=_REMEDY)
     found = java_version(java)

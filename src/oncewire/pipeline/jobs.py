@@ -40,6 +40,10 @@ class Done:
     """Journal rows taken in."""
     quarantined: int
     envelopes: int
+    unreadable: int
+    """Envelopes among them that cannot be read; each is a row with its reason."""
+    cut_off: int
+    """Envelopes that can be read, but whose end may be missing."""
     messages: int
     """Messages in the ledger now."""
     verdicts: dict[str, int] = field(default_factory=dict)
@@ -59,14 +63,14 @@ def run(
     books = [book for store in stores for book in open_books(store)]
     with lake.writing() as before:
         taken = take_in(spark, lake, before, books, tell)
-        version, envelopes = taken.version, 0
+        version, entries = taken.version, []
         for archive in archives:
             tell(f"reading {archive}")
-            entry = _take_archive(spark, lake, version, str(archive))
-            version, envelopes = version.adding("envelopes", entry), envelopes + entry.rows
+            entries.append(_take_archive(spark, lake, version, str(archive)))
+            version = version.adding("envelopes", entries[-1])
         version = refresh(spark, lake, version, ended=ended, tell=tell)
         published = lake.publish(version) if version != before else before
-    return _done(spark, lake, published, taken.rows, taken.quarantined, envelopes)
+    return _done(spark, lake, published, taken.rows, taken.quarantined, entries)
 
 
 def stream(
@@ -105,7 +109,7 @@ def stream(
             query.awaitTermination()
         finally:
             query.stop()
-    return _done(spark, lake, lake.current_or_new(), counted[0], counted[1], 0)
+    return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
 
 
 def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch: int) -> DataFrame:
@@ -184,19 +188,41 @@ def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: st
 
 
 def _done(
-    spark: SparkSession, lake: Lake, version: Version, rows: int, quarantined: int, envelopes: int
+    spark: SparkSession,
+    lake: Lake,
+    version: Version,
+    rows: int,
+    quarantined: int,
+    archived: Sequence[Entry] = (),
 ) -> Done:
     counts = read_ledger(spark, lake, version).groupBy("verdict").count().collect()
     verdicts = {row["verdict"]: row["count"] for row in counts}
+    unreadable, cut_off = _doubtful(spark, lake, archived)
     return Done(
         version=version.number,
         rows=rows,
         quarantined=quarantined,
-        envelopes=envelopes,
+        envelopes=sum(entry.rows for entry in archived),
+        unreadable=unreadable,
+        cut_off=cut_off,
         messages=sum(verdicts.values()),
         verdicts=dict(sorted(verdicts.items())),
         violations=version.rows("violations"),
     )
+
+
+def _doubtful(spark: SparkSession, lake: Lake, archived: Sequence[Entry]) -> tuple[int, int]:
+    """How many envelopes cannot be read, and of how many the end may be missing."""
+    folders = [str(lake.root / entry.path) for entry in archived if entry.rows]
+    if not folders:
+        return 0, 0
+    readable, closed = f.col("readable"), f.col("closed")
+    (counted,) = (
+        lake.read_folders(spark, ENVELOPES, folders)
+        .agg(f.count_if(~readable), f.count_if(readable & ~closed))
+        .collect()
+    )
+    return counted[0], counted[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ _KNOWN_BY = (Kind.SUBMITTED, Kind.RECEIVED, Kind.FORWARDED, Kind.JOINED)
 _ATTEMPT_KINDS = (Kind.SENT, Kind.SEND_FAILED)
 _DOCUMENT_KINDS = (Kind.SUBMITTED, Kind.RECEIVED, Kind.HANDED_OVER)
 
+NO_INSTANT = 253_402_300_800_000_000
+"""The year 10000: dates of tables end before it, so a clock that shows it is not believed."""
+
 _DETAIL_TYPES: dict[str, DataType] = {
     "str": StringType(),
     "str | None": StringType(),
@@ -138,6 +141,12 @@ def problem_of_row(node: str) -> Column:
     ]
     reasons.append(
         f.when(f.col("node") != node, f.concat(f.lit("it is a row of node "), f.col("node")))
+    )
+    reasons.append(
+        f.when(
+            (f.col("at") < 0) | (f.col("at") >= NO_INSTANT),
+            f.concat(f.lit("at is "), f.col("at"), f.lit(", which no calendar has")),
+        )
     )
     found = f.concat_ws("; ", *reasons)
     return f.when(found != "", found)

@@ -11,6 +11,8 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import OK, WRONG, Json, Listing, Report
+from oncewire.entry.cli.place import loaded
+from oncewire.entry.settings import FILE
 from oncewire.entry.spark import spark_lacks
 from oncewire.errors import InvalidValue
 
@@ -26,10 +28,8 @@ SHOWN_MAX = 20
 """Rows of a table for people; `--json` has all of them."""
 
 LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
-Stores = Annotated[
-    list[Path] | None,
-    typer.Option("--store", help="A store, an export or another lake; may be repeated."),
-]
+_BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
+Stores = Annotated[list[Path] | None, typer.Option("--store", help=_BOOK)]
 Master = Annotated[str, typer.Option(help="Spark's master; `local[2]` if nothing says otherwise.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; may be repeated.")
@@ -62,7 +62,11 @@ def run(
     conf: Settings = None,
     json: Json = False,
 ) -> None:
-    """Take in what is new and bring every table up to date."""
+    """Take in what is new and bring every table up to date.
+
+    What the lake has already is not read again, so it may run as often as you like. It tells
+    what it finds and ends with status 0; to judge is the work of `verify`.
+    """
 
     def work() -> Report:
         with session(master, _settings(conf), json=json) as (spark, tell):
@@ -70,7 +74,12 @@ def run(
             from oncewire.pipeline.lake import Lake
 
             done = jobs.run(
-                spark, Lake(lake), store or [], archives=archive or [], ended=ended, tell=tell
+                spark,
+                Lake(lake),
+                [_book(one) for one in store or []],
+                archives=archive or [],
+                ended=ended,
+                tell=tell,
             )
         return _report_of_run(done, lake)
 
@@ -79,7 +88,7 @@ def run(
 
 def stream(
     lake: LakePath,
-    store: Annotated[list[Path], typer.Option("--store", help="A store; may be repeated.")],
+    store: Annotated[list[Path], typer.Option("--store", help=_BOOK)],
     forever: Annotated[bool, typer.Option(help="Wait for more instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="How often to look, with --forever.")] = "10 seconds",
     rows_per_batch: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 200_000,
@@ -91,7 +100,11 @@ def stream(
     conf: Settings = None,
     json: Json = False,
 ) -> None:
-    """The same as `run`, batch after batch; each is published by itself."""
+    """The same as `run`, batch after batch; each is published by itself.
+
+    It may be killed at any moment: the next start goes on where it was, and no row is taken
+    twice. Without --forever it ends with what was there when it began.
+    """
 
     def work() -> Report:
         with session(master, _settings(conf), json=json) as (spark, tell):
@@ -101,7 +114,7 @@ def stream(
             done = jobs.stream(
                 spark,
                 Lake(lake),
-                store,
+                [_book(one) for one in store],
                 forever=forever,
                 every=every,
                 rows_per_batch=rows_per_batch,
@@ -121,7 +134,10 @@ def verify(
     conf: Settings = None,
     json: Json = False,
 ) -> None:
-    """Judge every promise over every row of the lake; status 1 if one is broken."""
+    """Judge every promise over every row of the lake; status 1 if one is broken.
+
+    It believes no table but the journal. Rows that cannot be judged end it with status 1 too.
+    """
 
     def work() -> Report:
         with session(master, _settings(conf), json=json) as (spark, tell):
@@ -135,7 +151,10 @@ def verify(
 
 
 def reconcile(
-    first: Annotated[str, typer.Argument(help="One party's book: a store, or a node of --lake.")],
+    first: Annotated[
+        str,
+        typer.Argument(help="One party's book: its folder, store or export, or a node of --lake."),
+    ],
     second: Annotated[str, typer.Argument(help="The other party's.")],
     lake: Annotated[
         Path | None, typer.Option("--lake", help="Both are nodes of this lake.")
@@ -144,7 +163,10 @@ def reconcile(
     conf: Settings = None,
     json: Json = False,
 ) -> None:
-    """Join two parties' books and list every disagreement; status 1 if there is one."""
+    """Join two parties' books and list every disagreement; status 1 if there is one.
+
+    Each comes with who holds which proof. Only messages between these two are compared.
+    """
 
     def work() -> Report:
         with session(master, _settings(conf), json=json) as (spark, tell):
@@ -152,7 +174,7 @@ def reconcile(
             from oncewire.pipeline.reconcile import reconcile as join
 
             books = [
-                open_book(lake, name) if lake is not None else open_book(name)
+                open_book(lake, name) if lake is not None else open_book(_book(Path(name)))
                 for name in (first, second)
             ]
             found = join(spark, books[0], books[1], tell=tell)
@@ -176,7 +198,10 @@ def generate(
     conf: Settings = None,
     json: Json = False,
 ) -> None:
-    """Write the journals of a plausible year of business, with faults of every kind."""
+    """Write the journals of a plausible year of business, with faults of every kind.
+
+    Then `verify` must find exactly what --violations lists, and nothing else.
+    """
 
     def work() -> Report:
         with session(master, _settings(conf), json=json) as (spark, tell):
@@ -239,6 +264,14 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
     return found
 
 
+def _book(path: Path) -> Path:
+    """Where a book is: a party's folder stands for the store that its settings name."""
+    if path.name != FILE and not (path / FILE).is_file():
+        return path
+    settings = loaded(path).settings
+    return settings.path(settings.store.path)
+
+
 def _teller(advance: output.Advance) -> Callable[[str], None]:
     def tell(step: str) -> None:
         advance(1, description=step)
@@ -257,6 +290,8 @@ def _report_of_run(done: Done, lake: Path) -> Report:
             "rows": done.rows,
             "quarantined": done.quarantined,
             "envelopes": done.envelopes,
+            "unreadable": done.unreadable,
+            "cut_off": done.cut_off,
             "messages": done.messages,
             "violations": done.violations,
         },
