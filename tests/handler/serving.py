@@ -11,6 +11,7 @@ import aiohttp
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
+from oncewire.handler.application import Application
 from oncewire.handler.handler import Handler
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
@@ -60,6 +61,7 @@ async def serving(
     vfs: str | None = None,
     keys: Keys | None = None,
     change: Callable[[Node], None] = lambda node: None,
+    application: Application | None = None,
 ) -> AsyncIterator[Handler]:
     """One handler that listens on its port, or on `listen` behind a proxy."""
     agreement = read_toml(agreement_text(own, partner, profile, extra, ports))
@@ -70,7 +72,7 @@ async def serving(
         HttpServerSettings("127.0.0.1", listen or ports[own], "/msh"),
         HttpClientSettings(addresses=AddressRule.of(["loopback"])),
     )
-    handler = Handler(node, {"http": transport})
+    handler = Handler(node, {"http": transport}, application=application)
     await handler.start()
     try:
         yield handler

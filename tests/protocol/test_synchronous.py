@@ -8,12 +8,16 @@ from oncewire.errors import Inconsistent
 from oncewire.message.envelope import Message
 from oncewire.message.fault import ErrorClass, Severity
 from oncewire.message.header import SyncReplyMode
+from oncewire.message.instant import SECOND
 from oncewire.protocol import sender
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
 from oncewire.protocol.synchronous import (
     ASYNCHRONOUS,
     SyncPlan,
     answerable_after_restart,
+    awaits_response,
+    patience,
     plan_reply,
     timeout_error,
 )
@@ -149,3 +153,27 @@ def test_a_connection_that_runs_out_says_so_and_claims_no_more() -> None:
 def test_after_a_restart_only_a_request_that_is_repeated_can_be_answered() -> None:
     assert answerable_after_restart(AGREED)
     assert not answerable_after_restart(DRAFT)
+
+
+@pytest.mark.requirement("SYNC-3", "SYNC-5")
+@pytest.mark.parametrize("mode", SyncReplyMode)
+def test_a_connection_waits_only_where_the_response_comes_back_on_it(mode: SyncReplyMode) -> None:
+    terms = replace(PLAIN, sync_mode=mode)
+    assert awaits_response(terms) is SyncPlan(mode).response
+
+
+@pytest.mark.requirement("SYNC-17")
+def test_the_reply_that_there_is_none_has_time_to_travel() -> None:
+    terms = replace(AGREED, sync_timeout=30 * SECOND)
+    assert patience(terms) == 24 * SECOND
+
+
+@pytest.mark.requirement("SYNC-18")
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_request_that_nobody_can_answer_is_closed(handed_over: bool) -> None:
+    request = Incoming("urn:a", "m", "digest", "terms", NOW).moved(
+        IncomingEvent.ARRIVED, IncomingState.READY
+    )
+    if handed_over:
+        request = request.handed_over(NOW + SECOND)
+    assert request.closed() == replace(request, state=IncomingState.CLOSED, lease_until=None)

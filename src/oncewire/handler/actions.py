@@ -44,6 +44,18 @@ class PostAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class PostReply:
+    """The reply that a connection waits for is stored: let it leave there.
+
+    `post` is the response as an attempt of its own, for where no connection waits any more.
+    """
+
+    sender: str
+    message_id: str
+    post: Post | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """A message reached its outcome; whoever waits for it may go on."""
 
@@ -75,4 +87,4 @@ class Ready:
     count: int
 
 
-Action: TypeAlias = Post | PostAnswer | Settled | Ponged | Notice | Ready
+Action: TypeAlias = Post | PostAnswer | PostReply | Settled | Ponged | Notice | Ready

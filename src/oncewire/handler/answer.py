@@ -18,6 +18,7 @@ from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
+from oncewire.message.instant import Duration
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.store.contract import Transaction
@@ -29,12 +30,24 @@ from oncewire.wire.refusal import PartialHeader, ReadFault
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """A request whose business response is to go back on its own connection."""
+
+    sender: str
+    message_id: str
+    # How long the connection waits for the application.
+    patience: Duration
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What goes back on the connection once the commit is done; no parcel: an empty body."""
 
     status: int = 204
     parcel: StoredParcel | None = None
     retry_after: int | None = None
+    # Nothing can go back yet: the application is asked first.
+    awaited: Awaited | None = None
 
 
 NOTHING = Answer()

@@ -30,11 +30,13 @@ from oncewire.handler.onward import send_onward
 from oncewire.handler.perform import open_incident
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import release, write_notes
+from oncewire.handler.reply import await_response, is_awaited
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, Severity
+from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol.acknowledging import (
     AckOwed,
@@ -49,8 +51,8 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
-from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
-from oncewire.protocol.terms import Scope
+from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, awaits_response, plan_reply
+from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     MessageFacts,
@@ -191,10 +193,12 @@ class Arriving:
     ) -> Answer:
         node, tx = self.node, self.tx
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
-        incoming = self._incoming(sender, facts, judgement).moved(
+        incoming = self._incoming(sender, facts, judgement, self._terms_in_force(plan)).moved(
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
-        answer = self._acknowledge(owed, plan) if owed.owed and self._acks_at_once() else None
+        waits = self._waits(plan)
+        at_once = owed.owed and self._acks_at_once() and not waits
+        answer = self._acknowledge(owed, plan) if at_once else None
         stored = self._stored(incoming, facts, answer)
         tx.add_incoming(stored)
         self._journal_received(stored)
@@ -207,7 +211,22 @@ class Arriving:
         if answer is not None:
             self._journal_ack(stored, answer)
             return post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+        if waits:
+            return await_response(stored, self._terms_in_force(plan))
         return NOTHING if self.final else self._until_forwarded(stored, plan)
+
+    def _waits(self, plan: SyncPlan) -> bool:
+        """Whether the connection waits for what the application answers."""
+        asked = self.final and self.message.kind is MessageKind.NORMAL
+        return asked and plan.response and self.node.application_called
+
+    def _terms_in_force(self, plan: SyncPlan) -> Terms:
+        """The terms as they are kept: whether a connection waits is known from them."""
+        terms = self.resolution.terms
+        if not self.final or awaits_response(terms) == self._waits(plan):
+            return terms
+        mode = plan.mode if self._waits(plan) else SyncReplyMode.MSH_SIGNALS_ONLY
+        return replace(terms, sync_mode=mode)
 
     def _acks_at_once(self) -> bool:
         duty = hop_duty(self.message, self.resolution.terms)
@@ -236,14 +255,16 @@ class Arriving:
         if not held:
             self.node.actions.append(Ready(1))
 
-    def _incoming(self, sender: str, facts: MessageFacts, judgement: Judgement) -> Incoming:
+    def _incoming(
+        self, sender: str, facts: MessageFacts, judgement: Judgement, terms: Terms
+    ) -> Incoming:
         channel = judgement.channel
         sequence = self.message.sequence if channel is not None else None
         return Incoming(
             sender,
             self.message.header.message_id,
             facts.digest,
-            self.node.keep_terms(self.tx, self.resolution.terms),
+            self.node.keep_terms(self.tx, terms),
             self.node.now(),
             channel=channel.key if channel else None,
             epoch=channel.epoch if channel else None,
@@ -308,22 +329,18 @@ class Arriving:
     def _duplicate(self, known: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
         node, tx, incoming = self.node, self.tx, known.incoming
         # What was refused without an answer (no error answers an error) stays unanswered.
-        refused = incoming.state is IncomingState.REFUSED
+        refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
         responses = tx.responses_to(incoming.message_id, known.peer) if self.final else []
+        if self._waits(plan) and not responses and is_awaited(node, tx, known):
+            self._journal_duplicate(known, "awaited")
+            return await_response(known, node.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
             self.resolution.terms,
             answered=known.answer is not None,
             responded=bool(responses),
             owed=owed.owed and self._acks_at_once() and not refused,
         )
-        note = Note(
-            "duplicate",
-            incoming.message_id,
-            channel=incoming.channel,
-            transport=self.source.transport,
-            detail={"answer": reply.name.lower()},
-        )
-        self._write(note, known, digest=incoming.digest)
+        self._journal_duplicate(known, reply.name.lower())
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
@@ -347,26 +364,30 @@ class Arriving:
     ) -> Answer:
         """A copy of what retention removed: handed over to nobody, and acknowledged anew
         because the first answer's bytes are gone with it."""
-        stored = self._stored(self._incoming(sender, facts, judgement), facts, None)
+        incoming = self._incoming(sender, facts, judgement, self.resolution.terms)
+        stored = self._stored(incoming, facts, None)
         reply = answer_duplicate(
             self.resolution.terms,
             answered=False,
             responded=False,
             owed=owed.owed and self._acks_at_once(),
         )
-        note = Note(
-            "duplicate",
-            stored.incoming.message_id,
-            channel=stored.incoming.channel,
-            transport=self.source.transport,
-            detail={"answer": reply.name.lower()},
-        )
-        self._write(note, stored, digest=facts.digest)
+        self._journal_duplicate(stored, reply.name.lower())
         if reply is not DuplicateReply.NEW_ACK:
             return NOTHING
         answer = self._acknowledge(owed, plan)
         self._journal_ack(stored, answer)
         return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
+
+    def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
+        note = Note(
+            "duplicate",
+            known.incoming.message_id,
+            channel=known.incoming.channel,
+            transport=self.source.transport,
+            detail={"answer": answer},
+        )
+        self._write(note, known, digest=known.incoming.digest)
 
     def _until_forwarded(self, stored: StoredIncoming, plan: SyncPlan) -> Answer:
         """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""
@@ -397,7 +418,7 @@ class Arriving:
         node, tx = self.node, self.tx
         error = judgement.error or Error("Unknown")
         answer = answer_error(node, self.message, self.agreement, (error,), plan)
-        incoming = self._incoming(sender, facts, judgement).moved(
+        incoming = self._incoming(sender, facts, judgement, self.resolution.terms).moved(
             IncomingEvent.ARRIVED, IncomingState.REFUSED
         )
         stored = self._stored(incoming, facts, answer)

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from oncewire import __version__
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
 from oncewire.handler import deliver, operate, retain, transmit
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer
-from oncewire.handler.answer import Answer
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostReply
+from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import notice_of, open_incident
 from oncewire.handler.receive import receive, receive_aside, receive_reply, repost_answers
 from oncewire.handler.release import give_up_gaps
+from oncewire.handler.reply import close_unanswered, overdue, reply_to, respond
 from oncewire.handler.signals import ask_status, ping
 from oncewire.handler.source import Source
 from oncewire.handler.submit import Accepted, Submission, agreement_called, submit
@@ -55,6 +56,7 @@ class Engine:
             }
             node.write(tx, [Note("started", detail=detail)])
             deliver.recover_hand_overs(tx)
+            close_unanswered(node, tx)
             node.notices_due = True
             while retain.end_answers(node, tx) == retain.BATCH:
                 pass
@@ -83,8 +85,9 @@ class Engine:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
             for action in actions:
-                if isinstance(action, Post):
-                    node.in_flight.discard(action.message_id)
+                post = action.post if isinstance(action, PostReply) else action
+                if isinstance(post, Post):
+                    node.in_flight.discard(post.message_id)
             raise
         finally:
             spooled, node.spooled = node.spooled, []
@@ -212,10 +215,21 @@ class Engine:
         """The application has the message; its answers are submitted in the same transition,
         and only with the first confirmation."""
         with self.node.transition() as tx:
+            stored = tx.incoming(sender, message_id)
             first = deliver.confirm(self.node, tx, sender, message_id)
-            for response in responses if first else ():
-                submit(self.node, tx, response)
+            if first and stored is not None:
+                respond(self.node, tx, stored, responses)
             return first
+
+    def reply_to(self, awaited: Awaited) -> Answer | None:
+        """What goes back on a connection that waits for a response; None: nothing yet."""
+        with self.node.transition() as tx:
+            return reply_to(self.node, tx, awaited)
+
+    def overdue(self, awaited: Awaited) -> Answer:
+        """A connection cannot wait for its response any longer."""
+        with self.node.transition() as tx:
+            return overdue(self.node, tx, awaited)
 
     def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The operator resolved the trouble of a message or a channel."""

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 
 from oncewire.errors import OncewireError, StoreProblem
-from oncewire.handler.actions import Action, Notice, Ponged, Post, PostAnswer, Ready, Settled
-from oncewire.handler.answer import Answer
+from oncewire.handler.actions import (
+    Action,
+    Notice,
+    Ponged,
+    Post,
+    PostAnswer,
+    PostReply,
+    Ready,
+    Settled,
+)
+from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Application, Taken
 from oncewire.handler.deliver import FOR_EVER
 from oncewire.handler.engine import Engine
@@ -61,6 +71,7 @@ class Handler:
         self._kill = node.kill = kill or KillPoints()
         self._shell = Shell(self.engine, self._perform, self._kill)
         self._application = application
+        node.application_called = application is not None
         self._tasks: set[asyncio.Task[None]] = set()
         # Reliable messages find a place here at once (see `Node.room`); of the others, which
         # are sent and forgotten, any number may come.
@@ -68,6 +79,9 @@ class Handler:
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
+        # Connections that wait for the response to their request, by its sender and MessageId.
+        self._replying: dict[tuple[str, str], list[asyncio.Event]] = {}
+        self._stopping = False
         self._ready = asyncio.Event()
         self._hand_over = (
             None
@@ -91,6 +105,10 @@ class Handler:
         """Stop listening, let transmissions under way end, record a graceful stop."""
         if self._hand_over is not None:
             await self._hand_over.stop()
+        self._stopping = True
+        for waiting in self._replying.values():
+            for event in waiting:
+                event.set()
         for transport in self.transports.values():
             await transport.stop()
         pending = list(self._tasks)
@@ -149,9 +167,13 @@ class Handler:
         taken = await self._shell.do("take", lambda: self.engine.take(limit, self.lease))
         return [Taken.of(self.engine.node, stored) for stored in taken]
 
-    async def confirm(self, sender: str, message_id: str) -> bool:
-        """The caller has the message; saying so twice is the same as once."""
-        return await self._shell.do("confirm", lambda: self.engine.confirm(sender, message_id))
+    async def confirm(
+        self, sender: str, message_id: str, responses: Sequence[Submission] = ()
+    ) -> bool:
+        """The caller has the message, and answers it; saying so twice is the same as once."""
+        return await self._shell.do(
+            "confirm", lambda: self.engine.confirm(sender, message_id, responses)
+        )
 
     async def ping(self, cpa_id: str, timeout: float) -> bool:
         """Whether the partner's handler answers a Ping within the time."""
@@ -199,6 +221,8 @@ class Handler:
         elif isinstance(action, PostAnswer):
             self._use(action.parcel)
             self._spawn(self._post_answer(action))
+        elif isinstance(action, PostReply):
+            self._let_reply(action)
         elif isinstance(action, Settled):
             for future in self._waiting.pop(action.message_id, ()):
                 if not future.done():
@@ -256,6 +280,19 @@ class Handler:
         )
         reply = _reply_parcel(outcome)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
+
+    def _let_reply(self, reply: PostReply) -> None:
+        """Wake the connections that wait; where none does any more, send it on its own."""
+        waiting = self._replying.get((reply.sender, reply.message_id), ())
+        for event in waiting:
+            event.set()
+        if reply.post is None:
+            return
+        if not waiting:
+            self._spawn(self._post(reply.post))
+            return
+        ended = Transmission(reply.post.message_id, reply.post.attempt, sent=True)
+        self._spawn(self._try("outcome", lambda: self.engine.transmission_over(ended)))
 
     async def _post_answer(self, post: PostAnswer) -> None:
         async with self._answering:
@@ -323,6 +360,8 @@ class Handler:
             return Reply(503, retry_after=RETRY_AFTER)
         try:
             answer = await self._receive(inbound, source)
+            if answer.awaited is not None:
+                answer = await self._reply_in_time(answer.awaited)
         except StoreProblem:
             # Not stored, so not acknowledged: the sender keeps it and comes back.
             return Reply(503, retry_after=RETRY_AFTER)
@@ -339,6 +378,28 @@ class Handler:
             return self.engine.receive(inbound.parcel, source, inbound.stored)
 
         return await self._shell.do("receive", receive)
+
+    async def _reply_in_time(self, awaited: Awaited) -> Answer:
+        """Wait until the application answered a request, or time is up."""
+        key, answered = (awaited.sender, awaited.message_id), asyncio.Event()
+        # Registered before looking: a reply of the very turn that looks is not missed.
+        waiting = self._replying.setdefault(key, [])
+        waiting.append(answered)
+        self.engine.node.replying.add(key)
+        try:
+            answer = await self._shell.do("look", lambda: self.engine.reply_to(awaited))
+            if answer is None and not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(answered.wait(), awaited.patience / SECOND)
+                answer = await self._shell.do("look", lambda: self.engine.reply_to(awaited))
+            if answer is None:
+                answer = await self._shell.do("overdue", lambda: self.engine.overdue(awaited))
+            return answer
+        finally:
+            waiting.remove(answered)
+            if not waiting:
+                del self._replying[key]
+                self.engine.node.replying.discard(key)
 
     def _reply(self, answer: Answer) -> Reply:
         if answer.parcel is None:

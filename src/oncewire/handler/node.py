@@ -61,6 +61,11 @@ class Node:
         self.body_max = body_max
         # Nothing can be sent from here: what is submitted is due when a handler runs.
         self.at_rest = at_rest
+        # The application is called, so a connection can wait for what it says; one that comes
+        # for its messages may come at any time, and nothing waits for it.
+        self.application_called = False
+        # Requests, by sender and MessageId, whose connection waits for their response now.
+        self.replying: set[tuple[str, str]] = set()
         # A digest of thirty values is not made anew for every message.
         self._terms_ids: dict[Terms, str] = {}
         # Collected by transitions, given out by the commit.

@@ -12,6 +12,7 @@ from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under, with_hop, with_number
 from oncewire.handler.seal import draft_of, seal
 from oncewire.journal.identity import identity_digest
+from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
 from oncewire.message.ids import Service
@@ -55,9 +56,19 @@ class Accepted:
     repeated: bool = False
 
 
-def submit(node: Node, tx: Transaction, submission: Submission) -> Accepted:
-    """Build, number if there is a place, store, and begin the first attempt."""
+def submit(
+    node: Node,
+    tx: Transaction,
+    submission: Submission,
+    acknowledgments: tuple[Acknowledgment, ...] = (),
+) -> Accepted:
+    """Build, number if there is a place, store, and begin the first attempt.
+
+    `acknowledgments` ride on it: they answer the message that it responds to.
+    """
     message, route = _compose(node, tx, submission, agreement_called(node, submission.cpa_id))
+    if acknowledgments:
+        message = replace(message, acknowledgments=acknowledgments)
     known = tx.outgoing(message.header.message_id)
     if known is not None:
         return _repeated(known, message)

@@ -48,6 +48,10 @@ class Incoming:
         """The hand-over was not confirmed in time, or the process died with it."""
         return self.moved(IncomingEvent.HAND_OVER_LOST, IncomingState.READY, lease_until=None)
 
+    def closed(self) -> Incoming:
+        """Nobody waits for the answer any more: it is not handed over (SYNC-18)."""
+        return self.moved(IncomingEvent.NOT_ANSWERED, IncomingState.CLOSED, lease_until=None)
+
     def confirmed(self, now: Instant) -> Incoming:
         """The application has it; saying so twice is the same as once."""
         if self.state is IncomingState.CONFIRMED:

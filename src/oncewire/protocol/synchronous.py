@@ -13,6 +13,7 @@ from oncewire.errors import Inconsistent
 from oncewire.message.envelope import Message
 from oncewire.message.fault import Error, Severity
 from oncewire.message.header import SyncReplyMode
+from oncewire.message.instant import Duration
 from oncewire.protocol.terms import AckBundling, SyncRetries, Terms
 
 TIMEOUT_MESSAGE = "communication protocol time-out"
@@ -115,6 +116,17 @@ def timeout_error() -> Error:
     must not be told otherwise.
     """
     return Error("DeliveryFailure", Severity.WARNING, "", TIMEOUT_MESSAGE)
+
+
+def awaits_response(terms: Terms) -> bool:
+    """Whether the connection of a stored request waits for the business response to it."""
+    return terms.sync_mode in _WITH_RESPONSE
+
+
+def patience(terms: Terms) -> Duration:
+    """How long the connection waits for the application. The initiator waits `sync_timeout`
+    in all, so the last fifth of it is for the reply that says that there was none."""
+    return terms.sync_timeout - terms.sync_timeout // 5
 
 
 def answerable_after_restart(terms: Terms) -> bool:
