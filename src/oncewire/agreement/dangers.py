@@ -20,7 +20,7 @@ from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant, format_duration, format_instant
-from oncewire.protocol.terms import AckBundling, Scope
+from oncewire.protocol.terms import AckBundling, HopMode, Scope
 
 # What each wire format carries by itself; ebMS 2.0 needs our extension (WIRE.md part D).
 _CARRIES = {
@@ -172,6 +172,7 @@ def _numbers(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
             "stands still stops the others",
             "use scope conversation, or one agreement with the hub itself",
         )
+    yield from _unseen_order(agreement, binding)
     by_hop = terms.scope is not Scope.CONVERSATION
     if by_hop and not _can_carry(agreement, Extension.HOP_SEQUENCE):
         yield Danger(
@@ -186,6 +187,24 @@ def _numbers(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
             "duplicate.elimination",
             "order needs DuplicateElimination, and the agreement forbids it",
             "set duplicate.elimination to always",
+        )
+
+
+def _unseen_order(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
+    """A number of the whole way that is settled by a hub on it (HOP-8, gap 14)."""
+    terms = binding.terms
+    if agreement.via is None or binding.direction is not Direction.SEND:
+        return
+    far = terms.ack_requested is not AckRequest.NONE
+    until_forwarded = terms.hop_mode is HopMode.TRANSIENT_UNTIL_FORWARDED
+    if terms.scope is Scope.CONVERSATION and not far and not until_forwarded:
+        yield Danger(
+            Severity.ERROR,
+            "ack.actor",
+            f"conversations are numbered up to the partner, but only {agreement.via.label} "
+            "acknowledges: a number that it cannot deliver counts as done here, and the partner "
+            "waits for it in vain",
+            "ask for the To Party's acknowledgement, or number per hop (scope pair)",
         )
 
 
