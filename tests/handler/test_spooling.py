@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,9 @@ from oncewire.handler.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite import SqliteStore
-from oncewire.transport.contract import Cargo, Delivery, OnDelivery, Outcome, OutcomeKind
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair, agreement_text
-
-SYNC = '[sync]\nmode = "mshSignalsOnly"\n'
+from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
+from tests.handler.pair import agreement_text
 
 
 @pytest.fixture(autouse=True)
@@ -32,48 +30,9 @@ def spooling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbound_module, "SPOOL_ABOVE", 0)
 
 
-class Wire:
-    """A transport in memory: what is sent is read whole, and answered by nobody."""
-
-    name, can_answer = "http", True
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-        self.gate = asyncio.Event()
-
-    async def start(self, on_delivery: OnDelivery) -> None:
-        self.deliver = on_delivery
-
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
-        await self.gate.wait()
-        self.sent.append(b"".join([chunk async for chunk in cargo.chunks()]))
-        return Outcome(OutcomeKind.SENT)
-
-    async def stop(self) -> None:
-        return
-
-
 def node_of(path: Path, extra: str = SYNC) -> Node:
     agreement = read_toml(agreement_text("beta", "alpha", "ebms2", extra))
     return Node("beta", SqliteStore.open(path, node="beta"), Agreements([agreement]), RealWorld())
-
-
-def order(number: int = 1, extra: str = SYNC) -> Parcel:
-    """An order of alpha, as it would be on its way now."""
-    pair = Pair("ebms2", extra, lose_request=lambda attempt: True)
-    pair.send(number)
-    with pair.alpha.node.store.reader() as reader:
-        stored = reader.outgoing_parcel(f"order-{number}@alpha")
-    assert stored is not None
-    return whole_parcel(pair.alpha.node, stored)
-
-
-def delivery_of(parcel: Parcel) -> Delivery:
-    async def body() -> AsyncIterator[bytes]:
-        yield parcel.body
-
-    headers = dict(parcel.headers)
-    return Delivery("http", parcel.content_type, headers, body(), can_answer=True)
 
 
 def clean(node: Node) -> None:

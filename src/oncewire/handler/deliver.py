@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from oncewire.errors import UnknownMessage
 from oncewire.handler.node import Node
+from oncewire.handler.perform import resolve_incidents
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note
+from oncewire.protocol.effects import Note, Resolve
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
@@ -53,6 +54,8 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
         return False
     tx.save_incoming(confirmed)
     _journal(node, tx, stored, "confirmed", confirmed, late=False)
+    # It may have been refused until somebody was called.
+    resolve_incidents(node, tx, Resolve(message_id))
     return True
 
 

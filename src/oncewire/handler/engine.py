@@ -29,6 +29,7 @@ from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.parcel import Parcel
 
@@ -221,6 +222,20 @@ class Engine:
                 respond(self.node, tx, stored, responses)
             return first
 
+    def refused(self, sender: str, message_id: str, reason: str) -> bool:
+        """The application will not take a message that it was offered again and again; False
+        when it waits for the application no more."""
+        with self.node.store.reader() as reader:
+            called = any(one.message_id == message_id for one in reader.incidents())
+        with self.node.transition() as tx:
+            stored = tx.incoming(sender, message_id)
+            if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:
+                return False
+            if not called:
+                problem = f"the application does not take it: {reason[:200]}"
+                open_incident(self.node, tx, Raise(problem, message_id))
+            return True
+
     def reply_to(self, awaited: Awaited) -> Answer | None:
         """What goes back on a connection that waits for a response; None: nothing yet."""
         with self.node.transition() as tx:
@@ -248,6 +263,11 @@ class Engine:
         """Give a message up."""
         with self.node.transition() as tx:
             operate.abandon_message(self.node, tx, message_id)
+
+    def hold(self, message_id: str, *, held: bool) -> None:
+        """Put a message under legal hold, or lift it."""
+        with self.node.transition() as tx:
+            operate.hold_message(tx, message_id, held=held)
 
     def restart(self, channel: str) -> None:
         """Restart the numbering of a channel."""

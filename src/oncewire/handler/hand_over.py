@@ -3,6 +3,9 @@
 A message of a channel is offered until the application takes it, and only then the next one
 of that channel; other channels go on meanwhile. What is offered stays leased to this process:
 after a crash the next start finds it and offers it again, marked `redelivered`.
+
+An application that refuses a message again and again holds up what comes behind it, and needs
+somebody to look at it: an incident says so, once, and is closed when the message is taken.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from oncewire.errors import OncewireError
+from oncewire.errors import OncewireError, StoreProblem
 from oncewire.handler.application import Application, Taken
 from oncewire.handler.submit import Submission
 
@@ -25,19 +28,30 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
 """Seconds between two offers of a message that the application did not take."""
 
+REFUSALS_MAX = 10
+"""After so many refusals in a row, some three minutes, the operator is called."""
+
 IDLE = 1.0
 
 Take = Callable[[int], Awaitable[list[Taken]]]
 Confirm = Callable[[Taken, Sequence[Submission]], Awaitable[None]]
+Refused = Callable[[Taken, str], Awaitable[bool]]
+"""Calls the operator; False when the message waits for the application no more."""
 
 
 class HandOver:
     """Offers messages to one application; `ready` says that there may be more of them."""
 
     def __init__(
-        self, application: Application, take: Take, confirm: Confirm, ready: asyncio.Event
+        self,
+        application: Application,
+        take: Take,
+        confirm: Confirm,
+        refused: Refused,
+        ready: asyncio.Event,
     ) -> None:
         self._application, self._take, self._confirm = application, take, confirm
+        self._refused = refused
         self._ready = ready
         self._streams: dict[str, deque[Taken]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +113,7 @@ class HandOver:
 
     async def _hand_over(self, taken: Taken) -> None:
         """Offer one message until it is taken and that is stored."""
-        pause = FIRST_PAUSE
+        pause, refusals = FIRST_PAUSE, 0
         responses: Sequence[Submission] | None = None
         while not self._stopping.is_set():
             try:
@@ -107,14 +121,28 @@ class HandOver:
                     async with self._turns:
                         responses = await self._application.deliver(taken) or ()
                 await self._confirm(taken, responses)
-            except OncewireError as problem:
+            except StoreProblem as problem:
+                # Our own trouble, not the application's.
                 self._complain(taken, str(problem), pause)
             except Exception as problem:  # noqa: BLE001  (software we do not control)
-                self._complain(taken, f"{type(problem).__name__}: {problem}", pause)
+                refusals += 1
+                known = isinstance(problem, OncewireError)
+                reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
+                self._complain(taken, reason, pause)
+                if refusals >= REFUSALS_MAX and not await self._still_waits(taken, reason):
+                    return
             else:
                 return
             await self._wait(self._stopping, pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _still_waits(self, taken: Taken, reason: str) -> bool:
+        """Call the operator, who may have confirmed the message by hand meanwhile."""
+        try:
+            return await self._refused(taken, reason)
+        except OncewireError as problem:
+            logger.warning("nobody could be called", extra={"problem": str(problem)})
+            return True
 
     def _complain(self, taken: Taken, problem: str, pause: float) -> None:
         logger.warning(

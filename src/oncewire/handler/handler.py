@@ -86,7 +86,13 @@ class Handler:
         self._hand_over = (
             None
             if application is None
-            else HandOver(application, self._take_for_keeps, self._confirm_taken, self._ready)
+            else HandOver(
+                application,
+                self._take_for_keeps,
+                self._confirm_taken,
+                self._refused,
+                self._ready,
+            )
         )
 
     # --- life ---
@@ -211,6 +217,10 @@ class Handler:
     async def abandon(self, message_id: str) -> None:
         """Give a message up."""
         await self._shell.do("operate", lambda: self.engine.abandon(message_id))
+
+    async def hold(self, message_id: str, *, held: bool) -> None:
+        """Put a message under legal hold, or lift it."""
+        await self._shell.do("operate", lambda: self.engine.hold(message_id, held=held))
 
     # --- what leaves ---
 
@@ -417,6 +427,11 @@ class Handler:
     async def _confirm_taken(self, taken: Taken, responses: Sequence[Submission]) -> None:
         await self._shell.do(
             "confirm", lambda: self.engine.confirm(taken.sender, taken.message_id, responses)
+        )
+
+    async def _refused(self, taken: Taken, reason: str) -> bool:
+        return await self._shell.do(
+            "operate", lambda: self.engine.refused(taken.sender, taken.message_id, reason)
         )
 
 

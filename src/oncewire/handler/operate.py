@@ -41,6 +41,16 @@ def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
     return stored
 
 
+def _check_not_received(tx: Transaction, message_id: str) -> None:
+    """An incident of a message that arrived is the application's to resolve."""
+    if tx.outgoing(message_id) is None and tx.incoming_by_id(message_id):
+        raise NotAllowed(
+            f"message {message_id} was received here, not sent",
+            remedy="mend the application: it is offered the message until it takes it; or, if it "
+            f"was dealt with by hand, `oncewire inbox confirm {message_id}`",
+        )
+
+
 def find_channel(tx: Transaction, key: str) -> SendingChannel:
     """The channel, or an error that says where to look."""
     channel = tx.sending_channel(key)
@@ -53,6 +63,7 @@ def find_channel(tx: Transaction, key: str) -> SendingChannel:
 
 def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     """The trouble with this message is over: send it again with a fresh counter (RTY-13)."""
+    _check_not_received(tx, message_id)
     stored = find_outgoing(tx, message_id)
     channel = load_channel(tx, stored.outgoing)
     stands = channel is not None and channel.suspended_by == message_id
@@ -110,6 +121,7 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     Of one that has its outcome already only the incident is left to close, if it has one:
     past persistDuration nothing else can be done for it (C37).
     """
+    _check_not_received(tx, message_id)
     stored = find_outgoing(tx, message_id)
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
@@ -119,6 +131,21 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
         return
     step = abandon(stored.outgoing, channel, terms)
     perform(node, tx, stored, channel, step, terms)
+
+
+def hold_message(tx: Transaction, message_id: str, *, held: bool) -> None:
+    """Keep a message beyond its time for legal or business reasons, or no longer (STO-8)."""
+    if tx.hold(message_id, held):
+        return
+    for gone in tx.removed(message_id):
+        raise UnknownMessage(
+            f"message {message_id} was removed by retention on {format_instant(gone.removed_at)}",
+            remedy=f"`oncewire why {message_id}` still tells its story",
+        )
+    raise UnknownMessage(
+        f"no message {message_id} is kept here",
+        remedy="`oncewire outbox` and `oncewire inbox` list them",
+    )
 
 
 def restart_channel(node: Node, tx: Transaction, key: str) -> None:

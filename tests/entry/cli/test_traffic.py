@@ -248,7 +248,9 @@ def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> Non
         assert again["messages"][0]["state"] == "delivered"
         assert run_json("outbox")["messages"][0]["tries"] == 2
         # What is delivered is neither sent again nor given up.
-        run("resend", message["message_id"], exit_code=output.NOT_ALLOWED)
+        refused = run("resend", message["message_id"], exit_code=output.NOT_ALLOWED).stderr
+        assert "was delivered" in refused
+        assert "abandon" not in refused
         run("abandon", message["message_id"], exit_code=output.NOT_ALLOWED)
     finally:
         served.close()
