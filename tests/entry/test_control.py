@@ -101,6 +101,10 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
             await remote.abandon("order-1")
         with pytest.raises(UnknownMessage):
             await remote.pause("no channel", "why")
+        await remote.hold("order-1", True)
+        await there.hold("order-1", False)
+        with pytest.raises(UnknownMessage):
+            await remote.hold("nobody-sent-this", True)
         await remote.close()
         await there.close()
 

@@ -249,6 +249,22 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
         yield Finding("clock", Grade.GOOD, f"{format_instant(now)[:19]}Z, never seen later")
 
 
+def check_kept(settings: Settings) -> Iterator[Finding]:
+    """How much is kept, and whether what is old goes."""
+    from oncewire.entry.assemble import open_readers
+
+    try:
+        readers = open_readers(settings)
+    except NotHere:
+        return
+    with readers.reader() as reader:
+        kept, removed = sum(reader.counts().values()), reader.last_removal()
+    readers.close()
+    when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
+    said = when or "none was old enough to be removed yet"
+    yield Finding("retention", Grade.GOOD, f"{kept} messages are kept; {said}")
+
+
 def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:
     """The agreements that can be read, or why they cannot."""
     try:

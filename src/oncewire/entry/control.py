@@ -32,7 +32,18 @@ if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
 
 VERSION = 1
-VERBS = ("send", "wait", "take", "confirm", "resume", "pause", "abandon", "resend", "status")
+VERBS = (
+    "send",
+    "wait",
+    "take",
+    "confirm",
+    "resume",
+    "pause",
+    "abandon",
+    "resend",
+    "hold",
+    "status",
+)
 LINE_MAX = 4 * 1024 * 1024
 """The longest line; payloads are not part of it."""
 

@@ -142,6 +142,10 @@ class Remote:
         """See `Verbs`."""
         await self._ask("resend", message_id=message_id)
 
+    async def hold(self, message_id: str, held: bool) -> None:
+        """See `Verbs`."""
+        await self._ask("hold", message_id=message_id, held=held)
+
     async def status(self) -> Status:
         """See `Verbs`."""
         return Status(**_result(await self._ask("status")))

@@ -99,6 +99,7 @@ class ControlServer:
             "pause": self._pause,
             "abandon": self._abandon,
             "resend": self._resend,
+            "hold": self._hold,
             "status": self._status,
         }
         if verb == "send":
@@ -147,6 +148,13 @@ class ControlServer:
 
     async def _resend(self, arguments: dict[str, Any]) -> Frame:
         await self._verbs.resend(_text(arguments, "message_id"))
+        return _good()
+
+    async def _hold(self, arguments: dict[str, Any]) -> Frame:
+        held = arguments.get("held")
+        if not isinstance(held, bool):
+            raise InvalidValue("held is missing", remedy="say whether to hold or to release")
+        await self._verbs.hold(_text(arguments, "message_id"), held)
         return _good()
 
     async def _status(self, _arguments: dict[str, Any]) -> Frame:

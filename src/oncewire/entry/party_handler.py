@@ -100,6 +100,10 @@ class OpenParty:
         """Give a message up."""
         await self._verbs.abandon(message_id)
 
+    async def hold(self, message_id: str, held: bool = True) -> None:
+        """Keep a message beyond its time for legal or business reasons, or (False) no longer."""
+        await self._verbs.hold(message_id, held)
+
     async def status(self) -> Status:
         """How the party is doing."""
         return await self._verbs.status()
@@ -159,6 +163,10 @@ class BlockingParty:
     def abandon(self, message_id: str) -> None:
         """See `OpenParty.abandon`."""
         self._do(self._party.abandon(message_id))
+
+    def hold(self, message_id: str, held: bool = True) -> None:
+        """See `OpenParty.hold`."""
+        self._do(self._party.hold(message_id, held))
 
     def status(self) -> Status:
         """See `OpenParty.status`."""

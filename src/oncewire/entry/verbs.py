@@ -81,6 +81,9 @@ class Verbs(Protocol):
     async def resend(self, message_id: str) -> None:
         """Send the same bytes under the same MessageId again, which cannot duplicate."""
 
+    async def hold(self, message_id: str, held: bool) -> None:
+        """Keep a message beyond its time, or (False) no longer."""
+
     async def status(self) -> Status:
         """How the party is doing."""
 
@@ -130,6 +133,10 @@ class Running:
     async def resend(self, message_id: str) -> None:
         """See `Verbs`."""
         await self.handler.resume(message_id=message_id)
+
+    async def hold(self, message_id: str, held: bool) -> None:
+        """See `Verbs`."""
+        await self.handler.hold(message_id, held=held)
 
     async def status(self) -> Status:
         """See `Verbs`."""
@@ -183,6 +190,10 @@ class AtRest:
     async def resend(self, message_id: str) -> None:
         """See `Verbs`; it leaves once a handler runs."""
         self._do(lambda: self.engine.resume(message_id=message_id))
+
+    async def hold(self, message_id: str, held: bool) -> None:
+        """See `Verbs`; without a handler nothing is removed anyway."""
+        self._do(lambda: self.engine.hold(message_id, held=held))
 
     async def status(self) -> Status:
         """See `Verbs`."""

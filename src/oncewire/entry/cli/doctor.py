@@ -72,6 +72,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         found += checkup.check_certificates(settings, now())
         advance(1)
         found += checkup.check_clock(settings, now())
+        found += checkup.check_kept(settings)
         advance(1)
         kept, problems = checkup.check_agreements(settings)
         found += problems

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import LOOKED_AT, Names, at_party, find_id, moment
-from oncewire.entry.cli.output import Json, Listing, Problem, Report
+from oncewire.entry.cli.listing import Names, at_party, find_id, moment
+from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
@@ -37,64 +37,111 @@ def register(app: typer.Typer) -> None:
 # --- show --------------------------------------------------------------------------------------
 
 
-def show(message_id: MessageId, config: Config = None, json: Json = False) -> None:
-    """Show what is known of one message: parties, state, number, times, size, digest."""
+def show(
+    message_id: MessageId,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write the stored message itself: headers and body.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="With --raw: a file instead of stdout.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show what is known of one message: parties, state, number, times, size, digest.
+
+    With --raw the exact bytes that were sent or that arrived, in the form that
+    `oncewire message decode` reads, for as long as they are kept.
+    """
 
     def work() -> Report:
         from oncewire.entry.assemble import open_readers
-        from oncewire.journal.history import sentence
-        from oncewire.journal.outcome import fold_outcome
 
         settings = loaded(config).settings
         with open_readers(settings).reader() as reader:
             found = find_id(reader, message_id)
-            rows = reader.journal_of(found)
-            facts = _stored(reader, found)
-        outcome = fold_outcome(rows)
-        if outcome is None:
-            return Report({"message_id": found})
-        known: dict[str, Any] = {
-            "message_id": found,
-            "outcome": outcome.outcome,
-            "reason": outcome.reason,
-            **facts,
-            "attempts": outcome.attempts,
-            "duplicates_stopped": outcome.duplicates_stopped,
-            "channel": outcome.channel,
-            "epoch": outcome.epoch,
-            "sequence_number": outcome.sequence_number,
-            "submitted": moment(outcome.submitted_at),
-            "first_sent": moment(outcome.first_sent_at),
-            "acknowledged": moment(outcome.acknowledged_at),
-            "failed": moment(outcome.failed_at),
-            "received": moment(outcome.received_at),
-            "handed_over": moment(outcome.handed_over_at),
-            "confirmed": moment(outcome.confirmed_at),
-            "size": outcome.size,
-            "digest": outcome.digest,
-            "terms": outcome.terms_id,
-        }
-        hint = f"oncewire why {found}{at_party(settings)}"
-        return Report(known, summary=sentence(outcome), hints=(hint,), sparse=True)
+            if raw or out is not None:
+                return _raw(settings, reader, found, out, json=json)
+            return _known(settings, reader, found)
 
     output.answer(work, json=json)
 
 
+def _known(settings: Settings, reader: Reader, found: str) -> Report:
+    from oncewire.journal.history import sentence
+    from oncewire.journal.outcome import fold_outcome
+
+    outcome = fold_outcome(reader.journal_of(found))
+    if outcome is None:
+        return Report({"message_id": found})
+    known: dict[str, Any] = {
+        "message_id": found,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        **_stored(reader, found),
+        "attempts": outcome.attempts,
+        "duplicates_stopped": outcome.duplicates_stopped,
+        "channel": outcome.channel,
+        "epoch": outcome.epoch,
+        "sequence_number": outcome.sequence_number,
+        "submitted": moment(outcome.submitted_at),
+        "first_sent": moment(outcome.first_sent_at),
+        "acknowledged": moment(outcome.acknowledged_at),
+        "failed": moment(outcome.failed_at),
+        "received": moment(outcome.received_at),
+        "handed_over": moment(outcome.handed_over_at),
+        "confirmed": moment(outcome.confirmed_at),
+        "size": outcome.size,
+        "digest": outcome.digest,
+        "terms": outcome.terms_id,
+        "legal_hold": reader.on_hold(found),
+        "removed": moment(max((one.removed_at for one in reader.removed(found)), default=None)),
+    }
+    hint = f"oncewire why {found}{at_party(settings)}"
+    return Report(known, summary=sentence(outcome), hints=(hint,), sparse=True)
+
+
 def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
-    """What the state rows add, if the message is among the newest."""
-    for sent in reader.outgoing_list(limit=LOOKED_AT):
-        if sent.outgoing.message_id == message_id:
-            facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
-            facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
-            facts["expires"] = moment(sent.outgoing.expires_at)
-            return facts
-    for arrived in reader.incoming_list(limit=LOOKED_AT):
-        if arrived.incoming.message_id == message_id:
-            facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}
-            facts["hand_overs"] = arrived.incoming.hand_overs
-            facts["lease_until"] = moment(arrived.incoming.lease_until)
-            return facts
+    """What the state rows add, for as long as they are kept."""
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
+        facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
+        facts["expires"] = moment(sent.outgoing.expires_at)
+        return facts
+    for arrived in reader.incoming(message_id):
+        facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}
+        facts["hand_overs"] = arrived.incoming.hand_overs
+        facts["lease_until"] = moment(arrived.incoming.lease_until)
+        return facts
     return {}
+
+
+def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, json: bool) -> Report:
+    """The stored bytes: into a file, or bare on stdout; in JSON as base64."""
+    import sys
+    from base64 import b64encode
+
+    from oncewire.entry.building import as_file
+    from oncewire.entry.files import PRIVATE, write_new
+    from oncewire.entry.stored_bytes import stored_parcel
+
+    parcel = stored_parcel(settings, reader, found)
+    data = as_file(parcel)
+    facts: dict[str, Any] = {
+        "message_id": found,
+        "content_type": parcel.content_type,
+        "size": len(data),
+    }
+    if out is not None:
+        write_new(out, data, PRIVATE)
+        hint = f"oncewire message decode {here(out)}"
+        facts["file"] = str(out)
+        return Report(facts, summary=f"Written to {here(out)}.", hints=(hint,))
+    if json:
+        return Report(facts | {"base64": b64encode(data).decode("ascii")})
+    sys.stdout.buffer.write(data)
+    return Report()
 
 
 def _header(facts: MessageFacts) -> dict[str, Any]:

@@ -28,7 +28,7 @@ Channel = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (status, incidents, resume, resend, pause, abandon):
+    for command in (status, incidents, resume, resend, pause, abandon, hold, release):
         app.command(command.__name__)(command)
 
 
@@ -52,9 +52,11 @@ def status(config: Config = None, json: Json = False) -> None:
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
             counts, open_ones = reader.counts(), len(reader.incidents())
+            removed = reader.last_removal()
         facts |= {"running": found is not None, "incidents": open_ones}
         if found is not None:
             facts |= {"pid": found.pid, "url": found.url}
+        facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
         hints = (f"oncewire incidents{at_party(settings)}",) if open_ones else ()
@@ -76,6 +78,14 @@ async def running(settings: Settings) -> Status | None:
         return await remote.status()
     finally:
         await remote.close()
+
+
+def _state(reader: Reader, message_id: str) -> str:
+    """Where a message stands: at its sender if that is us, else at its receiver."""
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        return sent.outgoing.state.value
+    return next((one.incoming.state.value for one in reader.incoming(message_id)), "")
 
 
 def _channels(reader: Reader) -> list[tuple[Any, ...]]:
@@ -198,11 +208,46 @@ def abandon(
     output.answer(lambda: _decided(config, message_ids, "", do, "given up"), json=json)
 
 
+def hold(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
+    """Keep messages, sent or received, for legal reasons: retention leaves them until `release`.
+
+    Without a hold a message is kept for persistDuration and what the agreement adds to it
+    (delivery.keep), and always until everybody is done with it.
+    """
+
+    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
+        for message_id in found:
+            await verbs.hold(message_id, True)
+
+    output.answer(lambda: _decided(config, message_ids, "", do, "held", later=False), json=json)
+
+
+def release(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
+    """Lift the legal hold of messages: retention removes them when their time is over."""
+
+    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
+        for message_id in found:
+            await verbs.hold(message_id, False)
+
+    output.answer(lambda: _decided(config, message_ids, "", do, "released", later=False), json=json)
+
+
 Deed = Callable[["Verbs", list[str], str | None], Awaitable[None]]
 
 
-def _decided(config: Any, wanted: list[str] | None, channel: str, do: Deed, done: str) -> Report:
-    """Find what is meant, do it through whoever has the store, and show what it is now."""
+def _decided(
+    config: Any,
+    wanted: list[str] | None,
+    channel: str,
+    do: Deed,
+    done: str,
+    *,
+    later: bool = True,
+) -> Report:
+    """Find what is meant, do it through whoever has the store, and show what it is now.
+
+    `later`: without a handler it takes effect only when one runs.
+    """
     import asyncio
 
     from oncewire.entry.assemble import open_readers
@@ -225,10 +270,10 @@ def _decided(config: Any, wanted: list[str] | None, channel: str, do: Deed, done
 
     at_rest = asyncio.run(run())
     with readers.reader() as reader:
-        states = {one.outgoing.message_id: one.outgoing.state for one in reader.outgoing_list()}
+        rows = [(one, _state(reader, one)) for one in ids] + ([(stream, "")] if stream else [])
     readers.close()
-    rows = [(one, states.get(one, "")) for one in ids] + ([(stream, "")] if stream else [])
-    note = " No handler runs: it takes effect with `oncewire serve`." if at_rest else ""
+    waits = at_rest and later
+    note = " No handler runs: it takes effect with `oncewire serve`." if waits else ""
     return Report(
         listings=(Listing("done", ("what", "state"), rows),), summary=f"{done.capitalize()}.{note}"
     )
