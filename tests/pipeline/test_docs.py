@@ -1,0 +1,53 @@
+"""docs/pipeline.md explains every column of every table, every command, and no other."""
+
+import re
+
+import pytest
+from typer.main import get_command
+
+from oncewire.entry.cli.main import build
+from oncewire.pipeline import schemas
+from tests.parts import ROOT
+
+pytestmark = pytest.mark.spark
+
+PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+
+TABLES = {
+    "journal": schemas.JOURNAL,
+    "quarantine": schemas.QUARANTINE,
+    "envelopes": schemas.ENVELOPES,
+    "messages": schemas.MESSAGES,
+    "attempts": schemas.ATTEMPTS,
+    "ledger": schemas.LEDGER,
+    "sequence_gaps": schemas.SEQUENCE_GAPS,
+    "partner_service": schemas.PARTNER_SERVICE,
+    "violations": schemas.VIOLATIONS,
+}
+
+
+def explained(table: str) -> list[str]:
+    """The columns that the first cells under a table's heading name."""
+    found = re.search(rf"^### `{table}` .*?\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None, table
+    cells = re.findall(r"^\| (`[^|]*) \|", found.group(1), re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_explained_once(table: str) -> None:
+    names = explained(table)
+    assert sorted(names) == sorted(TABLES[table].fieldNames())
+
+
+def test_there_is_no_heading_for_a_table_that_is_none() -> None:
+    assert re.findall(r"^### `(\w+)`", PAGE, re.MULTILINE) == list(TABLES)
+
+
+def test_every_command_is_explained() -> None:
+    group = get_command(build()).commands["pipeline"]  # type: ignore[attr-defined]
+    assert set(re.findall(r"^\| `(\w+)` \| [a-z]+ ", PAGE, re.MULTILINE)) >= set(group.commands)
+    for words in re.findall(r"^oncewire pipeline (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE):
+        name, *rest = words.split()
+        options = {word for one in group.commands[name].params for word in one.opts}
+        assert {word for word in rest if word.startswith("--")} <= options, words
