@@ -53,6 +53,47 @@ def test_a_submission_written_twice_is_one_content() -> None:
     assert _told(repeat(rows, find(rows, Kind.SUBMITTED)[0])) == []
 
 
+# --- S2 -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("DUP-1")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"duplicate_elimination": False}, []),
+        ({"duplicate_elimination": True}, [("S2", "twice")]),
+        ({"duplicate_elimination": False, "reliable": False}, [("S2", "twice")]),
+        (
+            {"duplicate_elimination": False, "reliable": False, "best_effort_filter": False},
+            [],
+        ),
+    ],
+)
+def test_copies_that_nobody_asked_to_stop_are_messages_of_their_own(
+    changes: dict[str, bool], expected: list[tuple[str, str]]
+) -> None:
+    world = World(replace(PLAIN, **changes))  # type: ignore[arg-type]
+    world.submit("m1")
+    world.send("m1")
+    world.arrive("m1")
+    world.arrive("m1")
+    world.acknowledged("m1")
+    assert _told(world.rows) == expected
+
+
+def test_a_copy_that_nobody_asked_to_stop_is_handed_over_once_too() -> None:
+    world = World(replace(PLAIN, duplicate_elimination=False))
+    world.submit("m1")
+    world.send("m1")
+    world.arrive("m1")
+    world.arrive("m1")
+    world.hand_over("m1")
+    world.acknowledged("m1")
+    assert _told(world.rows) == [("S2", "twice")]
+    world.confirm("m1")
+    assert _told(world.rows) == [("S2", "twice")]
+
+
 # --- S3 -----------------------------------------------------------------------------------
 
 

@@ -168,12 +168,10 @@ class Arriving:
         return None
 
     def _repeats_pass(self, state: IncomingState) -> bool:
-        terms = self.resolution.terms
         if not self.final or state is IncomingState.REFUSED:
             return False
-        if terms.duplicate_elimination or self.message.header.duplicate_elimination:
-            return False
-        return terms.reliable or not terms.best_effort_filter
+        # What the agreement does not ask for the header still may.
+        return self.resolution.terms.repeats_pass and not self.message.header.duplicate_elimination
 
     def _channel(self) -> ReceivingChannel | None:
         key, terms = self.resolution.channel, self.resolution.terms

@@ -199,6 +199,11 @@ class Terms:
         return self.numbers.size // 2
 
     @property
+    def repeats_pass(self) -> bool:
+        """Whether nobody asked for copies to be stopped: each is a message of its own (C40)."""
+        return not self.duplicate_elimination and (self.reliable or not self.best_effort_filter)
+
+    @property
     def runs_protocol(self) -> bool:
         """Whether acks and retries are ours: reliable, and not left to the transport (RM-7)."""
         return self.reliable and self.method is ReliableMessagingMethod.EBXML

@@ -57,7 +57,7 @@ def _judge_memory(subject: Subject, trace: Trace) -> None:
     for row in trace.kinds[RECEIVED]:
         before = first.setdefault((row.peer, row.digest), row)
         terms = subject.context.terms_of(before)
-        if before is row or not terms.reliable:
+        if before is row or not terms.reliable or terms.repeats_pass:
             continue
         if elapsed(before, row) <= terms.persist_duration:
             subject.found(

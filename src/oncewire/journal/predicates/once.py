@@ -1,4 +1,8 @@
-"""S2, at most once: one confirmation, and a second hand-over only where a crash excuses it."""
+"""S2, at most once: one confirmation, and a second hand-over only where a crash excuses it.
+
+Where neither side asked for repeats to be stopped each copy is a message of its own (C40): then
+there is one confirmation, and one hand-over, for each arrival.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ def judge(subject: Subject) -> None:
     confirmations = 0
     for trace in subject.traces:
         confirmations += len(trace.kinds.get(CONFIRMED, ()))
-    if confirmations > 1 and confirmations > _senders(subject):
+    if confirmations > 1 and confirmations > _arrivals(subject):
         subject.found(
             "S2",
             ViolationKind.TWICE,
@@ -24,29 +28,37 @@ def judge(subject: Subject) -> None:
         return
     for trace in subject.traces:
         rows = trace.kinds.get(HANDED_OVER)
-        problem = _problem(trace, rows) if rows is not None else None
+        problem = _problem(subject, trace, rows) if rows is not None else None
         if problem is not None:
             subject.found("S2", ViolationKind.TWICE, trace.node, problem)
             return
 
 
-def _senders(subject: Subject) -> int:
-    """How many parties used this MessageId: the duplicate key is (From Party, id) (DRV-6)."""
-    contents = {
-        (row.peer, row.digest)
-        for trace in subject.traces
-        if trace.holds
-        for row in trace.kinds.get(RECEIVED, ())
-    }
-    # One party's message may be received by one node only, so equal contents count once.
-    return len({digest for _, digest in contents})
+def _arrivals(subject: Subject) -> int:
+    """How many messages of this MessageId there are: the duplicate key is (From Party, id)
+    (DRV-6), one party's message may be received by one node only, and copies that nobody asked
+    to stop are messages too."""
+    contents: set[str | None] = set()
+    copies = 0
+    for trace in subject.traces:
+        if not trace.holds:
+            continue
+        for row in trace.kinds.get(RECEIVED, ()):
+            if row.digest in contents and subject.context.terms_of(row).repeats_pass:
+                copies += 1
+            contents.add(row.digest)
+    return len(contents) + copies
 
 
-def _problem(trace: Trace, rows: list[Row]) -> str | None:
+def _problem(subject: Subject, trace: Trace, rows: list[Row]) -> str | None:
     """One content handed over again without excuse, or after its confirmation."""
     confirmed = trace.first(CONFIRMED)
     if len(rows) == 1 and (confirmed is None or rows[0].seq < confirmed.seq):
         return None
+    received = trace.kinds.get(RECEIVED, ())
+    if len(received) > 1 and subject.context.terms_of(received[0]).repeats_pass:
+        anew = sum(1 for row in rows if "redelivered" not in (row.detail or ""))
+        return None if anew <= len(received) else "It was handed over more often than it arrived."
     latest: dict[str | None, Row] = {}
     for row in rows:
         before = latest.get(row.digest)
