@@ -34,7 +34,7 @@ ROLES = (
 )
 
 ONCE_IN_A_LIFE = ("start", "stop", "operate")
-AT_MOST = {"tick": 5, "outcome": 5, "spool": 6} | dict.fromkeys(ONCE_IN_A_LIFE, 1)
+AT_MOST = {"tick": 3, "outcome": 5, "spool": 6} | dict.fromkeys(ONCE_IN_A_LIFE, 1)
 """How often some points are surely reached; the others as often as there are orders."""
 
 
