@@ -326,6 +326,29 @@ def test_what_failed_stays_until_somebody_has_looked_at_it(pair_of: MakePair) ->
     assert pair.verify().clean
 
 
+def test_an_incident_of_a_message_that_is_done_with_can_be_closed(pair_of: MakePair) -> None:
+    pair = pair_of()
+    sent = pair.send()
+    with pair.beta.node.transition() as tx:
+        tx.open_incident(pair.beta.node.now(), "its response was not sent", sent.message_id, None)
+    with pytest.raises(NotAllowed, match="was received here"):
+        pair.beta.abandon(sent.message_id)
+    pair.settle("beta")
+    (taken,) = pair.beta.take(1, SECOND)
+    with pair.beta.node.store.transition() as tx:
+        tx.save_incoming(taken.incoming.confirmed(pair.beta.node.now()))
+    pair.settle("beta")
+    wait(pair, KEPT)
+    sweep(pair, "beta")
+    assert kept(pair.beta) == {sent.message_id}
+    pair.beta.abandon(sent.message_id)
+    pair.settle("beta")
+    with pytest.raises(NotAllowed, match="was received here"):
+        pair.beta.abandon(sent.message_id)
+    sweep(pair, "beta")
+    assert kept(pair.beta) == set()
+
+
 @pytest.mark.requirement("STO-9", "DUP-6")
 def test_a_response_is_there_for_as_long_as_a_copy_may_ask_for_it(pair_of: MakePair) -> None:
     pair = pair_of(extra=TERMS + '[duplicate]\nanswer = "most_recent"\n')

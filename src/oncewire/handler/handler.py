@@ -299,7 +299,7 @@ class Handler:
         if reply.post is None:
             return
         if not waiting:
-            self._spawn(self._post(reply.post))
+            self._perform(reply.post)
             return
         ended = Transmission(reply.post.message_id, reply.post.attempt, sent=True)
         self._spawn(self._try("outcome", lambda: self.engine.transmission_over(ended)))

@@ -17,9 +17,12 @@ from oncewire.message.instant import format_instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
+
+_WITH_APPLICATION = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+"""What arrived and waits for the application."""
 
 
 def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
@@ -119,8 +122,13 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     """Give a message up; on a numbered channel the numbering restarts after it.
 
     Of one that has its outcome already only the incident is left to close, if it has one:
-    past persistDuration nothing else can be done for it (C37).
+    past persistDuration nothing else can be done for it (C37). The same holds for a message
+    that arrived and is done with.
     """
+    arrived = [] if tx.outgoing(message_id) else tx.incoming_by_id(message_id)
+    done_with = all(one.incoming.state not in _WITH_APPLICATION for one in arrived)
+    if arrived and done_with and resolve_incidents(node, tx, Resolve(message_id)):
+        return
     _check_not_received(tx, message_id)
     stored = find_outgoing(tx, message_id)
     terms = node.terms_of(tx, stored.outgoing.terms_id)
