@@ -57,7 +57,8 @@ def test_everything_is_on_disk_before_the_pointer_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path)
-    entry = write(lake, "gold/t/1")
+    entries = [write(lake, f"gold/ledger/closed/v1/part={day}", key=str(day)) for day in range(20)]
+    (tmp_path / "gold/ledger/closed/v1/_SUCCESS").touch()
     forced: list[str] = []
     fsync = os.fsync
 
@@ -66,13 +67,21 @@ def test_everything_is_on_disk_before_the_pointer_is(
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", note)
-    lake.publish(Version().adding("t", entry))
-    data = forced.index(str(tmp_path / "gold/t/1/part-0.parquet"))
-    folder = forced.index(str(tmp_path / "gold/t/1"))
+    lake.publish(Version().adding("t", *entries))
     pointer = next(n for n, path in enumerate(forced) if CURRENT_FILE in path)
-    assert data < pointer
-    assert folder < pointer
+    before = forced[:pointer]
     assert forced[-1] == str(tmp_path)
+    # The files, their directories, and every directory that names one of these: each once.
+    expected = ["gold", "gold/ledger", "gold/ledger/closed", "gold/ledger/closed/v1"]
+    for entry in entries:
+        expected += [entry.path, f"{entry.path}/part-0.parquet"]
+    names = [path for path in before if "versions" not in path]
+    assert sorted(names) == sorted([str(tmp_path), *(str(tmp_path / one) for one in expected)])
+    # What is published already is not forced again.
+    forced.clear()
+    lake.publish(lake.current().adding("t", write(lake, "gold/ledger/closed/v2/part=1")))
+    assert not [path for path in forced if "/v1" in path]
+    assert any(path.endswith("v2/part=1/part-0.parquet") for path in forced)
 
 
 def test_sweeping_leaves_this_version_and_the_one_before(tmp_path: Path) -> None:
