@@ -139,7 +139,7 @@ def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
 # --- the border ---
 
 
-@pytest.mark.requirement("STO-7", "DUP-1", "DRV-4")
+@pytest.mark.requirement("STO-7", "DUP-1")
 @pytest.mark.parametrize("profile", ["ebms2", "window"])
 def test_a_copy_one_microsecond_before_and_after_the_end(pair_of: MakePair, profile: str) -> None:
     pair = pair_of(profile)
@@ -197,6 +197,24 @@ def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
     pair.deliver("beta", copy)
     assert pair.kinds("beta").count("refused") == 2
     assert b"TimeToLiveExpired" in pair.answers[-1]
+
+
+def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair) -> None:
+    pair = pair_of()
+    sent = pair.send()
+    copy = parcel_of(pair, sent.message_id)
+    with pair.beta.node.store.transition() as tx:
+        (stored,) = tx.incoming_by_id(sent.message_id)
+        tx.save_incoming(stored.incoming.closed())
+    pair.settle("beta")
+    wait(pair, KEPT)
+    sweep(pair, "beta")
+    count = len(pair.answers)
+    pair.deliver("beta", copy)
+    assert (pair.answers[count:], pair.take()) == ([], [])
+    pair.alpha.ask_status(sent.message_id)
+    pair.settle("alpha")
+    assert b"NotRecognized" in pair.answers[-1]
 
 
 @pytest.mark.requirement("DUP-1")

@@ -130,7 +130,7 @@ class Arriving:
         if judgement.verdict is Verdict.DUPLICATE and known is not None:
             return self._duplicate(known, owed, plan)
         if judgement.verdict is Verdict.DUPLICATE and gone is not None:
-            return self._late_copy(sender, facts, judgement, owed, plan)
+            return self._late_copy(gone, facts, judgement, owed, plan)
         return self._refused(sender, facts, judgement, plan)
 
     def _plan(self, owed: AckOwed) -> SyncPlan:
@@ -354,7 +354,7 @@ class Arriving:
 
     def _late_copy(
         self,
-        sender: str,
+        gone: Removed,
         facts: MessageFacts,
         judgement: Judgement,
         owed: AckOwed,
@@ -362,13 +362,15 @@ class Arriving:
     ) -> Answer:
         """A copy of what retention removed: handed over to nobody, and acknowledged anew
         because the first answer's bytes are gone with it."""
-        incoming = self._incoming(sender, facts, judgement, self.resolution.terms)
+        incoming = self._incoming(gone.sender or "", facts, judgement, self.resolution.terms)
+        # One that was closed unanswered stays unanswered.
+        ours = gone.state != IncomingState.CLOSED and self._acks_at_once()
         stored = self._stored(incoming, facts, None)
         reply = answer_duplicate(
             self.resolution.terms,
             answered=False,
             responded=False,
-            owed=owed.owed and self._acks_at_once(),
+            owed=owed.owed and ours,
         )
         self._journal_duplicate(stored, reply.name.lower())
         if reply is not DuplicateReply.NEW_ACK:

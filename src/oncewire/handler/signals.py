@@ -272,7 +272,7 @@ def _status(
 
 
 def _status_of(state: IncomingState) -> MessageStatus:
-    if state is IncomingState.REFUSED:
+    if state in (IncomingState.REFUSED, IncomingState.CLOSED):
         # To say that we have it would make its sender believe that it was delivered.
         return MessageStatus.NOT_RECOGNIZED
     if state is IncomingState.CONFIRMED:
