@@ -79,7 +79,7 @@ def version(json: output.Json = False) -> None:
         from importlib.metadata import version as installed
 
         facts = {"oncewire": __version__, "python": platform.python_version()}
-        for name in ("aiohttp", "apsw", "cryptography", "lxml", "xmlsec", "pyspark"):
+        for name in ("aiohttp", "apsw", "cryptography", "lxml", "pyspark"):
             try:
                 facts[name] = installed(name)
             except PackageNotFoundError:
