@@ -166,6 +166,29 @@ def test_a_danger_is_seen_and_its_absence_too(
     assert not _found(samples.agreement(profile, good), key, words)
 
 
+@pytest.mark.requirement("SYNC-20")
+@pytest.mark.parametrize(
+    ("reliable", "mode", "told"),
+    [
+        ("true", "signalsAndResponse", True),
+        ("true", "mshSignalsOnly", True),
+        ("true", "none", False),
+        # Nothing critical: then a connection may break.
+        ("false", "signalsAndResponse", False),
+    ],
+)
+def test_synchronous_replies_through_a_hub_suit_what_is_not_critical(
+    reliable: str, mode: str, told: bool
+) -> None:
+    text = (
+        f'[delivery]\nreliable = {reliable}\n[sync]\nmode = "{mode}"\n'
+        '[via]\nhttp = "https://hub/"\n'
+    )
+    found = _found(samples.agreement("ebms2", text), "sync.mode", "through a hub")
+    assert bool(found) is told
+    assert all("only where non-repudiation needs them" in one.fix for one in found)
+
+
 # --- dangers of whole files --------------------------------------------------------------------
 
 

@@ -139,7 +139,7 @@ def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
 # --- the border ---
 
 
-@pytest.mark.requirement("STO-7", "DUP-1")
+@pytest.mark.requirement("STO-7", "DUP-1", "RM-15")
 @pytest.mark.parametrize("profile", ["ebms2", "window"])
 def test_a_copy_one_microsecond_before_and_after_the_end(pair_of: MakePair, profile: str) -> None:
     pair = pair_of(profile)
