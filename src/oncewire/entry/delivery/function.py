@@ -7,7 +7,9 @@ commit; the message then says `redelivered`, and whatever the function does else
 it, with the MessageId as its key. In order per channel.
 
 It is called as `function(message)` with a `TakenMessage`, in a thread if it is a plain
-function, and returns nothing or a list of `Submission`s. To raise is to ask for it again.
+function, and returns nothing or a list of `Submission`s. To raise is to ask for it again. Where
+responses on the connection of the request are agreed, the one whose `ref_to_message_id` is the
+message's goes back there, if the function returns in time.
 """
 
 from __future__ import annotations
