@@ -28,8 +28,8 @@ FIRST_SWEEP: Duration = MINUTE
 
 SWEEP_EVERY: Duration = HOUR
 
-BATCH = 256
-"""How many messages one turn removes at most; the next one goes on."""
+BATCH = 100
+"""How many messages one turn removes at most (some 30 ms); the next one goes on."""
 
 FILES = 2_000
 """How many files one look at the spool removes at most."""
