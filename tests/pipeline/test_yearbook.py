@@ -81,6 +81,17 @@ def test_the_checker_finds_what_was_planted_and_nothing_else(seed: int, days: in
     assert {"delivered", "not_delivered", "unknown"} <= set(report.outcomes)
 
 
+@pytest.mark.parametrize("stream", [216, 888, 1350, 2938, 3198, 3870])
+def test_trouble_right_before_a_fault_does_not_undo_it(stream: int) -> None:
+    """Retries filled the window that was to be exceeded, or the epoch ended where it mattered."""
+    plan = make_plan(1_000_000, 6)
+    rows = rows_of_year(plan, [stream])
+    report = verify(rows, healed=False, healed_before=plan.end - 2 * DAY - MINUTE)
+    forces = plan.streams[stream].forces
+    assert len(report.violations) == sum(bool(force.twist) for force in forces.values())
+    assert {(one.kind, one.message_id) for one in report.violations} <= set(plan.violations)
+
+
 def test_a_year_has_what_years_have() -> None:
     plan = make_plan(6_000, 1)
     rows = list(rows_of_year(plan))

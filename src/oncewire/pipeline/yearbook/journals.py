@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from oncewire import __version__
 from oncewire.journal import detail
@@ -48,9 +48,13 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
     return pen.rows
 
 
-def rows_of_year(plan: Plan) -> Iterator[Row]:
-    """All journals, node by node, in plain Python: what Spark writes in parallel."""
-    drafts = [draft for unit in range(units(plan)) for draft in write_unit(plan, unit)]
+def rows_of_year(plan: Plan, streams: Sequence[int] | None = None) -> Iterator[Row]:
+    """All journals, node by node, in plain Python: what Spark writes in parallel.
+
+    With some streams only: as if nothing else had happened in the year.
+    """
+    chosen = range(units(plan)) if streams is None else [*streams, units(plan) - 1]
+    drafts = [draft for unit in chosen for draft in write_unit(plan, unit)]
     node = KEYS + 3
     drafts.sort(key=lambda draft: (draft[node], *draft[:KEYS]))
     seq, current = 0, ""

@@ -38,6 +38,9 @@ class Numbering:
         when = max(when, self._entered + 2)
         if force.twist != "beyond_window":
             when = max(when, self._free())
+        if self._begins_region and self._settled:
+            # What is in trouble before a fault could fill the window or end the epoch within it.
+            when = max(when, self._settled[-1] + 1)
         if force.twist == "number_left_out" and self._settled:
             # In a full window it would lie beyond the window as well.
             when = max(when, self._settled[-1] + 1)
@@ -64,6 +67,12 @@ class Numbering:
             Place(self._stream.channel, self._epoch, number),
             Place(self._stream.channel, self._epoch - 1, number),
         )
+
+    @property
+    def _begins_region(self) -> bool:
+        """Whether this message is the first of those that a fault needs to go plainly."""
+        forces = self._stream.forces
+        return self._position in forces and self._position - 1 not in forces
 
     @property
     def opening(self) -> bool:
