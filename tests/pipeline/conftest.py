@@ -19,14 +19,14 @@ def spark():
 
 @pytest.fixture(scope="session")
 def year(spark, tmp_path_factory: pytest.TempPathFactory) -> Year:
-    """Twenty thousand messages, written by Spark, and the answer key."""
+    """Twelve thousand messages, written by Spark, and the answer key."""
     from oncewire.pipeline.generate import generate
     from oncewire.pipeline.lake import Lake
 
     folder = tmp_path_factory.mktemp("year")
     key = folder / "violations.json"
     made = generate(
-        spark, Lake(folder / "lake"), messages=20_000, seed=SEED, violations=key, envelopes=200
+        spark, Lake(folder / "lake"), messages=12_000, seed=SEED, violations=key, envelopes=200
     )
     planted = sorted(
         (one["kind"], one["message_id"]) for one in json.loads(key.read_text(encoding="utf-8"))

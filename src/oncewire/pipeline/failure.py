@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from oncewire import errors
-from oncewire.errors import JournalProblem, NotAllowed, OncewireError
+from oncewire.errors import JournalProblem, NotAllowed, OncewireError, StoreGone
 
 _OWN = re.compile(r"^\s*(?:oncewire\.errors\.)(\w+): (.+)$", re.MULTILINE)
 _REMEDY = re.compile(r"^(.*) \(([^()]*(?:\([^()]*\)[^()]*)*)\)$", re.DOTALL)
@@ -25,7 +25,7 @@ def spoken() -> Iterator[None]:
     """Turn what Spark raises into an OncewireError."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         raise own_error(error) from error
 
 
@@ -42,6 +42,11 @@ def own_error(error: BaseException) -> OncewireError:
         if with_remedy:
             return kind(with_remedy.group(1), remedy=with_remedy.group(2))
         return kind(said)
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return StoreGone(
+            "Spark's process died in the middle of the work",
+            remedy="run it again; more memory helps with --conf spark.driver.memory=4g",
+        )
     if "JAVA_GATEWAY_EXITED" in text or "JAVA_HOME" in text:
         return NotAllowed(
             "Spark could not be started",

@@ -1,0 +1,64 @@
+"""Whatever Spark raises, the reader gets one sentence of ours and the next step."""
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+
+from oncewire import errors
+from oncewire.pipeline.failure import own_error, spoken
+
+pytestmark = pytest.mark.spark
+
+IN_A_TASK = """[STREAM_FAILED] Query terminated with exception: Job aborted due to stage failure:
+Traceback (most recent call last):
+  File "reader.py", line 7, in read
+{name}: {said}
+
+\tat org.apache.spark.api.python.BasePythonRunner.hasNext(PythonRunner.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        errors.JournalProblem("acme.db is damaged: malformed (3)", remedy="restore it (a backup)"),
+        errors.NotAllowed("it is a SQLite store", remedy="take it into a lake"),
+        errors.StoreGone("acme.db cannot be read"),
+        errors.InvalidValue("startingSeq is 'x'", remedy="give a number of 0 or more"),
+    ],
+)
+def test_an_error_of_ours_is_found_again(raised: errors.OncewireError) -> None:
+    kind = type(raised)
+    text = IN_A_TASK.format(name=f"oncewire.errors.{kind.__name__}", said=raised)
+    found = own_error(PySparkException(text))
+    assert type(found) is kind
+    assert (found.problem, found.remedy) == (raised.problem, raised.remedy)
+
+
+def test_an_error_of_somebody_else_is_one_line() -> None:
+    text = IN_A_TASK.format(name="ZeroDivisionError", said="division by zero")
+    found = own_error(PySparkException(text))
+    assert isinstance(found, errors.JournalProblem)
+    assert "\n" not in found.problem
+    assert "Traceback" not in found.problem
+    assert "ONCEWIRE_SPARK_LOG" in found.remedy
+
+
+def test_a_missing_java_is_named() -> None:
+    found = own_error(PySparkRuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited"))
+    assert isinstance(found, errors.NotAllowed)
+    assert "Java 17+" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("empty")]
+)
+def test_a_java_that_died_is_told(error: Exception) -> None:
+    with pytest.raises(errors.StoreGone, match="died in the middle") as told, spoken():
+        raise error
+    assert "run it again" in told.value.remedy
+
+
+def test_errors_of_ours_pass_as_they_are() -> None:
+    with pytest.raises(errors.UnknownMessage), spoken():
+        raise errors.UnknownMessage("no such message")
