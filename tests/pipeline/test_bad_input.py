@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from oncewire.entry.cli.main import build
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.message.instant import DAY
+from oncewire.message.instant import DAY, HOUR
 from oncewire.pipeline.book import open_book, write_node_file
 from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.refresh import read_ledger
 from oncewire.pipeline.schemas import ENVELOPES, JOURNAL, QUARANTINE
 from oncewire.pipeline.yearbook.parcels import parcel
 from oncewire.pipeline.yearbook.plan import make_plan
@@ -183,13 +184,15 @@ def test_clocks_that_jump_accuse_nobody(spark, tmp_path: Path) -> None:
         third = len(rows) // 3
         rows[third:-third] = [row._replace(at=row.at + jump) for row in rows[third:-third]]
     stores = make_stores(tmp_path / "stores", nodes)
-    lake = tmp_path / "lake"
+    lake = Lake(tmp_path / "lake")
     options = [word for store in stores for word in ("--store", store)]
-    status, done = command("run", "--lake", lake, *options, "--ended")
+    status, done = command("run", "--lake", lake.root, *options, "--ended")
     assert status == 0
     assert (done["rows"], done["quarantined"]) == (sum(map(len, nodes.values())), 0)
     assert [one["verdict"] for one in done["verdicts"]] == ["delivered"]
-    status, checked = command("verify", "--lake", lake, "--ended")
+    waits = read_ledger(spark, lake, lake.current()).select("latency").collect()
+    assert all(0 <= row["latency"] < HOUR for row in waits)
+    status, checked = command("verify", "--lake", lake.root, "--ended")
     assert (status, checked["violations"]) == (0, [])
     status, joined = command("reconcile", *stores)
     assert (status, joined["disagreements"]) == (0, [])

@@ -12,6 +12,7 @@ from tests.parts import ROOT
 pytestmark = pytest.mark.spark
 
 PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 TABLES = {
     "journal": schemas.JOURNAL,
@@ -47,7 +48,9 @@ def test_there_is_no_heading_for_a_table_that_is_none() -> None:
 def test_every_command_is_explained() -> None:
     group = get_command(build()).commands["pipeline"]  # type: ignore[attr-defined]
     assert set(re.findall(r"^\| `(\w+)` \| [a-z]+ ", PAGE, re.MULTILINE)) >= set(group.commands)
-    for words in re.findall(r"^oncewire pipeline (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE):
+    shown = re.findall(r"^oncewire pipeline (.*?)(?:\s+#.*)?$", PAGE + README, re.MULTILINE)
+    assert len(shown) > 8
+    for words in shown:
         name, *rest = words.split()
         options = {word for one in group.commands[name].params for word in one.opts}
         assert {word for word in rest if word.startswith("--")} <= options, words

@@ -1,5 +1,10 @@
 """Whatever Spark raises, the reader gets one sentence of ours and the next step."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -62,3 +67,22 @@ def test_a_java_that_died_is_told(error: Exception) -> None:
 def test_errors_of_ours_pass_as_they_are() -> None:
     with pytest.raises(errors.UnknownMessage), spoken():
         raise errors.UnknownMessage("no such message")
+
+
+def test_a_java_that_does_not_start_gives_its_reason(tmp_path: Path) -> None:
+    """What Spark's process says of itself is hidden only as long as all is well."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'first words' >&2\necho 'Error: no room' >&2\nexit 1\n")
+    java.chmod(0o755)
+    code = "from oncewire.pipeline.session import open_session; open_session()"
+    environ = {
+        name: value for name, value in os.environ.items() if name != "ONCEWIRE_SPARK_LOG"
+    } | {"JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("oncewire.errors.NotAllowed: Spark could not be started: Error: no room")
+    assert "first words" not in done.stderr

@@ -8,6 +8,7 @@ otherwise start workers that have none of the packages.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -130,13 +131,19 @@ def _start_java(settings: Mapping[str, str]) -> None:
             gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError:
             said.seek(0)
-            lines = said.read().decode(errors="replace").split("\n")
-            reason = next((line.strip() for line in reversed(lines) if line.strip()), "no reason")
+            reason = _reason(said.read().decode(errors="replace"))
             raise NotAllowed(
-                f"Spark could not be started: {reason[:300]}",
+                f"Spark could not be started: {reason}",
                 remedy="`java -version` must show 17 or newer, and JAVA_HOME that same Java",
             ) from None
     SparkContext(conf=conf, gateway=gateway)
+
+
+def _reason(said: str) -> str:
+    """The line that tells most of what a process said before it died."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search("error|exception", line, re.IGNORECASE)]
+    return [*telling, *lines, "it gave no reason"][0][:300]
 
 
 def _patient(master: str) -> str:
