@@ -9,9 +9,11 @@ import apsw
 import pytest
 
 from oncewire.errors import StoreGone, StoreProblem
+from oncewire.protocol.states import OutgoingState
 from oncewire.store import migrate as migrate_module
 from oncewire.store import sqlite, sqlite_reader
 from oncewire.store.migrate import APPLICATION_ID, Migration, known_migrations, migrate
+from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite import SqliteStore
 from oncewire.store.sqlite_reader import SqliteReaders
 from tests.store.samples import add, everything, prepare, received, row, sent
@@ -82,6 +84,33 @@ def test_an_older_store_keeps_its_content(tmp_path: Path, monkeypatch: pytest.Mo
     assert store._connection is not None
     words = store._connection.execute("SELECT words FROM note ORDER BY id").fetchall()
     assert words == [("a",), ("b",)]
+    store.close()
+
+
+def test_a_store_of_the_first_version_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    large = StoredParcel("text/xml", (), (b"head", SpoolSlice("a" * 64, 0, 9)))
+    with monkeypatch.context() as before:
+        before.setattr(sqlite, "known_migrations", lambda: known_migrations()[:1])
+        store = SqliteStore.open(path, node="node")
+        prepare(store)
+        with store.transition() as transaction:
+            done = sent("a", state=OutgoingState.DELIVERED)
+            transaction.add_outgoing(done, parcel=large, draft=None)
+            transaction.add_incoming(received("b", body=large))
+            transaction.journal([row("submitted", "a"), row("received", "b")])
+        store.commit()
+        store.close()
+    store = SqliteStore.open(path, node="node")
+    with store.reader() as reader:
+        assert reader.outgoing_parcel("a") == large
+        assert reader.spooled() == {"a" * 64}
+    with store.transition() as transaction:
+        assert transaction.sweep(10**18, 10) == 1
+        assert [one.message_id for one in transaction.removed("a")] == ["a"]
+    store.commit()
     store.close()
 
 

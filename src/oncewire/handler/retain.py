@@ -60,7 +60,7 @@ def end_answers(node: Node, tx: Transaction) -> int:
         incoming, answer = stored.incoming, stored.answer
         if answer is not None:
             tx.save_answer(incoming.sender, incoming.message_id, answer.delivered())
-            logger.warning(
+            logger.info(
                 "an answer could not be posted within persistDuration and is given up",
                 extra={"message_id": incoming.message_id, "peer": stored.peer},
             )
