@@ -136,6 +136,38 @@ def test_a_sweep_whose_commit_failed_is_tried_again_soon() -> None:
     assert kept(pair.beta) == set()
 
 
+class SetWorld(TestWorld):
+    """Somebody may set the clock that people read; the other one runs on."""
+
+    set_by = 0
+
+    def now(self) -> int:
+        return super().now() + self.set_by
+
+
+def test_a_clock_that_was_set_neither_hastens_nor_stops_retention() -> None:
+    pair = Pair("ebms2", TERMS)
+    pair.send()
+    pair.take()
+    node, world = pair.beta.node, SetWorld("beta")
+    node.world = world
+    pair.pass_time(MINUTE)
+    assert node.sweep_due_at == node.now() + HOUR
+    # By mistake, and mended half an hour later: nothing was believed of it.
+    world.set_by = 365 * DAY
+    pair.pass_time(HOUR // 2)
+    assert kept(pair.beta) == {"order-1@alpha"}
+    assert node.sweep_due_at == node.now() + HOUR // 2
+    world.set_by = 0
+    pair.pass_time(HOUR // 2 - 1)
+    assert node.sweep_due_at == node.now() + 1
+    assert node.gaps_due_at <= node.now() + MINUTE
+    pair.pass_time(1)
+    assert node.sweep_due_at == node.now() + HOUR
+    pair.pass_time(KEPT)
+    assert kept(pair.beta) == set()
+
+
 # --- the border ---
 
 

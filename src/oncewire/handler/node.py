@@ -123,8 +123,15 @@ class Node:
         the monotonic clock, and UTC follows it until somebody sets UTC.
         """
         mono, utc = self.world.mono(), self.world.now()
-        if abs(utc - self._began - mono) > CLOCK_SET:
-            self._began = utc - mono
+        set_by = utc - self._began - mono
+        if abs(set_by) > CLOCK_SET:
+            self._began += set_by
+            # What is done now and then keeps its pace: a clock that is set forward by mistake
+            # leaves the time to mend it before retention believes it, and one that is set back
+            # does not put everything off.
+            self.gaps_due_at += set_by
+            self.sweep_due_at += set_by
+            self.clean_due_at += set_by
         return self._began + mono, mono
 
     def new_message_id(self) -> str:
