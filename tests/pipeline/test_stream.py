@@ -15,18 +15,26 @@ from tests.pipeline.books import differences, make_stores, small_year, tables
 
 pytestmark = pytest.mark.spark
 
-ROWS_PER_BATCH = 300
+ROWS, ROWS_PER_BATCH = 300, 120
+"""Of each of two stores: three batches, of which the first two are full."""
+
 KILLED_IN = 2
 """The second batch, so that there is one before it and one after it."""
+
+PASSES = {"before_offset_log": 2, "after_offset_log": 2, "mid_task": 4}
+"""How often a full batch passes a place, where it is not once: two sources are planned, and each
+is read by two tasks."""
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two parties of a small year; the third batch is the last."""
+    """Two parties of a small year."""
     _, nodes = small_year(120, 7)
     chosen = sorted(nodes, key=lambda node: -len(nodes[node]))[:2]
+    # The places below are counted, and with fewer rows they would mean another batch.
+    assert all(len(nodes[node]) >= ROWS for node in chosen)
     return make_stores(
-        tmp_path_factory.mktemp("stores"), {node: nodes[node][:800] for node in chosen}
+        tmp_path_factory.mktemp("stores"), {node: nodes[node][:ROWS] for node in chosen}
     )
 
 
@@ -78,12 +86,10 @@ def test_a_killed_driver_leaves_no_hole(
     spark, stores: list[Path], clean: dict, tmp_path: Path, place: str
 ) -> None:
     lake, proof = tmp_path / "lake", tmp_path / "proof"
-    # Two sources are planned, and read, in each batch; the other places are passed once.
-    passes = {"before_offset_log": 2, "after_offset_log": 2, "mid_task": 2}.get(place, 1)
-    count = passes * (KILLED_IN - 1) + 1
+    count = PASSES.get(place, 1) * (KILLED_IN - 1) + 1
     died = drive(lake, stores, **{crash.VARIABLE: f"{place}:{count}:{proof}"})
     assert died.returncode == -signal.SIGKILL, died.stdout[-2_000:]
-    # The two tasks of a batch run side by side, so the second may arrive before it is killed.
+    # Two tasks run side by side, so the second may arrive before it is killed.
     reached = proof.read_text(encoding="utf-8")
     assert reached in {f"{place}\n" * count, f"{place}\n" * (count + (place == "mid_task"))}
     offsets, commits, version = EXPECTED[place]
