@@ -85,8 +85,10 @@ def play(stage: Stage, case: Case) -> Verdict:
     verdict = stage.verdict()
     size = stage.parties["alpha"].size
     again = verdict.assert_once("alpha", "beta", orders, size)
-    if case.mode != "synchronous":
+    if case.mode in ("window", "hub"):
         verdict.assert_in_order("beta")
+    if case.mode == "responding":
+        verdict.assert_answered("alpha", orders)
     boots = {row.boot for row in verdict.rows if row.node == case.victim}
     # Who dies in its first turn, before it is stored, leaves no trace of that boot.
     first_turn = case.step in ("start", "submit") or case.deaths[0] == ("tick before commit", 1)

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class Settings:
     take: int = 16
     # Whether the application is called; otherwise it asks.
     called: bool = False
+    # Whether it answers every order with a document.
+    responds: bool = False
     # Whether an operator stands by, who resumes what was suspended.
     operator: bool = False
     # Names this run of the process in everything it says.
@@ -88,21 +91,35 @@ def _submission(settings: Settings, number: int) -> Submission:
     )
 
 
+def _response(settings: Settings, taken: Taken) -> Submission:
+    return Submission(
+        settings.cpa_id,
+        Service("urn:test:orders"),
+        "Accepted",
+        (Payload.of("response", "text/plain", taken.message_id.encode()),),
+        conversation_id=taken.header.conversation_id,
+        ref_to_message_id=taken.message_id,
+    )
+
+
 class Ledger:
     """The application's own book. A line is there for good once `write` returns: the process
     may be killed, and the kernel keeps what it was given."""
 
-    def __init__(self, path: Path, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.batch, self._settings = settings.take, settings
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, **entry: object) -> None:
         os.write(self._file, (json.dumps(entry) + "\n").encode())
 
-    async def deliver(self, taken: Taken) -> None:
-        """The application is called with a message."""
+    async def deliver(self, taken: Taken) -> Sequence[Submission]:
+        """The application is called with a message, and may answer an order."""
         digest = hashlib.sha256(b"".join(payload.data or b"" for payload in taken.payloads))
         self.write(id=taken.message_id, redelivered=taken.redelivered, digest=digest.hexdigest())
+        if not self._settings.responds or taken.header.ref_to_message_id is not None:
+            return ()
+        return (_response(self._settings, taken),)
 
     def notify(self, notice: Notice) -> None:
         """The application hears that a message of its own failed."""
@@ -115,7 +132,7 @@ class Party:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         folder = Path(settings.folder)
-        self.ledger = Ledger(folder / f"{settings.name}.ledger", settings.take)
+        self.ledger = Ledger(folder / f"{settings.name}.ledger", settings)
         store = SqliteStore.open(folder / f"{settings.name}.db", node=settings.name)
         agreements = Agreements([read_toml(text) for text in settings.agreements])
         transport = HttpTransport(

@@ -20,6 +20,8 @@ MODES = {
     "asynchronous": ("ebms2", FAST),
     # In any order, acknowledgements on the connection of the message.
     "synchronous": ("ebms2", FAST + 'mode = "mshSignalsOnly"\n'),
+    # In any order, the response on the connection of its order, the acknowledgement in it.
+    "responding": ("ebms2", FAST + 'mode = "signalsAndResponse"\n'),
 }
 
 
@@ -46,7 +48,8 @@ def two_parties(
             [agreement_text(own, partner, profile, extra or terms, ports)],
             cpa_id="alpha-beta",
             orders=orders if own == "alpha" or both_ways else 0,
-            called=called,
+            called=called or mode == "responding",
+            responds=mode == "responding",
             **more,  # type: ignore[arg-type]
         )
     return stage

@@ -212,6 +212,15 @@ class Verdict:
         assert seen == {*expected}
         return sum(entry["redelivered"] is True for entry in self.ledgers[receiver])
 
+    def assert_answered(self, sender: str, orders: int) -> None:
+        """Every order has one response, and whoever ordered has it once."""
+        self.assert_clean()
+        answered = Counter(
+            row.ref_to or "" for row in self.rows if row.kind == "confirmed" and row.node == sender
+        )
+        expected = {order_id(sender, number): number for number in range(orders)}
+        assert answered == Counter(dict.fromkeys(expected, 1)), _odd(answered, expected)
+
     def assert_in_order(self, receiver: str) -> None:
         """The application saw each order before every later one."""
         seen = dict.fromkeys(str(entry["id"]) for entry in self.ledgers[receiver])

@@ -30,6 +30,9 @@ ROLES = (
     ("beta", "window", RECEIVER),
     ("alpha", "synchronous", ("post", "outcome")),
     ("beta", "synchronous", ("receive", "take", "confirm")),
+    # The response in the commit that confirms the order: what is asked again is answered once.
+    ("alpha", "responding", ("post", "outcome", "confirm")),
+    ("beta", "responding", ("receive", "take", "confirm", "outcome")),
     ("hub", "hub", HUB),
 )
 

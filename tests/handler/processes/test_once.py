@@ -39,7 +39,10 @@ def exchange(
         assert verdict.count("duplicate", receiver) > 0
         if mode == "window":
             verdict.assert_in_order(receiver)
-    assert verdict.report.outcomes == {"delivered": orders * len(ways)}
+    responses = orders if mode == "responding" else 0
+    assert verdict.report.outcomes == {"delivered": orders * len(ways) + responses}
+    if responses:
+        verdict.assert_answered("alpha", orders)
     # The network was as bad as it was meant to be.
     assert all(faults[fate] for fate in FATES), faults
 
