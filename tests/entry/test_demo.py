@@ -84,7 +84,10 @@ def test_what_it_leaves_can_be_asked(played: tuple[Path, dict[str, object], int]
 
 @pytest.mark.spark
 def test_spark_reads_a_party_by_its_folder(played: tuple[Path, dict[str, object], int]) -> None:
+    from oncewire.pipeline.session import BRIEF, open_session
+
     folder, _, _ = played
+    open_session(config=BRIEF)  # Whoever is first decides for all tests how Java is started.
     joined = run_json("pipeline", "reconcile", folder / "buyer", folder / "seller")
     assert (joined["compared"], joined["agreed"]) == (MESSAGES, MESSAGES)
     done = run_json(
