@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from oncewire.handler.seal import whole_parcel
+from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.protocol.states import IncomingState
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
@@ -88,3 +89,55 @@ def test_a_hub_keeps_no_message_for_itself() -> None:
         counts = reader.counts()
     assert counts.get(f"in.{IncomingState.FORWARDED.value}") == 5
     assert not counts.get(f"in.{IncomingState.READY.value}")
+
+
+EBMS2 = {"profile": "ebms2", "flow": "unrestricted", "hops": 2}
+"""Only the To Party's handler is asked to acknowledge."""
+
+
+@pytest.mark.requirement("HOP-5", "HOP-8")
+def test_the_to_partys_acknowledgement_settles_the_copies_of_the_hubs_it_passes() -> None:
+    simulation = calm(**EBMS2)
+    with simulation.actor("hub1").store.reader() as reader:
+        assert reader.counts().get("out.delivered") == 5
+        assert not reader.incidents()
+    rows = simulation.actor("hub1").journal()
+    assert sum(row.kind == "acknowledged" for row in rows) == 5
+    assert not any(row.kind in ("failed", "notified") for row in rows)
+
+
+@pytest.mark.requirement("HOP-5")
+def test_a_lost_acknowledgement_of_the_to_party_is_asked_for_through_the_hub() -> None:
+    """The hub stops the sender's copies, and it alone cannot say what the To Party said."""
+    options = Options(messages=30, **(CALM | EBMS2 | {"loss": 0.35, "retries": 60}))  # type: ignore[arg-type]
+    again = 0
+    for seed in range(1, 4):
+        simulation = Simulation(options, seed)
+        result = simulation.run()
+        assert not result.violations, (result.replay, result.violations[:3])
+        acknowledged = {
+            row.message_id
+            for row in simulation.actor("buyer").journal()
+            if row.kind == "acknowledged"
+        }
+        assert len(acknowledged) == result.delivered == 30, result.replay
+        assert not any(row.kind == "failed" for row in simulation.rows()), result.replay
+        again += sum(
+            row.kind == "passed_on" and (row.message_id or "").startswith("order-")
+            for row in simulation.actor("hub1").journal()
+        )
+    assert again > 0
+
+
+def test_what_a_hub_only_passed_on_is_not_under_way_for_ever() -> None:
+    simulation = calm(**EBMS2)
+    signals = [row for row in simulation.actor("hub1").journal() if row.kind == "passed_on"]
+    assert signals
+    for row in signals:
+        outcome = fold_outcome([row])
+        assert outcome is not None
+        assert (outcome.outcome, outcome.reason, outcome.reliable) == (
+            Outcome.SENT,
+            "passed_on",
+            False,
+        )

@@ -187,3 +187,13 @@ def test_a_message_of_which_only_an_incident_is_known_is_in_flight() -> None:
     world.node("acme").add(Kind.INCIDENT, "m1", said=detail.Incident("1", "odd"))
     outcome = outcome_of(world.rows)
     assert (outcome.outcome, outcome.sender, outcome.receiver) == (Outcome.IN_FLIGHT, None, None)
+
+
+def test_a_hub_that_promised_nothing_knows_only_that_it_left() -> None:
+    world = World()
+    world.node("hub").add(Kind.PASSED_ON, "m1", ref_to="m0", peer="urn:party:acme")
+    alone = outcome_of(world.rows)
+    assert (alone.outcome, alone.reason, alone.reliable) == (Outcome.SENT, "passed_on", False)
+    # Beside the books of those who know, it says nothing.
+    world.deliver("m1")
+    assert outcome_of(world.rows).outcome is Outcome.DELIVERED

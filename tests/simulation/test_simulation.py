@@ -86,6 +86,9 @@ PROFILES = {
     "few retries, operators who give up": Options(
         messages=40, retries=1, loss=0.4, abandon=0.5, hops=2
     ),
+    "ebms2 through a hub": Options(
+        messages=40, hops=2, loss=0.3, retries=3, profile="ebms2", flow="unrestricted"
+    ),
     "transient until forwarded": Options(
         messages=30, hops=2, hop_mode="transient_until_forwarded", retries=30
     ),

@@ -26,7 +26,7 @@ from oncewire.handler.answer import (
 )
 from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.node import Node
-from oncewire.handler.onward import send_onward
+from oncewire.handler.onward import pass_again, send_onward
 from oncewire.handler.perform import open_incident
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import release, write_notes
@@ -34,9 +34,10 @@ from oncewire.handler.reply import await_response, is_awaited
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
+from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, Severity
-from oncewire.message.header import SyncReplyMode
+from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol.acknowledging import (
     AckOwed,
@@ -339,6 +340,8 @@ class Arriving:
             owed=owed.owed and self._acks_at_once() and not refused,
         )
         self._journal_duplicate(known, reply.name.lower())
+        if self.message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE:
+            pass_again(node, tx, known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:

@@ -160,6 +160,7 @@ def _take_for_others(
         raise ValueNotRecognized(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
         )
+    signals.settle_passing(node, tx, message, resolution)
     if hop_duty(message, resolution.terms) is HopDuty.PROXY:
         pass_on(node, tx, received, ahead)
         return NOTHING

@@ -57,35 +57,60 @@ def settle_references(
     node: Node, tx: Transaction, message: Message, resolution: Resolution
 ) -> None:
     """Complete the messages this one acknowledges (RM-14, RM-16)."""
-    if message.kind is MessageKind.ERROR or message.failed:
-        # A report is no acknowledgement, not even one that only warns.
-        return
-    references = [ack.ref_to_message_id for ack in message.acknowledgments]
-    if message.header.ref_to_message_id is not None:
-        references.append(message.header.ref_to_message_id)
-    for reference in dict.fromkeys(references):
+    for reference in _acknowledged(message):
         stored = tx.outgoing(reference)
         if stored is None or not is_receiver(resolution.agreement, stored):
             _journal_stray(node, tx, message, reference, known=stored is not None)
+        else:
+            _settle(node, tx, message, stored, resolution.agreement)
+
+
+def settle_passing(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+    """At a hub: what goes back to the From Party tells that our own copy has arrived too.
+
+    Where only the To Party is asked to acknowledge, no other word of it ever comes here.
+    """
+    for reference in _acknowledged(message):
+        stored = tx.outgoing(reference)
+        if stored is None or stored.relayed_from is None:
             continue
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
-        if not _settles(node, tx, message, reference, terms):
-            if terms.ack_requested is AckRequest.SIGNED and message.acknowledgments:
-                _journal_unproven(node, tx, message, reference)
-            continue
-        channel = load_channel(tx, stored.outgoing)
-        by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
-        step = ack_arrived(
-            stored.outgoing,
-            channel,
-            terms,
-            ack_id=message.header.message_id,
-            by=by,
-            signed=terms.ack_requested is AckRequest.SIGNED,
-            hop=not _is_from_partner(message, resolution.agreement),
-        )
-        if step.effects:
-            perform(node, tx, stored, channel, step, terms)
+        if is_receiver(resolution.agreement, stored):
+            _settle(node, tx, message, stored, resolution.agreement)
+
+
+def _acknowledged(message: Message) -> list[str]:
+    """The messages that this one says have arrived."""
+    if message.kind is MessageKind.ERROR or message.failed:
+        # A report is no acknowledgement, not even one that only warns.
+        return []
+    references = [ack.ref_to_message_id for ack in message.acknowledgments]
+    if message.header.ref_to_message_id is not None:
+        references.append(message.header.ref_to_message_id)
+    return list(dict.fromkeys(references))
+
+
+def _settle(
+    node: Node, tx: Transaction, message: Message, stored: StoredOutgoing, agreement: Agreement
+) -> None:
+    reference = stored.outgoing.message_id
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    if not _settles(node, tx, message, reference, terms):
+        if terms.ack_requested is AckRequest.SIGNED and message.acknowledgments:
+            _journal_unproven(node, tx, message, reference)
+        return
+    channel = load_channel(tx, stored.outgoing)
+    by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
+    step = ack_arrived(
+        stored.outgoing,
+        channel,
+        terms,
+        ack_id=message.header.message_id,
+        by=by,
+        signed=terms.ack_requested is AckRequest.SIGNED,
+        hop=not _is_from_partner(message, agreement),
+    )
+    if step.effects:
+        perform(node, tx, stored, channel, step, terms)
 
 
 def _is_from_partner(message: Message, agreement: Agreement) -> bool:

@@ -40,7 +40,7 @@ class Step:
     seq: int
 
 
-_OUT = {trace.SENT, trace.ACK_SENT, trace.FORWARDED}
+_OUT = {trace.SENT, trace.ACK_SENT, trace.FORWARDED, trace.PASSED_ON}
 _IN = {
     trace.RECEIVED,
     trace.DUPLICATE,
@@ -126,6 +126,7 @@ _TEXTS = {
     trace.CONFIRMED: "confirmed by the application",
     trace.JOINED: "joined from {said.total} parts",
     trace.FORWARDED: "taken for the next hop{to}",
+    trace.PASSED_ON: "passed on{to}, nothing promised",
     trace.INCIDENT: "incident: {said.problem}",
     trace.RESOLVED: "incident resolved",
 }

@@ -95,8 +95,12 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         or sender.first(trace.FORWARDED)
     )
     numbered = sender.last(trace.NUMBERED) or receiver.first(trace.RECEIVED)
-    reliable = source is None or _is_reliable(source, terms)
-    outcome, reason = _verdict(sender, receiver, reliable)
+    # A hub that promised nothing knows no more of it than that it left.
+    proxied = source is None and any(trace.PASSED_ON in each.kinds for each in traces)
+    reliable = not proxied and (source is None or _is_reliable(source, terms))
+    outcome, reason = (
+        (Outcome.SENT, "passed_on") if proxied else _verdict(sender, receiver, reliable)
+    )
     submitted, acknowledged = sender.first(trace.SUBMITTED), _acknowledged(sender)
     confirmed = receiver.confirmations
     attempts = len(sender.kinds.get(trace.SENT, ()))

@@ -59,6 +59,7 @@ class Kind(StrEnum):
 
     # --- an intermediary ---
     FORWARDED = "forwarded"  # the next hop is ours: terms_id, peer, hop, channel facts
+    PASSED_ON = "passed_on"  # sent on, and nothing promised: ref_to?, peer, hop
 
     # --- operation ---
     INCIDENT = "incident"  # opened; detail: id, what an operator must resolve
