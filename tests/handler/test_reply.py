@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
-from oncewire.handler.answer import Awaited
+from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Taken
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.seal import stored_parcel, whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.submit import Submission
 from oncewire.journal.check import verify
-from oncewire.message import Message, MessageKind, Payload
+from oncewire.message import ErrorList, Message, MessageKind, Payload
+from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
+from oncewire.protocol.synchronous import TIMEOUT_MESSAGE, timeout_error
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
@@ -168,6 +170,10 @@ async def test_a_late_response_follows_on_its_own(tmp_path: Path) -> None:
         # The acknowledgement says that it is stored, and warns that the response is late.
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
         assert await alpha.take() == []
+        assert [row.kind for row in journal(alpha) if row.message_id == sent.message_id][-1] == (
+            "acknowledged"
+        )
+        assert await alpha.wait(sent.message_id, 0) is OutgoingState.DELIVERED
         clerk.desk.set()
         taken: list[Taken] = []
         while not taken:
@@ -198,6 +204,29 @@ async def test_where_nothing_is_repeated_a_late_response_is_reported(tmp_path: P
             (incident,) = reader.incidents()
     assert "its response came after the connection" in incident.reason
     assert incident.message_id == "order-1@alpha"
+
+
+def test_an_acknowledgement_that_warns_of_a_failure_is_still_one() -> None:
+    """Another product's way to say so: a DeliveryFailure, Warning, beside it."""
+    pair = Pair("ebms2", '[sync]\nmode = "mshSignalsOnly"\n')
+    warned: list[Message] = []
+    deliver = pair.deliver
+
+    def warn(name: str, parcel: Parcel) -> Answer:
+        answer = deliver(name, parcel)
+        assert answer.parcel is not None
+        ack = codec.read(whole_parcel(pair.beta.node, answer.parcel)).message
+        warned.append(replace(ack, error_list=ErrorList((timeout_error(),))))
+        return Answer(200, stored_parcel(codec.write(warned[-1], Form())))
+
+    pair.deliver = warn  # type: ignore[method-assign]
+    sent = pair.send()
+    assert warned
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing(sent.message_id)
+    assert stored is not None
+    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert not pair.notices
 
 
 async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> None:

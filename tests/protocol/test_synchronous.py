@@ -17,6 +17,7 @@ from oncewire.protocol.synchronous import (
     SyncPlan,
     answerable_after_restart,
     awaits_response,
+    late_warning,
     patience,
     plan_reply,
     timeout_error,
@@ -177,3 +178,10 @@ def test_a_request_that_nobody_can_answer_is_closed(handed_over: bool) -> None:
     if handed_over:
         request = request.handed_over(NOW + SECOND)
     assert request.closed() == replace(request, state=IncomingState.CLOSED, lease_until=None)
+
+
+@pytest.mark.requirement("SYNC-17")
+def test_a_late_response_is_no_failure_of_what_is_acknowledged() -> None:
+    warning = late_warning()
+    assert "communication protocol time-out" in warning.description
+    assert (warning.severity, warning.code) == (Severity.WARNING, "Unknown")

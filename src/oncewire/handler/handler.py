@@ -154,7 +154,9 @@ class Handler:
             state = await self._shell.do("look", lambda: self._state(message_id))
             if state in FINAL_OUTGOING:
                 return state
-            return await asyncio.wait_for(future, timeout)
+            await asyncio.wait_for(future, timeout)
+            # One turn may have gone on from there: what counts is what is stored.
+            return await self._shell.do("look", lambda: self._state(message_id))
         except TimeoutError:
             return None
         finally:

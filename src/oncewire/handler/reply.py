@@ -40,6 +40,7 @@ from oncewire.protocol.synchronous import (
     SyncPlan,
     answerable_after_restart,
     awaits_response,
+    late_warning,
     patience,
     timeout_error,
 )
@@ -214,7 +215,7 @@ def overdue(node: Node, tx: Transaction, awaited: Awaited) -> Answer:
         return known or NOTHING
     if answerable_after_restart(request.terms):
         if request.owed.owed:
-            request.save_ack(timeout_error())
+            request.save_ack(late_warning())
             return reply_to(node, tx, awaited) or NOTHING
     elif request.stored.incoming.state is IncomingState.READY:
         _close(node, tx, request.stored, TIMEOUT_MESSAGE)

@@ -201,7 +201,11 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
     if stored is None or not _may_report(stored, message, agreement):
         _journal_stray(node, tx, message, reference, known=stored is not None)
         return
-    for error in _told_together(message.error_list.errors):
+    told = message.error_list.errors
+    if reference in _acknowledged(message):
+        # What acknowledges a message does not take that back in the same breath.
+        told = tuple(error for error in told if error.code != "DeliveryFailure")
+    for error in _told_together(told):
         stored = tx.outgoing(reference)
         if stored is None:
             return

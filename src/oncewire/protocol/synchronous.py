@@ -118,6 +118,14 @@ def timeout_error() -> Error:
     return Error("DeliveryFailure", Severity.WARNING, "", TIMEOUT_MESSAGE)
 
 
+def late_warning() -> Error:
+    """What an acknowledgement says beside itself when the response is not there in time.
+
+    Not a DeliveryFailure: the request is stored, and its response follows on its own.
+    """
+    return Error("Unknown", Severity.WARNING, "", f"{TIMEOUT_MESSAGE}: the response comes later")
+
+
 def awaits_response(terms: Terms) -> bool:
     """Whether the connection of a stored request waits for the business response to it."""
     return terms.sync_mode in _WITH_RESPONSE
