@@ -8,6 +8,7 @@ import pytest
 from oncewire.entry import spark
 from oncewire.entry.cli import output
 from oncewire.entry.spark import find_java, java_version, spark_lacks
+from oncewire.pipeline.book import CURRENT_FILE
 from tests.entry.terminal import run_json
 
 
@@ -80,6 +81,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commands_say_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / CURRENT_FILE).write_text("00000001.json\n")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     said = run_json("pipeline", *words, "--lake", tmp_path / "lake", exit_code=output.NOT_ALLOWED)
     assert said["problems"][0]["problem"] == "Spark needs Java, and there is none here"

@@ -139,10 +139,10 @@ def test_the_commands_stream_a_clean_store(spark, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "problem"),
     [
-        (("verify", "--lake", "nowhere"), 2, "there is no lake"),
-        (("run", "--lake", "new", "--store", "nowhere"), 2, "no store, export or lake"),
+        (("verify", "--lake", "nowhere"), 3, "there is no lake"),
+        (("run", "--lake", "new", "--store", "nowhere"), 3, "no store, export or lake"),
         (("run", "--lake", "new", "--conf", "nonsense"), 2, "has no value"),
-        (("reconcile", "one", "two"), 2, "no store, export or lake"),
+        (("reconcile", "one", "two"), 3, "no store, export or lake"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words(

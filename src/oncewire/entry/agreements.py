@@ -9,6 +9,7 @@ from pathlib import Path
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa import read_cpa
+from oncewire.agreement.cppa_document import read_document
 from oncewire.agreement.toml import read_toml
 from oncewire.entry.files import NotHere, read_bytes, read_text
 from oncewire.entry.settings import Settings
@@ -52,13 +53,16 @@ def loader(folder: Path) -> Callable[[str], bytes]:
 def read_file(path: Path, *, own: str | None = None) -> Agreement:
     """The agreement in a file, TOML or CPA; a CPA needs `own`, the party that we are."""
     if path.suffix == ".xml":
+        xml = read_bytes(path, "agreement", AGREEMENT_MAX)
         if own is None:
+            # Who we are in it is asked only of what is a CPA at all.
+            read_document(xml)
             raise AgreementProblem(
                 f"{path} is a CPA, and it is not said which of its parties we are",
                 key="own",
                 remedy="name our PartyId with --own",
             )
-        return read_cpa(read_bytes(path, "agreement", AGREEMENT_MAX), own=own)
+        return read_cpa(xml, own=own)
     text = read_text(path, "agreement", AGREEMENT_MAX)
     return read_toml(text, load=loader(path.parent), name=path.name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+END_SECONDS = 10.0
+"""How long a process may take to end after its last word."""
+
+
+class NotStarted(TransportProblem):
+    """The handler did not start; it ended with `exit_code`, if it ended by itself."""
+
+    def __init__(self, problem: str, *, remedy: str, exit_code: int | None) -> None:
+        super().__init__(problem, remedy=remedy)
+        self.exit_code = exit_code
 
 
 def log_file(settings: Settings) -> Path:
@@ -48,11 +59,22 @@ def start(settings: Settings, given: list[str]) -> str:
     line = _first_line(process)
     if '"ready"' in line:
         return line
-    process.kill()
-    raise TransportProblem(
-        f"the handler of {settings.party.name} did not start: {_problem(line)}",
-        remedy=f"run it in the foreground to see why, or look into {path}",
+    problem, remedy = _problem(line)
+    raise NotStarted(
+        f"the handler of {settings.party.name} did not start: {problem}",
+        remedy=remedy or f"run it in the foreground to see why, or look into {path}",
+        exit_code=_ended(process, END_SECONDS if line else 0),
     )
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The status it ends with by itself; None if it has to be ended."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return None
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:
@@ -67,13 +89,13 @@ def _first_line(process: subprocess.Popen[bytes]) -> str:
     return line
 
 
-def _problem(said: str) -> str:
-    import json
-
+def _problem(said: str) -> tuple[str, str]:
+    """What it said was wrong, and what to do about it where it said so."""
     try:
-        return str(json.loads(said)["problems"][0]["problem"])
-    except (ValueError, LookupError, TypeError):
-        return said.strip()[:300] or "it said nothing"
+        first = json.loads(said)["problems"][0]
+        return str(first["problem"]), str(first.get("next", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return said.strip()[:300] or "it said nothing", ""
 
 
 def stop(settings: Settings, pid: int) -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from oncewire.entry.files import read_bytes
+from oncewire.entry.files import NotHere, read_bytes
 from oncewire.errors import InvalidValue
 from oncewire.message import (
     AckRequest,
@@ -148,10 +148,19 @@ def _chosen(word: str, option: str, words: type[Word]) -> Word:
 
 def payload_of(place: str, number: int) -> Payload:
     """`FILE` or `FILE;media/type` as the payload with that number."""
-    name, _, media_type = place.partition(";")
+    name, semicolon, media_type = place.partition(";")
     path = Path(name)
     guessed = mimetypes.guess_type(path.name)[0] or _MEDIA_TYPE
-    data = read_bytes(path, "payload")
+    try:
+        data = read_bytes(path, "payload")
+    except NotHere as error:
+        if not semicolon:
+            raise
+        raise NotHere(
+            error.problem,
+            remedy=f"after `;` stands the media type, here {media_type!r}: check the name before "
+            "it, or rename a file that has one in its name",
+        ) from None
     return Payload.of(f"payload-{number}@oncewire", media_type.strip() or guessed, data)
 
 

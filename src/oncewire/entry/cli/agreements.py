@@ -88,7 +88,8 @@ def check(
 
 def _counted(findings: list[tuple[str, Finding]]) -> str:
     words = [one.severity.value for _, one in findings]
-    return ", ".join(f"{words.count(word)} {word}s" for word in ("error", "danger", "hint"))
+    counts = ((words.count(word), word) for word in ("error", "danger", "hint"))
+    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
 
 
 def show(

@@ -175,7 +175,7 @@ def resend(message_ids: MessageIds = None, config: Config = None, json: Json = F
         for message_id in found:
             await verbs.resend(message_id)
 
-    output.answer(lambda: _decided(config, message_ids, "", do, "sent again"), json=json)
+    output.answer(lambda: _decided(config, message_ids, None, do, "sent again"), json=json)
 
 
 def pause(
@@ -205,7 +205,9 @@ def abandon(
         for message_id in found:
             await verbs.abandon(message_id)
 
-    output.answer(lambda: _decided(config, message_ids, "", do, "given up"), json=json)
+    output.answer(
+        lambda: _decided(config, message_ids, None, do, "given up", later=False), json=json
+    )
 
 
 def hold(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
@@ -219,7 +221,7 @@ def hold(message_ids: MessageIds = None, config: Config = None, json: Json = Fal
         for message_id in found:
             await verbs.hold(message_id, True)
 
-    output.answer(lambda: _decided(config, message_ids, "", do, "held", later=False), json=json)
+    output.answer(lambda: _decided(config, message_ids, None, do, "held", later=False), json=json)
 
 
 def release(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
@@ -229,7 +231,9 @@ def release(message_ids: MessageIds = None, config: Config = None, json: Json = 
         for message_id in found:
             await verbs.hold(message_id, False)
 
-    output.answer(lambda: _decided(config, message_ids, "", do, "released", later=False), json=json)
+    output.answer(
+        lambda: _decided(config, message_ids, None, do, "released", later=False), json=json
+    )
 
 
 Deed = Callable[["Verbs", list[str], str | None], Awaitable[None]]
@@ -238,7 +242,7 @@ Deed = Callable[["Verbs", list[str], str | None], Awaitable[None]]
 def _decided(
     config: Any,
     wanted: list[str] | None,
-    channel: str,
+    channel: str | None,
     do: Deed,
     done: str,
     *,
@@ -246,7 +250,8 @@ def _decided(
 ) -> Report:
     """Find what is meant, do it through whoever has the store, and show what it is now.
 
-    `later`: without a handler it takes effect only when one runs.
+    `channel` is None where a decision is about messages only. `later`: without a handler it takes
+    effect only when one runs.
     """
     import asyncio
 
@@ -257,7 +262,8 @@ def _decided(
 
     settings = loaded(config).settings
     if not wanted and not channel:
-        raise InvalidValue("it is not said what is meant", remedy="name messages or a channel")
+        either = "" if channel is None else ", or a channel with --channel"
+        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
     readers = open_readers(settings)
     with readers.reader() as reader:
         ids = [find_id(reader, one) for one in wanted or ()]

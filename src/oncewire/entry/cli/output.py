@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 OK, WRONG, BAD_INPUT, NOT_FOUND, NOT_ALLOWED, TROUBLE = range(6)
 INTERRUPTED = 130
+_DOCUMENTED = range(BAD_INPUT, TROUBLE + 1)
 
 _CODES: tuple[tuple[type[errors.OncewireError], int], ...] = (
     (NotHere, NOT_FOUND),
@@ -175,7 +176,10 @@ def fail(error: errors.OncewireError, *, json: bool = False) -> NoReturn:
 
 
 def exit_code_of(error: errors.OncewireError) -> int:
-    """The documented exit code of an error."""
+    """The documented exit code of an error: its own, where a process of ours ended with it."""
+    own = getattr(error, "exit_code", None)
+    if isinstance(own, int) and own in _DOCUMENTED:
+        return own
     return next((code for kind, code in _CODES if isinstance(error, kind)), BAD_INPUT)
 
 
@@ -220,7 +224,9 @@ def _show_tables(report: Report) -> None:
     for problem in report.problems:
         _show_problem(out, problem)
     if report.summary:
-        out.print(report.summary, style="bold" if report.exit_code == OK else "bold red")
+        style = "bold" if report.exit_code == OK else "bold red"
+        # A summary may quote a partner, or a system's error with its number in brackets.
+        out.print(report.summary, style=style, markup=False)
     for hint in report.hints:
         out.print(f"  next: {hint}", style="dim", markup=False)
 
@@ -271,13 +277,18 @@ def _empty(value: Any) -> bool:
 
 
 def _words(value: Any) -> str:
-    """A nested value in one line: what is empty is left out, single values lose their name."""
+    """A nested value in one line: what is empty is left out, single words lose their name.
+
+    A number keeps it: of what there are 13 is all that it says.
+    """
     if isinstance(value, list):
         return ", ".join(_words(one) for one in value)
     if isinstance(value, dict):
         filled = {name: one for name, one in value.items() if not _empty(one)}
         if len(filled) == 1:
-            return _words(next(iter(filled.values())))
+            only = next(iter(filled.values()))
+            if not isinstance(only, int | float):
+                return _words(only)
         return ", ".join(f"{name} {_words(one)}" for name, one in filled.items())
     return str(value)
 

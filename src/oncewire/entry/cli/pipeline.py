@@ -12,6 +12,7 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import OK, WRONG, Json, Listing, Report
 from oncewire.entry.cli.place import loaded
+from oncewire.entry.files import NotHere
 from oncewire.entry.settings import FILE
 from oncewire.entry.spark import spark_lacks
 from oncewire.errors import InvalidValue
@@ -69,6 +70,8 @@ def run(
     """
 
     def work() -> Report:
+        books = [_book(one) for one in store or []]
+        archives = [_there(one, "archive") for one in archive or []]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
             from oncewire.pipeline.lake import Lake
@@ -76,8 +79,8 @@ def run(
             done = jobs.run(
                 spark,
                 Lake(lake),
-                [_book(one) for one in store or []],
-                archives=archive or [],
+                books,
+                archives=archives,
                 ended=ended,
                 tell=tell,
             )
@@ -107,6 +110,7 @@ def stream(
     """
 
     def work() -> Report:
+        books = [_book(one) for one in store]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
             from oncewire.pipeline.lake import Lake
@@ -114,7 +118,7 @@ def stream(
             done = jobs.stream(
                 spark,
                 Lake(lake),
-                [_book(one) for one in store],
+                books,
                 forever=forever,
                 every=every,
                 rows_per_batch=rows_per_batch,
@@ -140,6 +144,7 @@ def verify(
     """
 
     def work() -> Report:
+        _need_lake(lake)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.check import verify as judge
             from oncewire.pipeline.lake import Lake
@@ -169,14 +174,17 @@ def reconcile(
     """
 
     def work() -> Report:
+        places: list[tuple[Path, str | None]]
+        if lake is not None:
+            _need_lake(lake)
+            places = [(lake, first), (lake, second)]
+        else:
+            places = [(_book(Path(name)), None) for name in (first, second)]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.book import open_book
             from oncewire.pipeline.reconcile import reconcile as join
 
-            books = [
-                open_book(lake, name) if lake is not None else open_book(_book(Path(name)))
-                for name in (first, second)
-            ]
+            books = [open_book(place, node) for place, node in places]
             found = join(spark, books[0], books[1], tell=tell)
         return _report_of_books(found, json=json)
 
@@ -267,9 +275,26 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
 def _book(path: Path) -> Path:
     """Where a book is: a party's folder stands for the store that its settings name."""
     if path.name != FILE and not (path / FILE).is_file():
-        return path
+        return _there(path, "store, export or lake")
     settings = loaded(path).settings
-    return settings.path(settings.store.path)
+    return _there(settings.path(settings.store.path), "store, export or lake")
+
+
+def _there(path: Path, what: str) -> Path:
+    """The path, if something is there: Spark takes long to start, and is not needed to know."""
+    if not path.exists():
+        raise NotHere(f"there is no {what} at {path}", remedy="give the path of one")
+    return path
+
+
+def _need_lake(lake: Path) -> None:
+    from oncewire.pipeline.lake import Lake
+
+    if not Lake(lake).exists:
+        raise NotHere(
+            f"there is no lake at {lake}",
+            remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
+        )
 
 
 def _teller(advance: output.Advance) -> Callable[[str], None]:

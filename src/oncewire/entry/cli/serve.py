@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Json, Listing, Report, here, problem_of
 from oncewire.entry.cli.place import Config, Set, loaded
 
 if TYPE_CHECKING:
@@ -94,28 +94,45 @@ def stop(
     parties: Annotated[
         list[Path] | None, typer.Argument(help="Folders of parties; none: this party.")
     ] = None,
+    config: Config = None,
     json: Json = False,
 ) -> None:
     """Stop handlers gracefully, wherever they were started. What is under way is kept."""
 
     def work() -> Report:
-        import asyncio
+        from oncewire.errors import OncewireError
 
-        from oncewire.entry import background
-        from oncewire.entry.cli.operator import running
-
-        rows = []
-        chosen: list[Path | None] = [*parties] if parties else [None]
-        for folder in chosen:
-            settings = loaded(folder).settings
-            status = asyncio.run(running(settings))
-            if status is not None:
-                background.stop(settings, status.pid)
-            rows.append((settings.party.name, status.pid if status else None, status is not None))
+        rows, failed = [], []
+        named = [*(parties or ()), *((config,) if config else ())]
+        for folder in named or [None]:
+            try:
+                rows.append(_stopped(folder))
+            except OncewireError as error:
+                if len(named) < 2:
+                    raise
+                # The others are to be stopped all the same, and told of.
+                failed.append(error)
         stopped = sum(1 for row in rows if row[2])
         return Report(
             listings=(Listing("parties", ("party", "pid", "stopped"), rows),),
-            summary=f"{stopped} stopped." if stopped else "None was running.",
+            problems=tuple(problem_of(error) for error in failed),
+            summary=f"{stopped} stopped." if stopped or failed else "None was running.",
+            exit_code=output.exit_code_of(failed[0]) if failed else output.OK,
         )
 
     output.answer(work, json=json)
+
+
+def _stopped(folder: Path | None) -> tuple[str, int | None, bool]:
+    """The party, the process it ran as, and whether that was stopped."""
+    import asyncio
+
+    from oncewire.entry import background
+    from oncewire.entry.cli.operator import running
+
+    settings = loaded(folder).settings
+    status = asyncio.run(running(settings))
+    if status is None:
+        return settings.party.name, None, False
+    background.stop(settings, status.pid)
+    return settings.party.name, status.pid, True

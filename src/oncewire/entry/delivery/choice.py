@@ -32,7 +32,7 @@ def application_of(settings: Settings) -> Application | None:
 
 
 def check_choice(settings: Settings) -> Iterator[tuple[str, OncewireError]]:
-    """What keeps the chosen way from working, by setting; nothing is begun."""
+    """What keeps the chosen way from working, by setting; nothing is called or delivered."""
     chosen = settings.application
     checks: dict[str, Callable[[], object]] = {}
     if chosen.way is ApplicationWay.WEBHOOK:
@@ -41,9 +41,9 @@ def check_choice(settings: Settings) -> Iterator[tuple[str, OncewireError]]:
         checks["application.url"] = lambda: check_url(chosen.url)
         checks["application.secret"] = lambda: secret_bytes(chosen.secret)
     elif chosen.way is ApplicationWay.FUNCTION:
-        from oncewire.entry.delivery.function import split_name
+        from oncewire.entry.delivery.function import find_function
 
-        checks["application.function"] = lambda: split_name(chosen.function)
+        checks["application.function"] = lambda: find_function(chosen.function)
     for name, check in checks.items():
         try:
             check()

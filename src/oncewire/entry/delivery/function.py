@@ -53,6 +53,11 @@ def find_function(name: str) -> Callable[[TakenMessage], Any]:
             f"application.function {name!r} cannot be found: {error}",
             remedy="check the name, and that its folder is in PYTHONPATH",
         ) from None
+    except Exception as error:  # noqa: BLE001  (software we do not control)
+        raise InvalidValue(
+            f"{module_name} cannot be imported: {type(error).__name__}: {error}",
+            remedy=f"correct it; `python -c 'import {module_name}'` shows where it breaks",
+        ) from None
     if not callable(found):
         raise InvalidValue(f"{name} cannot be called", remedy="name a function")
     return found  # type: ignore[no-any-return]

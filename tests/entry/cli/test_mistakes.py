@@ -1,0 +1,182 @@
+"""What a newcomer's mistakes are answered with: the right status, the cause, and the way out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncewire.entry import background
+from oncewire.entry.cli import output, pipeline
+from oncewire.entry.cli.output import Report
+from tests.entry.served import Served
+from tests.entry.terminal import run, run_json
+
+# --- config check ------------------------------------------------------------------------------
+
+
+def function_set(name: str) -> tuple[str, ...]:
+    return ("--set", "application.way=function", "--set", f"application.function={name}")
+
+
+@pytest.mark.parametrize("name", ["shop_not_there:on_order", "json:on_order", "json:__name__"])
+def test_config_check_finds_a_function_that_cannot_be_called(parties: Path, name: str) -> None:
+    assert run_json("config", "check", *function_set("json:dumps"))["ok"] is True
+    found = run_json("config", "check", *function_set(name), exit_code=output.WRONG)
+    (problem,) = found["problems"]
+    assert problem["where"] == "application.function"
+    assert name in problem["problem"]
+    assert problem["next"]
+
+
+def test_a_module_that_breaks_when_it_is_imported_is_said_to(
+    parties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_that_breaks.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ("config", "check", *function_set("shop_that_breaks:on_order"))
+    (problem,) = run_json(*words, exit_code=output.WRONG)["problems"]
+    assert "ZeroDivisionError" in problem["problem"]
+
+
+# --- serve --detach ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "remedy"),
+    [
+        (function_set("shop_not_there:on_order"), "cannot be found", "PYTHONPATH"),
+        (("--set", "application.way=webhook"), "is no http address", "https://"),
+    ],
+)
+def test_what_keeps_it_from_the_background_is_said_as_in_the_foreground(
+    pair: Path, words: tuple[str, ...], cause: str, remedy: str
+) -> None:
+    found = run_json("serve", "--detach", *words, exit_code=output.BAD_INPUT)
+    (problem,) = found["problems"]
+    assert "acme did not start" in problem["problem"]
+    assert cause in problem["problem"]
+    assert remedy in problem["next"]
+
+
+def test_a_second_one_in_the_background_is_not_allowed(served: Served) -> None:
+    found = run_json("serve", "--detach", exit_code=output.NOT_ALLOWED)
+    (problem,) = found["problems"]
+    assert "runs already" in problem["problem"]
+    assert "oncewire stop" in problem["next"]
+    assert "foreground" not in problem["next"]
+
+
+# --- stop --------------------------------------------------------------------------------------
+
+
+def test_stop_takes_the_party_as_every_command_does(pair: Path) -> None:
+    found = run_json("stop", "-c", pair / "globex")
+    assert [(row["party"], row["stopped"]) for row in found["parties"]] == [("globex", False)]
+    both = run_json("stop", pair / "acme", "--config", pair / "globex")
+    assert [row["party"] for row in both["parties"]] == ["acme", "globex"]
+
+
+def test_stop_says_what_it_stopped_when_it_cannot_stop_all(
+    served: Served, pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    # These handlers are of the test's own process, which a signal would end.
+    monkeypatch.setattr(background, "stop", lambda settings, _pid: stopped.append(settings.party))
+    words = ("stop", pair / "globex", pair / "nosuch", pair / "acme")
+    found = run_json(*words, exit_code=output.NOT_FOUND)
+    assert [(row["party"], row["stopped"]) for row in found["parties"]] == [
+        ("globex", True),
+        ("acme", True),
+    ]
+    assert len(stopped) == 2
+    assert found["summary"] == "2 stopped."
+    (problem,) = found["problems"]
+    assert "nosuch" in problem["problem"]
+    shown = run(*words, exit_code=output.NOT_FOUND)
+    assert "globex" in shown.stdout
+    assert "nosuch" in shown.stdout
+    # Where there is nothing else to tell, it is an error like any other.
+    assert "nosuch" in run("stop", pair / "nosuch", exit_code=output.NOT_FOUND).stderr
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def test_a_count_keeps_its_name_even_when_it_is_the_only_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.show(Report({"outcomes": {"delivered": 13}, "party": {"value": "acme", "type": None}}))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["outcomes", "delivered", "13"], ["party", "acme"]]
+
+
+# --- pipeline ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("run", "--lake", "new", "--store", "nosuch"), "no store, export or lake"),
+        (("run", "--lake", "new", "--archive", "nosuch"), "no archive"),
+        (("stream", "--lake", "new", "--store", "nosuch"), "no store, export or lake"),
+        (("verify", "--lake", "nosuch"), "no lake"),
+        (("reconcile", "acme", "nosuch", "--lake", "nosuch"), "no lake"),
+        (("reconcile", ".", "nosuch"), "no store, export or lake"),
+    ],
+)
+def test_a_path_that_is_not_there_is_said_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], what: str
+) -> None:
+    def no_spark(*_words: Any, **_more: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "session", no_spark)
+    monkeypatch.chdir(tmp_path)
+    found = run_json("pipeline", *words, exit_code=output.NOT_FOUND)
+    (problem,) = found["problems"]
+    assert f"there is {what} at nosuch" in problem["problem"]
+    assert problem["next"]
+    # The same status as the verification without Spark.
+    run("verify", "nosuch", exit_code=output.NOT_FOUND)
+
+
+# --- small words -------------------------------------------------------------------------------
+
+
+def test_only_a_cpa_is_called_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("order.xml").write_text("<order/>")
+    found = run_json("agreement", "check", "order.xml", exit_code=output.WRONG)
+    (finding,) = found["findings"]
+    assert "the root element is order" in finding["sentence"]
+    assert found["summary"] == "1 error, 0 dangers, 0 hints"
+    Path("cpa.xml").write_text("<CollaborationProtocolAgreement/>")
+    (finding,) = run_json("agreement", "check", "cpa.xml", exit_code=output.WRONG)["findings"]
+    assert "--own" in finding["fix"]
+
+
+def test_a_semicolon_in_a_file_name_is_explained(pair: Path, tmp_path: Path) -> None:
+    (tmp_path / "order;2.xml").write_text("<order/>")
+    words = ("send", tmp_path / "order;2.xml", "--to", "globex")
+    (problem,) = run_json(*words, exit_code=output.NOT_FOUND)["problems"]
+    assert "media type" in problem["next"]
+    plain = run_json("send", tmp_path / "other.xml", "--to", "globex", exit_code=output.NOT_FOUND)
+    assert "media type" not in plain["problems"][0]["next"]
+
+
+def test_a_decision_names_what_it_can_be_about(pair: Path) -> None:
+    for command in ("hold", "release", "abandon", "resend"):
+        (problem,) = run_json(command, exit_code=output.BAD_INPUT)["problems"]
+        assert "channel" not in problem["next"], command
+        assert "message" in problem["next"]
+    (problem,) = run_json("resume", exit_code=output.BAD_INPUT)["problems"]
+    assert "--channel" in problem["next"]
+
+
+def test_giving_up_takes_effect_at_once_without_a_handler(pair: Path, tmp_path: Path) -> None:
+    (tmp_path / "order.xml").write_text("<order/>")
+    sent = run_json("send", tmp_path / "order.xml", "--to", "globex")["messages"][0]["message_id"]
+    found = run_json("abandon", sent)
+    assert found["summary"] == "Given up."
+    assert [row["what"] for row in found["done"]] == [sent]
+    assert run_json("outbox")["messages"][0]["state"] == found["done"][0]["state"] != "pending"
