@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from oncewire.errors import InvalidValue
 from oncewire.handler.application import Taken
+from oncewire.handler.submit import Submission
+from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
 from oncewire.message.payload import Payload
+
+MEDIA_TYPE = "application/octet-stream"
+"""What bytes are of which nobody says more."""
+
+Document: TypeAlias = bytes | tuple[str, str, bytes] | Payload
+"""Bytes; or their name (the Content-ID), media type and bytes; or a payload that is at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class TakenMessage:
     # It was given before, and the handler was never told that it arrived.
     redelivered: bool = False
     payloads: tuple[Payload, ...] = ()
+    # The type of the service, where it has one: `service` then begins with it and a colon.
+    service_type: str = ""
 
     @classmethod
     def of(cls, taken: Taken) -> TakenMessage:
@@ -53,6 +63,27 @@ class TakenMessage:
             header.ref_to_message_id or "",
             taken.redelivered,
             taken.payloads,
+            "" if header.service is None else header.service.type or "",
+        )
+
+    def reply(self, action: str, *documents: Document, message_id: str | None = None) -> Submission:
+        """The submission that answers this message: same agreement, service and conversation,
+        with this message's id as its RefToMessageId.
+
+        A function returns it. Who takes messages and submits answers by himself gives a
+        `message_id` that follows from this message's: submitted again it is sent once.
+        """
+        service = self.service
+        if self.service_type:
+            service = service.removeprefix(f"{self.service_type}:")
+        return Submission(
+            self.cpa_id,
+            Service(service, self.service_type or None),
+            action,
+            tuple(_payload(one, number) for number, one in enumerate(documents, 1)),
+            conversation_id=self.conversation_id,
+            message_id=message_id,
+            ref_to_message_id=self.message_id,
         )
 
     def facts(self) -> dict[str, Any]:
@@ -65,6 +96,7 @@ class TakenMessage:
             "from_party": self.from_party,
             "to_party": self.to_party,
             "service": self.service,
+            "service_type": self.service_type,
             "action": self.action,
             "timestamp": self.timestamp,
             "ref_to_message_id": self.ref_to_message_id,
@@ -82,6 +114,15 @@ class TakenMessage:
         )
         rest = {name: value for name, value in facts.items() if name != "payloads"}
         return cls(**rest, payloads=payloads)
+
+
+def _payload(document: Document, number: int) -> Payload:
+    if isinstance(document, Payload):
+        return document
+    if isinstance(document, bytes):
+        return Payload.of(f"payload-{number}@oncewire", MEDIA_TYPE, document)
+    name, media_type, data = document
+    return Payload.of(name, media_type, data)
 
 
 def payload_facts(payload: Payload) -> dict[str, Any]:
