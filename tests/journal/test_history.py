@@ -2,6 +2,7 @@
 
 import pytest
 
+from oncewire.journal import detail
 from oncewire.journal.history import Direction, explain, in_words, ladder
 from oncewire.journal.row import Kind, Row
 from oncewire.message.instant import HOUR, MILLISECOND, SECOND
@@ -137,6 +138,36 @@ def test_sentences_on_the_way() -> None:
         "Suspended after 3 times without an answer: an operator must resume or abandon it."
     )
     assert explain([]) == "Nothing is known of this message."
+
+
+def test_a_failed_attempt_is_the_cause_until_the_next_one_begins() -> None:
+    world = World()
+    world.submit("m1")
+
+    def told(outlook: str = "") -> str:
+        return explain([row for row in world.rows if row.message_id == "m1"], outlook=outlook)
+
+    def failed(attempt: int) -> None:
+        said = detail.SendFailed("refused", "cannot connect to globex").write()
+        world.note(Kind.SEND_FAILED, "m1", attempt=attempt, transport="http", detail=said)
+
+    assert told("its channel is suspended") == (
+        "Queued: it was not sent yet; its channel is suspended."
+    )
+    world.send("m1")
+    failed(1)
+    assert told() == "Under way: attempt 1 failed: cannot connect to globex."
+    assert told("the next try is at noon") == (
+        "Under way: attempt 1 failed: cannot connect to globex; the next try is at noon."
+    )
+    world.send("m1", attempt=2)
+    awaited = "Under way: sent 2 times, its acknowledgement is awaited."
+    assert told() == awaited
+    # The report on an earlier attempt is late: the present one is still awaited.
+    failed(1)
+    assert told() == awaited
+    failed(2)
+    assert told() == "Under way: attempt 2 failed: cannot connect to globex."
 
 
 def test_durations_in_words() -> None:

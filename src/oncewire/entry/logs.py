@@ -11,6 +11,8 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -146,3 +148,21 @@ def start_logging(level: str = "info", form: str = "json", file: Path | None = N
     root.addHandler(handler)
     root.setLevel(level.upper())
     root.propagate = False
+
+
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """For a handler that runs inside a command: the command's report tells what became of its
+    messages, so only what it cannot tell is logged, unless logs were asked for already."""
+    root = logging.getLogger("oncewire")
+    if root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainLines())
+    handler.setLevel(logging.ERROR)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)

@@ -148,13 +148,35 @@ def _words(row: Row) -> str:
 # --- one sentence -------------------------------------------------------------------------
 
 
-def explain(rows: Iterable[Row], terms: Mapping[str, Terms] | None = None) -> str:
-    """Why the message is where it is, in one sentence for people."""
-    outcome = fold_outcome(rows, terms)
-    return "Nothing is known of this message." if outcome is None else sentence(outcome)
+def explain(
+    rows: Iterable[Row], terms: Mapping[str, Terms] | None = None, *, outlook: str = ""
+) -> str:
+    """Why the message is where it is, in one sentence for people.
+
+    `outlook` is what the journal cannot tell: what has to happen before a message that is under
+    way goes on.
+    """
+    told = list(rows)
+    outcome = fold_outcome(told, terms)
+    if outcome is None:
+        return "Nothing is known of this message."
+    return sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
 
 
-def sentence(outcome: MessageOutcome) -> str:
+def last_failure(rows: Iterable[Row], sender: str | None) -> str:
+    """How the sender's latest attempt failed; empty if it did not, or nobody knows."""
+    attempt: int | None = None
+    failures: dict[int | None, Row] = {}
+    for row in sorted((row for row in rows if row.node == sender), key=lambda row: row.seq):
+        if row.kind == trace.SENT:
+            attempt = row.attempt
+        elif row.kind == trace.SEND_FAILED:
+            failures[row.attempt] = row
+    # The report on an earlier attempt may come after the next one has begun.
+    return _words(failures[attempt]) if attempt in failures else ""
+
+
+def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -> str:
     """The same from an outcome that is at hand."""
     if outcome.outcome is Outcome.DELIVERED:
         return _delivered(outcome)
@@ -171,9 +193,11 @@ def sentence(outcome: MessageOutcome) -> str:
         return "Sent once with best effort: more cannot be known."
     if outcome.reason == "suspended":
         return f"Suspended after {tries} without an answer: an operator must resume or abandon it."
+    then = f"; {outlook}" if outlook else ""
     if outcome.reason == "waiting":
-        return f"Under way: sent {tries}, its acknowledgement is awaited."
-    return "Queued: it was not sent yet."
+        so_far = failure or f"sent {tries}, its acknowledgement is awaited"
+        return f"Under way: {so_far}{then}."
+    return f"Queued: it was not sent yet{then}."
 
 
 def _delivered(outcome: MessageOutcome) -> str:

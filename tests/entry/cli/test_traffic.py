@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from oncewire.entry.cli import output
 from oncewire.entry.partners import with_values
 from tests.entry.served import Served
-from tests.entry.terminal import run, run_json
+from tests.entry.terminal import process, run, run_json
 
 
 @pytest.fixture
@@ -193,10 +194,34 @@ def test_waiting_runs_a_handler_for_the_time_being(pair: Path, document: Path) -
 
 
 def test_an_undelivered_message_ends_with_1(pair: Path, document: Path) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    slow = {"delivery.timeout": '"PT1H"', "delivery.retry_interval": '"PT1H"'}
+    agreement.write_text(with_values(agreement.read_text(), slow))
     found = run_json(
-        "send", document, "--to", "globex", "--wait", "--timeout", "0.5", exit_code=output.WRONG
+        "send", document, "--to", "globex", "--wait", "--timeout", "2", exit_code=output.WRONG
     )
-    assert "awaited" in found["summary"]
+    # The handler ran for this command alone: its timers ended with it.
+    assert found["summary"].startswith("Under way: attempt 1 failed: ")
+    assert "nothing more happens until `oncewire serve` is started" in found["summary"]
+    message_id = found["messages"][0]["message_id"]
+    why = run_json("why", message_id)["why"]
+    assert why.startswith("Under way: attempt 1 failed: ")
+    assert "; the next try (or, after the last one, the verdict) is at 2" in why
+    assert run_json("show", message_id)["summary"] == why
+    assert run_json("outbox")["messages"][0]["reason"] == "cannot be reached"
+
+
+def test_a_waiting_command_tells_of_a_failure_in_its_report_alone(
+    pair: Path, document: Path
+) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
+    found = process("send", document, "--to", "globex", "--wait", cwd=pair / "acme")
+    assert found.returncode == output.WRONG
+    assert "Not delivered" in found.stdout
+    # An outcome is known: there is nothing that a handler would still do.
+    assert "No handler runs" not in found.stdout
+    assert found.stderr == ""
 
 
 def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
@@ -206,8 +231,13 @@ def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
     taken = run_json("inbox", "take", "-c", there)
     assert taken["contents"][0]["content"] == document.read_text()
     # It is leased: nobody else gets it meanwhile.
-    assert run_json("inbox", "take", "-c", there)["messages"] == []
+    again = run_json("inbox", "take", "-c", there)
+    assert again["messages"] == []
+    assert again["summary"].startswith(
+        "1 message is handed out and not confirmed; it comes again at 2"
+    )
     run("inbox", "confirm", message_id, "-c", there)
+    assert "summary" not in run_json("inbox", "take", "-c", there)
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
     run("inbox", "confirm", "no-such-message", "-c", there, exit_code=output.NOT_FOUND)
 
@@ -265,6 +295,18 @@ def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
     run("pause", "talk", "--reason", "stock-taking")
     (incident,) = run_json("incidents", exit_code=output.WRONG)["incidents"]
     assert "stock-taking" in incident["problem"]
+    key = channel["channel"]
+    steps = run_json("incidents", exit_code=output.WRONG)["next"]
+    assert [shlex.split(one) for one in steps] == [["oncewire", "resume", "--channel", key]]
+    second = send(document, "--conversation", "talk")
+    for message_id in (first, second):
+        assert run_json("why", message_id)["why"] == (
+            f"Queued: it was not sent yet; its channel {key} is suspended (stock-taking) until "
+            f"`{steps[0]}`."
+        )
+    reasons = {one["reason"] for one in run_json("outbox")["messages"]}
+    assert reasons == {"channel suspended: stock-taking"}
+    run("abandon", second)
     assert run_json("status")["channels"][0]["suspended"] is True
     run("resume", "--channel", channel["channel"])
     assert run_json("incidents")["incidents"] == []
@@ -272,6 +314,19 @@ def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
     run("resume", exit_code=output.BAD_INPUT)
     run("abandon", first)
     assert run_json("outbox")["messages"][0]["state"] == "not_delivered"
+
+
+def test_what_expired_is_to_be_abandoned(pair: Path, document: Path) -> None:
+    found = run_json(
+        "send", document, "--to", "globex", "--time-to-live", "PT1S", "--wait",
+        "--timeout", "30", exit_code=output.WRONG,
+    )  # fmt: skip
+    message_id = found["messages"][0]["message_id"]
+    listed = run_json("incidents", exit_code=output.WRONG)
+    assert [one["problem"] for one in listed["incidents"]] == ["TimeToLive has passed"]
+    assert listed["next"] == [f"oncewire why {message_id}", f"oncewire abandon {message_id}"]
+    run("abandon", message_id)
+    assert "next" not in run_json("incidents")
 
 
 def test_bad_orders_are_refused_in_words(pair: Path, document: Path) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
+from oncewire.entry.cli.outlook import outlook
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
 
@@ -68,10 +69,11 @@ def show(
 
 
 def _known(settings: Settings, reader: Reader, found: str) -> Report:
-    from oncewire.journal.history import sentence
+    from oncewire.journal.history import explain
     from oncewire.journal.outcome import fold_outcome
 
-    outcome = fold_outcome(reader.journal_of(found))
+    rows = reader.journal_of(found)
+    outcome = fold_outcome(rows)
     if outcome is None:
         return Report({"message_id": found})
     known: dict[str, Any] = {
@@ -97,8 +99,9 @@ def _known(settings: Settings, reader: Reader, found: str) -> Report:
         "legal_hold": reader.on_hold(found),
         "removed": moment(max((one.removed_at for one in reader.removed(found)), default=None)),
     }
-    hint = f"oncewire why {found}{at_party(settings)}"
-    return Report(known, summary=sentence(outcome), hints=(hint,), sparse=True)
+    place = at_party(settings)
+    told = explain(rows, outlook=outlook(reader, found, now(), place))
+    return Report(known, summary=told, hints=(f"oncewire why {found}{place}",), sparse=True)
 
 
 def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
@@ -170,7 +173,7 @@ def why(
         from oncewire.journal.history import explain, ladder
 
         settings = loaded(config).settings
-        found, rows = _rows_of(settings, message_id, others or [])
+        found, rows, then = _rows_of(settings, message_id, others or [])
         name = Names(settings)
         steps = [
             (
@@ -183,24 +186,26 @@ def why(
             for step in ladder(rows)
         ]
         columns = ("at", "node", "direction", "peer", "what")
-        sentence = explain(rows)
+        sentence = explain(rows, outlook=then)
         # The sentence comes first: it is what was asked for.
         return Report({"message_id": found, "why": sentence}, (Listing("ladder", columns, steps),))
 
     output.answer(work, json=json)
 
 
-def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row]]:
+def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:
+    """The message that is meant, its rows in all journals, and its outlook in ours."""
     from oncewire.entry.assemble import open_readers
     from oncewire.entry.settings import load
 
     with open_readers(settings).reader() as reader:
         found = find_id(reader, message_id)
         rows = reader.journal_of(found)
+        then = outlook(reader, found, now(), at_party(settings))
     for folder in others:
         with open_readers(load(folder, environ={}).settings).reader() as reader:
             rows += reader.journal_of(found)
-    return found, rows
+    return found, rows, then
 
 
 # --- verify ------------------------------------------------------------------------------------

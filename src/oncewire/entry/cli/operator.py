@@ -9,8 +9,9 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, find_channel, find_id, has_store, moment
+from oncewire.entry.cli.outlook import next_steps
 from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.place import Config, loaded
+from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
@@ -119,6 +120,8 @@ def incidents(
             return Report(listings=(Listing("incidents", columns, (), empty=empty),))
         with open_readers(settings).reader() as reader:
             found = reader.incidents(open_only=not every)
+            undecided = [one for one in found if one.resolved_at is None]
+            hints = next_steps(reader, undecided, now(), at_party(settings))
         rows = [
             (
                 one.id,
@@ -130,15 +133,11 @@ def incidents(
             )
             for one in found
         ]
-        waiting = sum(1 for one in found if one.resolved_at is None)
-        place = at_party(settings)
         return Report(
             listings=(Listing("incidents", columns, rows, empty=empty),),
-            summary=f"{waiting} open." if waiting else "",
-            hints=(f"oncewire why MESSAGE_ID{place}", f"oncewire resume MESSAGE_ID{place}")
-            if waiting
-            else (),
-            exit_code=output.WRONG if waiting else output.OK,
+            summary=f"{len(undecided)} open." if undecided else "",
+            hints=hints,
+            exit_code=output.WRONG if undecided else output.OK,
         )
 
     output.answer(work, json=json)

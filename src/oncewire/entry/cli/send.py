@@ -8,8 +8,9 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, complete_partner
+from oncewire.entry.cli.outlook import outlook
 from oncewire.entry.cli.output import Json, Listing, Report
-from oncewire.entry.cli.place import Config, loaded
+from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.entry.sending import Wish
@@ -108,17 +109,19 @@ def _sent(
     """Submit, and wait for outcomes if a time-out is given."""
     import asyncio
 
+    from oncewire.entry.control_client import Remote
+    from oncewire.entry.logs import only_errors
     from oncewire.entry.reach import reach, reach_running
-    from oncewire.entry.verbs import AtRest
 
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:
         door = reach(settings) if timeout is None else reach_running(settings)
         with output.progress("sending", len(submissions), quiet=quiet) as advance:
             async with door as verbs:
                 rows = await _send_all(verbs, submissions, timeout, advance)
-                return rows, isinstance(verbs, AtRest)
+                return rows, not isinstance(verbs, Remote)
 
-    rows, at_rest = asyncio.run(run())
+    with only_errors():
+        rows, at_rest = asyncio.run(run())
     return _sent_report(settings, rows, waited=timeout is not None, at_rest=at_rest)
 
 
@@ -160,11 +163,13 @@ def _sent_report(
     for message_id, state, repeated in rows:
         with readers.reader() as reader:
             journal = reader.journal_of(message_id)
+            if len(rows) == 1:
+                then = outlook(reader, message_id, now(), at_party(settings))
+                sentence = explain(journal, outlook=then)
         outcome = fold_outcome(journal)
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000
         tries = outcome.attempts if outcome is not None else 0
         table.append((message_id, state or "stored", tries, latency, repeated))
-        sentence = explain(journal)
     readers.close()
     good = sum(1 for row in table if row[1] in ("delivered", "sent"))
     if not waited:
@@ -176,6 +181,9 @@ def _sent_report(
         summary = sentence
     else:
         summary = f"{good} of {len(rows)} messages are delivered."
+    if waited and at_rest and any(not state for _, state, _ in rows):
+        # The handler of this command ended with it, and so did the timers that it shows.
+        summary += " No handler runs now: nothing more happens until `oncewire serve` is started."
     columns = ("message_id", "state", "tries", "milliseconds", "repeated")
     shown = rows[0][0] if len(rows) == 1 else "MESSAGE_ID"
     return Report(

@@ -17,6 +17,7 @@ from oncewire.entry.cli.listing import (
     has_store,
     moment,
 )
+from oncewire.entry.cli.outlook import held_up
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
@@ -69,6 +70,7 @@ def outbox(
             return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
         with open_readers(settings).reader() as reader:
             found = reader.outgoing_list(states=states, limit=limit)
+            suspended = {one.key: one for one in reader.channels()[0] if one.suspended}
             counts = reader.counts()
         name = Names(settings)
         rows = [
@@ -80,7 +82,7 @@ def outbox(
                 one.outgoing.state,
                 one.outgoing.attempts,
                 one.facts.size,
-                one.outgoing.reason,
+                held_up(one, suspended),
             )
             for one in found
         ]
@@ -196,13 +198,33 @@ def take(
             () if out or not rows else (f"oncewire inbox confirm MESSAGE_ID{at_party(settings)}",)
         )
         what = "1 message" if len(rows) == 1 else f"{len(rows)} messages"
+        taken = f"{what} taken{'' if out is None else f' into {here(out)}'}."
         return Report(
             listings=(Listing("messages", columns, rows, empty="Nothing waits."), *shown),
-            summary=f"{what} taken{'' if out is None else f' into {here(out)}'}." if rows else "",
+            summary=taken if rows else _handed_out(settings),
             hints=hints,
         )
 
     output.answer(work, json=json)
+
+
+def _handed_out(settings: Settings) -> str:
+    """What somebody took and did not confirm yet: it waits for nobody, and is not done with."""
+    from oncewire.entry.assemble import open_readers
+    from oncewire.protocol.states import IncomingState
+
+    with open_readers(settings).reader() as reader:
+        count = reader.counts()["in.handed_over"]
+        found = reader.incoming_list(states=(IncomingState.HANDED_OVER,), limit=100_000)
+    if not count:
+        return ""
+    what = "1 message is" if count == 1 else f"{count} messages are"
+    ends = [one.incoming.lease_until for one in found if one.incoming.lease_until is not None]
+    if not ends:
+        return f"{what} handed out and not confirmed."
+    when = f"at {moment(min(ends))}"
+    again = f"it comes again {when}" if count == 1 else f"the first comes again {when}"
+    return f"{what} handed out and not confirmed; {again}."
 
 
 async def _take(

@@ -1,0 +1,96 @@
+"""Outlook: what has to happen before something goes on, and the command that makes it happen.
+
+The journal tells what became of a message; whether its channel stands still, and when its timer
+runs out, only the state rows know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from oncewire.entry.cli.listing import moment
+
+if TYPE_CHECKING:
+    from oncewire.message.instant import Instant
+    from oncewire.protocol.sending import SendingChannel
+    from oncewire.store.contract import Reader
+    from oncewire.store.records import Incident, StoredOutgoing
+
+
+def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> str:
+    """What must happen before a message that we send goes on; empty when nothing has to.
+
+    `place` is what a command needs to find the party from here.
+    """
+    from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+
+    stored = reader.outgoing(message_id)
+    if stored is None or stored.outgoing.state in FINAL_OUTGOING:
+        return ""
+    sent = stored.outgoing
+    channel = next((one for one in reader.channels()[0] if one.key == sent.channel), None)
+    if channel is not None and channel.suspended:
+        return (
+            f"its channel {channel.key} is suspended ({channel.suspended_reason}) until "
+            f"`{resume_channel(channel.key, place)}`"
+        )
+    if sent.state is OutgoingState.WAITING:
+        return "it waits for a place in the window of its channel"
+    if sent.next_attempt_at is None:
+        return ""
+    due = max(sent.next_attempt_at, 0 if channel is None else channel.paused_until)
+    if due <= now:
+        return f"it is due now, and leaves while a handler runs (`oncewire serve{place}`)"
+    if sent.attempts == 0:
+        return f"the first try is at {moment(due)}"
+    return f"the next try (or, after the last one, the verdict) is at {moment(due)}"
+
+
+def resume_channel(key: str, place: str = "") -> str:
+    """The command that lets a channel go on; a key has characters that a shell would read."""
+    return f"oncewire resume --channel {quote(key)}{place}"
+
+
+def held_up(stored: StoredOutgoing, suspended: dict[str, SendingChannel]) -> str:
+    """In a word, why a message stands where it does: its own reason, else its channel's."""
+    from oncewire.protocol.states import FINAL_OUTGOING
+
+    sent = stored.outgoing
+    if sent.reason or sent.state in FINAL_OUTGOING:
+        return sent.reason
+    channel = suspended.get(sent.channel or "")
+    if channel is not None:
+        return f"channel suspended: {channel.suspended_reason}"
+    if sent.attempts and sent.attempts == sent.attempts_lost:
+        return "cannot be reached"
+    return ""
+
+
+def next_steps(
+    reader: Reader, incidents: Iterable[Incident], now: Instant, place: str
+) -> tuple[str, ...]:
+    """What to run about open incidents: one command of each kind, for the first that needs it."""
+    found: dict[str, str] = {}
+    for one in incidents:
+        if one.message_id is None:
+            if one.channel is not None:
+                found.setdefault("channel", resume_channel(one.channel, place))
+            continue
+        named = f"{quote(one.message_id)}{place}"
+        found.setdefault("why", f"oncewire why {named}")
+        verb = "abandon" if _is_expired(reader, one.message_id, now) else "resume"
+        found.setdefault(verb, f"oncewire {verb} {named}")
+    return tuple(found.values())
+
+
+def _is_expired(reader: Reader, message_id: str, now: Instant) -> bool:
+    """Whether its time is over: it can never be sent again under its id (C37)."""
+    from oncewire.journal.row import Kind
+
+    stored = reader.outgoing(message_id)
+    ends = None if stored is None else stored.outgoing.expires_at
+    if ends is not None and ends <= now:
+        return True
+    return any(row.kind == Kind.EXPIRED for row in reader.journal_of(message_id))
