@@ -50,6 +50,11 @@ def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_a_summary_is_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(Report(summary="attempt 1 failed: [errno 111] refused"))
+    assert "failed: [errno 111] refused" in capsys.readouterr().out
+
+
 def test_the_table_holds_everything_too(capsys: pytest.CaptureFixture[str]) -> None:
     output.show(REPORT)
     out = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Sending, receiving and looking, from the command line, with handlers that run or rest."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.assemble import make_engine
 from oncewire.entry.cli import output
 from oncewire.entry.partners import with_values
+from oncewire.entry.settings import load
+from oncewire.entry.verbs import AtRest
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 
@@ -240,6 +244,22 @@ def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
     assert "summary" not in run_json("inbox", "take", "-c", there)
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
     run("inbox", "confirm", "no-such-message", "-c", there, exit_code=output.NOT_FOUND)
+
+
+def test_what_the_application_refuses_is_to_be_confirmed(served: Served, document: Path) -> None:
+    message_id = send(document, "--wait")
+    served.stop("globex")
+    there = served.folder / "globex"
+    run("inbox", "take", "-c", there)
+    store = AtRest(make_engine(load(there, environ={}).settings))
+    assert store.engine.refused("urn:oncewire:party:acme", message_id, "it is full")
+    store.engine.commit()
+    asyncio.run(store.close())
+    why, confirm = run_json("incidents", "-c", there, exit_code=output.WRONG)["next"]
+    assert why.startswith(f"oncewire why {message_id} ")
+    assert confirm.startswith(f"oncewire inbox confirm {message_id} ")
+    run(*shlex.split(confirm)[1:])
+    assert "next" not in run_json("incidents", "-c", there)
 
 
 def test_what_could_not_be_written_is_not_confirmed(

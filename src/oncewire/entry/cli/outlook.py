@@ -80,17 +80,21 @@ def next_steps(
             continue
         named = f"{quote(one.message_id)}{place}"
         found.setdefault("why", f"oncewire why {named}")
-        verb = "abandon" if _is_expired(reader, one.message_id, now) else "resume"
+        verb = _verb(reader, one.message_id, now)
         found.setdefault(verb, f"oncewire {verb} {named}")
     return tuple(found.values())
 
 
-def _is_expired(reader: Reader, message_id: str, now: Instant) -> bool:
-    """Whether its time is over: it can never be sent again under its id (C37)."""
+def _verb(reader: Reader, message_id: str, now: Instant) -> str:
+    """What an operator may do about a message. What arrived is the application's to take; what
+    has had its time can never be sent again under its id (C37)."""
     from oncewire.journal.row import Kind
 
     stored = reader.outgoing(message_id)
+    if stored is None and reader.incoming(message_id):
+        return "inbox confirm"
     ends = None if stored is None else stored.outgoing.expires_at
-    if ends is not None and ends <= now:
-        return True
-    return any(row.kind == Kind.EXPIRED for row in reader.journal_of(message_id))
+    expired = ends is not None and ends <= now
+    if expired or any(row.kind == Kind.EXPIRED for row in reader.journal_of(message_id)):
+        return "abandon"
+    return "resume"
