@@ -19,10 +19,15 @@ SEED = 20000818
 ROUNDS = 8
 
 WRITER = """
+import os
 import sys
 from pathlib import Path
 from oncewire.store.sqlite import SqliteStore
 from tests.store.samples import add, prepare, received, row, sent
+
+def say(word, number):
+    # In one piece: the kernel takes it whole or not at all, whenever the process dies.
+    os.write(1, f"{word} {number}\\n".encode())
 
 store = SqliteStore.open(Path(sys.argv[1]), node="node")
 prepare(store)
@@ -36,9 +41,9 @@ while True:
             transaction.add_incoming(received(name))
             transaction.journal([row("submitted", name), row("received", name)])
         if place == "b":
-            print("begun", number, flush=True)
+            say("begun", number)
     store.commit()
-    print("durable", number, flush=True)
+    say("durable", number)
     number += 1
 """
 
