@@ -81,6 +81,7 @@ class Handler:
         self._pinged: dict[str, asyncio.Event] = {}
         # Connections that wait for the response to their request, by its sender and MessageId.
         self._replying: dict[tuple[str, str], list[asyncio.Event]] = {}
+        node.replying = self._replying.keys()
         self._stopping = False
         self._ready = asyncio.Event()
         self._hand_over = (
@@ -397,7 +398,6 @@ class Handler:
         # Registered before looking: a reply of the very turn that looks is not missed.
         waiting = self._replying.setdefault(key, [])
         waiting.append(answered)
-        self.engine.node.replying.add(key)
         try:
             answer = await self._shell.do("look", lambda: self.engine.reply_to(awaited))
             if answer is None and not self._stopping:
@@ -411,7 +411,6 @@ class Handler:
             waiting.remove(answered)
             if not waiting:
                 del self._replying[key]
-                self.engine.node.replying.discard(key)
 
     def _reply(self, answer: Answer) -> Reply:
         if answer.parcel is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from oncewire.agreement.agreements import Agreements
@@ -65,7 +65,7 @@ class Node:
         # for its messages may come at any time, and nothing waits for it.
         self.application_called = False
         # Requests, by sender and MessageId, whose connection waits for their response now.
-        self.replying: set[tuple[str, str]] = set()
+        self.replying: Collection[tuple[str, str]] = ()
         # A digest of thirty values is not made anew for every message.
         self._terms_ids: dict[Terms, str] = {}
         # Collected by transitions, given out by the commit.
