@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.parts import missing
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_the_commands_of_the_readme_work_in_an_empty_home(tmp_path: Path) -> Non
     for port in (8601, 8602):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                pytest.skip(f"README uses port {port}, and another program has it")
+                missing(f"README uses port {port}, and another program has it")
     home = tmp_path / "home"
     home.mkdir()
     environ = {

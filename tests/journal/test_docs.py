@@ -30,3 +30,10 @@ def test_every_outcome_and_finding_is_documented() -> None:
 
 def test_the_version_is_the_present_one() -> None:
     assert f"It is version {JOURNAL_VERSION} " in TEXT
+
+
+def test_the_handler_writes_no_row_of_a_kind_that_the_contract_does_not_have() -> None:
+    known = {kind.value for kind in Kind}
+    for file in sorted((ROOT / "src" / "oncewire").rglob("*.py")):
+        written = set(re.findall(r'\bNote\(\s*"([a-z_]+)"', file.read_text(encoding="utf-8")))
+        assert written <= known, (file.name, written - known)
