@@ -40,6 +40,12 @@ class TestMore:
 def test_param(x): ...
 """
 
+MUTANTS = """
+Mutant("by place", "m", "old", "new", ("S1",), "world", "AA-1")
+Mutant("by name", "m", "old", "new", tests=("x",), requirement="AA-2 BB-1")
+Mutant("none", "m", "old", "new", ("S1",))
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -85,18 +91,50 @@ def test_every_form_of_the_marker_is_read(
         "BB-3": [f"{file}::test_param"],
         "BB-10": [],
     }
-    assert report["groups"] == {
-        "AA": {"tested": 2, "untested": 0},
-        "BB": {"tested": 2, "untested": 1},
+    assert report["groups"]["BB"] == {
+        "rows": 3,
+        "tested": 2,
+        "rule": 2,
+        "reached": 0,
+        "mutant": 0,
     }
     assert (report["tested"], report["total"], report["untested"]) == (4, 5, ["BB-10"])
+
+
+def test_a_row_is_reached_where_a_handler_runs_and_broken_by_a_mutant(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "tests" / "handler").mkdir()
+    (project / "tests" / "handler" / "test_real.py").write_text(SAMPLE)
+    (project / "tests" / "mutants").mkdir()
+    (project / "tests" / "mutants" / "catalogue.py").write_text(MUTANTS)
+    assert requirements.main(_arguments(project, "--json")) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["mutants"] == {
+        "AA-1": ["by place"],
+        "AA-2": ["by name"],
+        "BB-1": ["by name"],
+        "BB-3": [],
+        "BB-10": [],
+    }
+    assert report["groups"]["BB"] == {
+        "rows": 3,
+        "tested": 2,
+        "rule": 2,
+        "reached": 2,
+        "mutant": 1,
+    }
+    assert report["unproven"] == ["BB-3", "BB-10"]
+    assert (report["reached"], report["with_mutant"]) == (4, 3)
 
 
 def test_the_table_ends_with_the_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert requirements.main(_arguments(project)) == 0
     out = capsys.readouterr().out
-    assert out.rstrip().endswith("4 of 5 requirements have tests")
-    assert "BB               2       1  10" in out
+    assert out.rstrip().endswith(
+        "of 5 requirements 4 have tests, 0 are reached by a handler, 0 have a mutant"
+    )
+    assert "BB             3     2        0       0" in out
 
 
 @pytest.mark.parametrize(

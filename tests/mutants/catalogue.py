@@ -10,9 +10,8 @@ the text is gone, the suite says so: the mutant has to be written anew, not drop
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.mutants.mutant import PLAIN, Mutant
 
-PLAIN = "messages=40"
 CRASHING = "messages=60,crash=0.05"
 HUB = "messages=30,hops=2,crash=0.01"
 WRAPPING = "messages=60,window=3,agreement='[sequence]\\nrange=[0,7]\\n'"
@@ -28,20 +27,6 @@ SHORT_LIVED = (
     "agreement='[delivery]\\ntime_to_live=\"PT20S\"\\n'"
 )
 FORGETFUL = "messages=30,loss=0.9,retries=60,agreement='[delivery]\\npersist_duration=\"PT40S\"\\n'"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One bug and the world that shows it."""
-
-    name: str
-    module: str
-    old: str
-    new: str
-    # Predicates of TRUST.md section 2, any of which may catch it.
-    caught_by: tuple[str, ...]
-    world: str = PLAIN
-    requirement: str = ""
 
 
 _SENDING = "oncewire.protocol.sending"

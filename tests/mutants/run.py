@@ -1,19 +1,24 @@
-"""Run one mutant: load the product with its bug, run its world, say which promise broke.
+"""Run mutants: load the product with a bug in it and say what noticed.
 
-`python -m tests.mutants.run "never resend"` ends with status 0 when the bug was caught.
-The bug is put into the module's source as it is imported, in this process only.
+`python -m tests.mutants.run "never resend"` ends with status 0 when the bug was caught. The
+bug is put into the module's source as it is imported, in that process only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import io
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 
 SEEDS = range(1, 13)
 
@@ -50,8 +55,16 @@ class Infected(importlib.machinery.SourceFileLoader):
 
 
 def caught(mutant: Mutant) -> str | None:
-    """The promise that was seen broken, or None when the bug survived every seed."""
+    """What noticed the bug, or None when it survived."""
+    loaded = [name for name in sys.modules if name.partition(".")[0] == "oncewire"]
+    if loaded:
+        sys.exit(f"the product is loaded already, without the bug: {loaded[0]}")
     sys.meta_path.insert(0, Infect(mutant))
+    return _caught_by_tests(mutant) if mutant.tests else _caught_in_world(mutant)
+
+
+def _caught_in_world(mutant: Mutant) -> str | None:
+    """The promise that a simulated world saw broken."""
     from oncewire.simulation.options import Options
     from oncewire.simulation.run import simulate
 
@@ -64,12 +77,41 @@ def caught(mutant: Mutant) -> str | None:
     return None
 
 
+class _Listener:
+    """Hears which tests failed, and whether any could not be collected."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.uncollected: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and report.when == "call":
+            self.failed.append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.uncollected.append(report.nodeid)
+
+
+def _caught_by_tests(mutant: Mutant) -> str | None:
+    """The first of its tests that failed."""
+    listener = _Listener()
+    said = io.StringIO()
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+    options += ["--import-mode=importlib", "--no-header", *mutant.tests]
+    with contextlib.redirect_stdout(said):
+        status = pytest.main(options, plugins=[listener])
+    if listener.uncollected or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        sys.exit(f"the tests of {mutant.name!r} did not run:\n{said.getvalue()[-2000:]}")
+    return listener.failed[0] if listener.failed else None
+
+
 def main() -> None:
     """Run the mutant named on the command line."""
     mutant = next(one for one in MUTANTS if one.name == sys.argv[1])
     found = caught(mutant)
     if found is None:
-        sys.exit(f"{mutant.name}: survived {len(SEEDS)} seeds")
+        sys.exit(f"{mutant.name}: survived")
     print(f"{mutant.name}: {found}")
 
 
