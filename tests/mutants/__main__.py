@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.collection import ALL
 from tests.mutants.hatchery import hatch
 
 
@@ -13,7 +13,7 @@ def main() -> int:
     """Run them all; 1 when one survived."""
     planted: Counter[str] = Counter()
     killed: Counter[str] = Counter()
-    for mutant in MUTANTS:
+    for mutant in ALL:
         planted[mutant.package] += 1
         said = hatch(mutant.name)
         killed[mutant.package] += said["caught"] is not None

@@ -20,7 +20,7 @@ import cryptography.x509
 import hypothesis
 import lxml.etree
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.collection import ALL
 from tests.mutants.run import caught
 
 LOADED = (aiohttp, apsw, cryptography.x509, hypothesis, lxml.etree)
@@ -43,7 +43,7 @@ def hatch(name: str) -> dict[str, str | None]:
 
 
 def _run(name: str) -> dict[str, str | None]:
-    mutant = next(one for one in MUTANTS if one.name == name)
+    mutant = next(one for one in ALL if one.name == name)
     with contextlib.redirect_stdout(io.StringIO()), _Trouble() as trouble:
         return {"caught": caught(mutant), "problem": None}
     return {"caught": None, "problem": trouble.words}

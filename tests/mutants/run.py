@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.collection import ALL
 from tests.mutants.mutant import Mutant
 
 SEEDS = range(1, 13)
@@ -108,7 +108,7 @@ def _caught_by_tests(mutant: Mutant) -> str | None:
 
 def main() -> None:
     """Run the mutant named on the command line."""
-    mutant = next(one for one in MUTANTS if one.name == sys.argv[1])
+    mutant = next(one for one in ALL if one.name == sys.argv[1])
     found = caught(mutant)
     if found is None:
         sys.exit(f"{mutant.name}: survived")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.collection import ALL
 from tests.parts import ROOT
 
 Hatchery = subprocess.Popen[str]
@@ -31,15 +31,15 @@ def hatchery() -> Iterator[Hatchery]:
 
 
 def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
-    assert len(MUTANTS) >= 40
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len(ALL) >= 40
+    assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
 def test_each_says_what_must_notice_it() -> None:
-    assert [one.name for one in MUTANTS if bool(one.tests) == bool(one.caught_by)] == []
+    assert [one.name for one in ALL if bool(one.tests) == bool(one.caught_by)] == []
 
 
-@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("name", [mutant.name for mutant in ALL])
 def test_mutant_is_caught(name: str, hatchery: Hatchery) -> None:
     assert hatchery.stdin is not None
     assert hatchery.stdout is not None

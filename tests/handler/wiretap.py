@@ -1,0 +1,68 @@
+"""A pair of handlers whose line is tapped: everything that crosses it is kept and can be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+
+from oncewire.handler.answer import Answer
+from oncewire.handler.seal import whole_parcel
+from oncewire.message.envelope import Message
+from oncewire.wire import codec
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One parcel on its way to a handler, and what went back on the same connection."""
+
+    to: str
+    parcel: Parcel
+    reply: Parcel | None
+
+    @property
+    def message(self) -> Message:
+        """What the parcel says."""
+        return codec.read(self.parcel).message
+
+    @property
+    def envelope(self) -> ElementTree.Element:
+        """The header document as it stands on the wire."""
+        return ElementTree.fromstring(codec.read(self.parcel).envelope)
+
+
+@dataclass
+class Tapped(Pair):
+    """alpha sends to beta; `line` holds every parcel in the order of arrival."""
+
+    line: list[Crossing] = field(default_factory=list)
+
+    def deliver(self, name: str, parcel: Parcel) -> Answer:
+        """Hand a parcel to a node and keep a copy."""
+        place = len(self.line)
+        answer = super().deliver(name, parcel)
+        reply = None
+        if answer.parcel is not None:
+            reply = whole_parcel(self.engines[name].node, answer.parcel)
+        self.line.insert(place, Crossing(name, parcel, reply))
+        return answer
+
+    def to(self, name: str) -> list[Crossing]:
+        """What arrived at one side."""
+        return [one for one in self.line if one.to == name]
+
+
+def names(element: ElementTree.Element) -> list[str]:
+    """The names of an element's children, without their namespaces."""
+    return [child.tag.rpartition("}")[2] for child in element]
+
+
+def find(element: ElementTree.Element, *path: str) -> ElementTree.Element | None:
+    """The first descendant by names, whatever their namespaces."""
+    for name in path:
+        found = next((one for one in element.iter() if one.tag.rpartition("}")[2] == name), None)
+        if found is None:
+            return None
+        element = found
+    return element

@@ -1,0 +1,9 @@
+"""All mutants: those that a simulated world shows, and those that named tests must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.in_wire import IN_WIRE
+from tests.mutants.mutant import Mutant
+
+ALL: tuple[Mutant, ...] = (*MUTANTS, *IN_WIRE)
