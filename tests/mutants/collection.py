@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_wire import IN_WIRE
 from tests.mutants.mutant import Mutant
 
-ALL: tuple[Mutant, ...] = (*MUTANTS, *IN_WIRE)
+ALL: tuple[Mutant, ...] = (*MUTANTS, *IN_WIRE, *IN_NUMBERS)

@@ -1,0 +1,123 @@
+"""Mutants of sequence numbers and windows that tests with real handlers must notice."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SENDING = "oncewire.protocol.sending"
+_RECEIVING = "oncewire.protocol.receiving"
+_RECEIVER = "oncewire.protocol.receiver"
+_SEQUENCE = "oncewire.protocol.sequence"
+_BLOCKS = "oncewire.wire.draft_blocks"
+
+_NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
+
+IN_NUMBERS: tuple[Mutant, ...] = (
+    Mutant(
+        "all transports to a receiver are one stream",
+        "oncewire.agreement.resolve",
+        "    if terms.scope is Scope.TRIPLE:\n",
+        "    if terms.scope is None:\n",
+        requirement="SEQ-1",
+        tests=(f"{_NUMBERS}::test_two_transports_to_one_receiver_are_counted_apart",),
+    ),
+    Mutant(
+        "v0-078 has one number less",
+        _SEQUENCE,
+        "RM_078_RANGE = SequenceRange(1, 4_294_967_295)\n",
+        "RM_078_RANGE = SequenceRange(1, 4_294_967_294)\n",
+        requirement="SEQ-2",
+        tests=(f"{_NUMBERS}::test_after_the_last_number_comes_the_first",),
+    ),
+    Mutant(
+        "v0-078 counts from zero",
+        _SEQUENCE,
+        "RM_078_RANGE = SequenceRange(1, 4_294_967_295)\n",
+        "RM_078_RANGE = SequenceRange(0, 4_294_967_295)\n",
+        requirement="SEQ-3",
+        tests=(f"{_NUMBERS}::test_v0_078_counts_from_one_by_one",),
+    ),
+    Mutant(
+        "the number after the previous one is refused",
+        _RECEIVING,
+        "        if ahead == 0:\n            return Fit.NEXT\n",
+        "        if ahead == 0:\n            return Fit.NEXT if self.passed == 0 else Fit.TAKEN\n",
+        requirement="SEQ-5",
+        tests=(f"{_NUMBERS}::test_v0_078_counts_from_one_by_one",),
+    ),
+    Mutant(
+        "a repeated number is refused before its id is known",
+        _RECEIVER,
+        "    if known is not None:\n        return _judge_known(arrival, known, channel)\n",
+        "    if known is not None and arrival.sequence is None:\n        return _judge_known(arrival, known, channel)\n",
+        requirement="SEQ-6 DUP-4 RM-17",
+        tests=(f"{_NUMBERS}::test_the_same_number_again_is_a_repeat",),
+    ),
+    Mutant(
+        "one after one is always a repeat",
+        _RECEIVING,
+        "        is_first = sequence.number == terms.numbers.first\n",
+        "        is_first = sequence.number == terms.numbers.first and self.passed > 1\n",
+        requirement="SEQ-7",
+        tests=(f"{_NUMBERS}::test_after_number_one_the_id_decides_whether_number_one_is_a_repeat",),
+    ),
+    Mutant(
+        "number one never begins a new series",
+        _RECEIVING,
+        "        silent = terms.reset is ResetRule.SILENT\n",
+        "        silent = False\n",
+        requirement="SEQ-8",
+        tests=(f"{_NUMBERS}::test_number_one_after_another_number_begins_a_new_series",),
+    ),
+    Mutant(
+        "v0-078 keeps what came too early",
+        _RECEIVING,
+        "        return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND\n",
+        "        return Fit.EARLY\n",
+        requirement="SEQ-9",
+        tests=(f"{_NUMBERS}::test_any_other_number_is_discarded_with_an_error",),
+    ),
+    Mutant(
+        "an error about a later number ends the earlier ones",
+        "oncewire.protocol.attempts",
+        "    if outgoing.attempts_here > _retries(terms):\n",
+        "    if outgoing.attempts_here > 0:\n",
+        requirement="SEQ-10",
+        tests=(f"{_NUMBERS}::test_the_missing_message_is_sent_again_after_the_error",),
+    ),
+    Mutant(
+        "the slides' numbers end a little early",
+        _SEQUENCE,
+        "SLIDES_RANGE = SequenceRange(0, 99_999_999)\n",
+        "SLIDES_RANGE = SequenceRange(0, 99_999_998)\n",
+        requirement="SEQ-12",
+        tests=(f"{_NUMBERS}::test_after_the_last_number_comes_the_first",),
+    ),
+    Mutant(
+        "any word is a status",
+        _BLOCKS,
+        "        if status is None:\n            findings.fault(",
+        "        if status is None and not word:\n            findings.fault(",
+        requirement="SEQ-13",
+        tests=(f"{_NUMBERS}::test_a_status_that_is_neither_is_refused",),
+    ),
+    Mutant(
+        "only the first message of an epoch says reset",
+        _SENDING,
+        "        marked = terms.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1\n",
+        "        marked = 1\n",
+        requirement="SEQ-14",
+        tests=(f"{_NUMBERS}::test_the_whole_first_window_says_reset_and_the_rest_continue",),
+    ),
+    Mutant(
+        "only the first number of a window restarts the receiver",
+        _RECEIVING,
+        "        if not (is_first if silent else sequence.status is SequenceStatus.RESET):\n",
+        "        if not is_first:\n",
+        requirement="SEQ-15",
+        tests=(f"{_NUMBERS}::test_any_message_of_the_first_window_begins_the_new_epoch",),
+    ),
+)
