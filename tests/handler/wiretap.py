@@ -8,7 +8,11 @@ from xml.etree import ElementTree
 from oncewire.handler.answer import Answer
 from oncewire.handler.seal import whole_parcel
 from oncewire.message.envelope import Message
-from oncewire.wire import codec
+from oncewire.message.fault import Error
+from oncewire.message.form import Form
+from oncewire.message.routing import RoutingHeader
+from oncewire.wire import answers, codec
+from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 
@@ -66,3 +70,22 @@ def find(element: ElementTree.Element, *path: str) -> ElementTree.Element | None
             return None
         element = found
     return element
+
+
+def error_about(crossing: Crossing, *errors: Error) -> Parcel:
+    """The message in which beta reports errors in what arrived there."""
+    received = crossing.message
+    form = Form(dialect=received.dialect)
+    hop = received.last_hop
+    back = None
+    if hop is not None:
+        back = RoutingHeader(
+            sender_uri=hop.receiver_uri,
+            receiver_uri=hop.sender_uri,
+            sender_id=hop.receiver_id,
+            receiver_id=hop.sender_id,
+            timestamp=received.header.timestamp,
+        )
+    name = f"error-{crossing.message.header.message_id}-{errors[0].code}"
+    envelope = Envelope(name, received.header.timestamp, form, hop=back)
+    return codec.write(answers.error_message_for(received, errors, envelope), form)

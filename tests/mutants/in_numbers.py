@@ -14,6 +14,7 @@ _SEQUENCE = "oncewire.protocol.sequence"
 _BLOCKS = "oncewire.wire.draft_blocks"
 
 _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
+_WINDOWS = "tests/handler/test_windows_at_work.py"
 
 IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
@@ -119,5 +120,37 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         "        if not is_first:\n",
         requirement="SEQ-15",
         tests=(f"{_NUMBERS}::test_any_message_of_the_first_window_begins_the_new_epoch",),
+    ),
+    Mutant(
+        "stop-and-wait lets two messages go",
+        "oncewire.protocol.terms",
+        "            return STOP_AND_WAIT_WINDOW\n",
+        "            return STOP_AND_WAIT_WINDOW + 1\n",
+        requirement="SW-1",
+        tests=(f"{_WINDOWS}::test_stop_and_wait_has_one_message_under_way",),
+    ),
+    Mutant(
+        "the window has one place more than agreed",
+        _SENDING,
+        "        return max(0, terms.window_size - self.span(terms))\n",
+        "        return max(0, terms.window_size + 1 - self.span(terms))\n",
+        requirement="SW-3 SW-4 SW-11",
+        tests=(f"{_WINDOWS}::test_the_window_is_filled_and_never_passed",),
+    ),
+    Mutant(
+        "the window counts what is unsettled, not what lies behind the first",
+        _SENDING,
+        "        return max(0, terms.window_size - self.span(terms))\n",
+        "        return max(0, terms.window_size - self.unsettled(terms))\n",
+        requirement="SW-5 SW-6",
+        tests=(f"{_WINDOWS}::test_the_window_slides_to_the_first_unacknowledged_number",),
+    ),
+    Mutant(
+        "the receiver holds whatever comes early",
+        _RECEIVING,
+        "        if ahead < terms.window_size:\n            return Fit.TAKEN",
+        "        if ahead < 2 * terms.window_size:\n            return Fit.TAKEN",
+        requirement="SW-9",
+        tests=(f"{_WINDOWS}::test_no_more_than_a_window_is_held_and_all_comes_in_order",),
     ),
 )

@@ -1,0 +1,172 @@
+"""Time-outs, retries and errors: what a real sender does with what comes back, or does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.message.fault import COMMUNICATION_CODE, Error, Severity
+from oncewire.message.instant import SECOND
+from oncewire.protocol.states import OutgoingState
+from tests.handler.desk import Desk, toml
+from tests.handler.test_exchange import OTHER, state_of
+from tests.handler.wiretap import Tapped, error_about
+
+LAW = '[delivery]\ntimeout = "PT30S"\nretry_interval = "PT60S"\nretries = 3\n'
+TRANSIENT = "TransientError"
+
+
+def attempts(pair: Tapped, message_id: str = "order-1@alpha") -> list[int]:
+    """When each attempt was made, in seconds since the first."""
+    with pair.alpha.node.store.reader() as reader:
+        rows = [
+            row.at
+            for row in reader.journal_since(0, 1_000_000)
+            if row.kind == "sent" and row.message_id == message_id
+        ]
+    return [(at - rows[0]) // SECOND for at in rows]
+
+
+def let_pass(pair: Tapped, seconds: int) -> None:
+    """Time passes second by second, so that whatever is due happens when it is due."""
+    for _ in range(seconds):
+        pair.pass_time(SECOND)
+
+
+def answer_first(pair: Tapped, error: Error) -> None:
+    """beta reports an error in the message that arrived last."""
+    pair.deliver("alpha", error_about(pair.to("beta")[-1], error))
+
+
+def silent(profile: str = "rm-0.78", extra: str = LAW) -> Tapped:
+    """A sender whose acknowledgements never arrive."""
+    pair = Tapped(profile, extra, lose_answer=lambda count: True)
+    pair.send(1)
+    return pair
+
+
+@pytest.mark.requirement("RTY-1", "RTY-2", "RTY-3", "RTY-7", "RTY-18", "DUP-3")
+@pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x", "ebms2"])
+def test_a_message_is_resent_by_the_law_and_never_given_up_early(profile: str) -> None:
+    pair = silent(profile)
+    let_pass(pair, 400)
+    assert attempts(pair) == [0, 30, 90, 150]
+    # Every copy is the message that was stored, byte for byte.
+    assert len({one.parcel.body for one in pair.to("beta")}) == 1
+
+
+@pytest.mark.requirement("RTY-6")
+def test_after_a_transport_error_the_message_is_sent_again_after_an_interval() -> None:
+    pair = Tapped("rm-0.78", LAW, lose_request=lambda attempt: attempt == 1)
+    pair.send(1)
+    let_pass(pair, 120)
+    assert attempts(pair) == [0, 60]
+    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+
+
+@pytest.mark.requirement("RTY-6", "ERR-1")
+def test_a_communication_error_that_is_received_is_worked_like_a_local_one() -> None:
+    pair = silent()
+    let_pass(pair, 10)
+    answer_first(pair, Error(COMMUNICATION_CODE, description="the line broke"))
+    let_pass(pair, 90)
+    assert attempts(pair)[:2] == [0, 70]
+    assert state_of(pair, "order-1@alpha") is OutgoingState.OUTSTANDING
+
+
+@pytest.mark.requirement("RTY-8", "RTY-9", "ERR-4")
+@pytest.mark.parametrize(("named", "pause"), [(45, 45), (None, 60)])
+def test_a_transient_error_stops_the_sender_for_as_long_as_it_says(
+    named: int | None, pause: int
+) -> None:
+    pair = silent()
+    pair.send(2)
+    let_pass(pair, 1)
+    answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=named))
+    pair.lose_answer = lambda count: False
+    before = len(pair.to("beta"))
+    let_pass(pair, pause - 1)
+    assert len(pair.to("beta")) == before
+    let_pass(pair, 2)
+    # The last message again, and then the one that waited behind it.
+    ids = [one.message.header.message_id for one in pair.to("beta")[before:]]
+    assert ids == ["order-1@alpha", "order-2@alpha"]
+
+
+@pytest.mark.requirement("RTY-10")
+def test_an_acknowledgement_ends_the_recovery_at_once() -> None:
+    pair = silent()
+    pair.lose_answer = lambda count: False
+    answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=1000))
+    copy = pair.to("beta")[0]
+    pair.deliver("beta", copy.parcel)
+    assert state_of(pair, "order-1@alpha") is OutgoingState.DELIVERED
+    let_pass(pair, 1100)
+    assert attempts(pair) == [0]
+
+
+@pytest.mark.requirement("RTY-10")
+def test_another_error_switches_to_its_own_recovery() -> None:
+    pair = silent()
+    answer_first(pair, Error(COMMUNICATION_CODE))
+    let_pass(pair, 5)
+    answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=100))
+    let_pass(pair, 110)
+    assert attempts(pair)[:2] == [0, 105]
+
+
+@pytest.mark.requirement("RTY-11", "RTY-12", "RTY-13", "OPS-1")
+def test_all_errors_count_against_one_total_and_then_the_operator_is_called() -> None:
+    pair = Tapped("rm-0.78", LAW, lose_request=lambda attempt: attempt % 2 == 0)
+    pair.lose_answer = lambda count: True
+    pair.send(1)
+    for _ in range(4):
+        let_pass(pair, 40)
+        answer_first(pair, Error(TRANSIENT, Severity.WARNING, min_retry_secs=20))
+        let_pass(pair, 100)
+    assert len(attempts(pair)) == 1 + 3
+    assert state_of(pair, "order-1@alpha") is OutgoingState.SUSPENDED
+    pair.send(2)
+    with pair.alpha.node.store.reader() as reader:
+        (incident,) = reader.incidents()
+    assert incident.message_id == "order-1@alpha"
+    # Resolved: the counter starts again, from the uncompleted message, and the stream goes on.
+    pair.lose_request = pair.lose_answer = lambda count: False
+    pair.alpha.resume(message_id="order-1@alpha")
+    pair.settle("alpha")
+    let_pass(pair, 2)
+    assert pair.take() == ["order-1@alpha", "order-2@alpha"]
+    with pair.alpha.node.store.reader() as reader:
+        assert not reader.incidents()
+
+
+@pytest.mark.requirement("ERR-1", "ERR-2")
+def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
+    pair = Tapped("rm-0.78", LAW, lose_answer=lambda count: True)
+    pair.send(1)
+    pair.send(2)
+    answer_first(pair, Error("NotRecognized", description="no such service"))
+    assert state_of(pair, "order-1@alpha") is OutgoingState.NOT_DELIVERED
+    assert attempts(pair) == [0]
+    sent = [one.message.header.message_id for one in pair.to("beta")]
+    assert sent[-1] == "order-2@alpha"
+
+
+@pytest.mark.requirement("RTY-4", "RTY-15")
+def test_the_retries_of_each_transport_are_counted_apart() -> None:
+    """Undelivered and unacknowledged attempts both count; another transport has its own."""
+    both = LAW + 'transports = ["http", "smtp"]\n'
+    desk = Desk(
+        toml("ms-0.9x", '"urn:test:own"', '"urn:test:partner"', "both", both),
+        at="2026-01-01T00:00:00Z",
+    )
+    desk.send(replace(OTHER, cpa_id="both"))
+    heard = 0
+    for _ in range(900):
+        for post in desk.posts[heard:]:
+            heard += 1
+            desk.hear(post, None, sent=heard % 2 == 0)
+        desk.pass_time(SECOND)
+    assert [post.transport for post in desk.posts] == ["http"] * 4 + ["smtp"] * 4
+    assert {desk.parcel(post).body for post in desk.posts} == {desk.parcel(desk.posts[0]).body}

@@ -1,0 +1,106 @@
+"""The sending window and the receiver's bound, between real handlers."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.handler.seal import whole_parcel
+from oncewire.message import MessageKind
+from oncewire.message.instant import SECOND
+from tests.handler.test_numbers_on_the_wire import Forge, accepted, numbers
+from tests.handler.wiretap import Tapped
+
+TEN = "[sequence]\nrange = [0, 9]\n[flow]\nwindow = 4\n"
+"""The slides' own example: M = 10, W = 4."""
+
+
+def given(pair: Tapped) -> list[int]:
+    """The numbers that have arrived at beta, each once, in order of arrival."""
+    return list(dict.fromkeys(one.number for one in numbers(pair) if one is not None))
+
+
+def windowed(extra: str = TEN) -> Tapped:
+    """A pair whose first message has opened the stream; from now on answers are lost."""
+    pair = Tapped("window", extra)
+    pair.send(0)
+    pair.lose_answer = lambda count: True
+    return pair
+
+
+@pytest.mark.requirement("SW-1")
+def test_stop_and_wait_has_one_message_under_way() -> None:
+    pair = Tapped("rm-0.78", lose_answer=lambda count: True)
+    pair.send(1)
+    pair.send(2)
+    assert given(pair) == [1]
+    pair.lose_answer = lambda count: False
+    pair.pass_time(3600 * SECOND)
+    assert given(pair) == [1, 2]
+    assert len(pair.take()) == 2
+
+
+@pytest.mark.requirement("SW-3", "SW-4", "SW-11")
+def test_the_window_is_filled_and_never_passed() -> None:
+    pair = windowed()
+    for number in range(1, 8):
+        pair.send(number)
+    # SSW is 1, so ESW is 4: numbers 5, 6 and 7 wait although nothing keeps them but the window.
+    assert given(pair) == [0, 1, 2, 3, 4]
+    with pair.alpha.node.store.reader() as reader:
+        assert reader.counts().get("out.waiting") == 3
+        assert reader.counts().get("out.outstanding") == 4
+
+
+@pytest.mark.requirement("SW-5", "SW-6")
+def test_the_window_slides_to_the_first_unacknowledged_number() -> None:
+    """The example of the slides: 8, 9, 0, 1 after the acknowledgement of 7, then 0, 1, 2, 3."""
+    pair = windowed()
+    pair.lose_answer = lambda count: False
+    for number in range(1, 8):
+        pair.send(number)
+    pair.lose_answer = lambda count: True
+    for number in range(8, 18):
+        pair.send(number)
+    assert given(pair)[-4:] == [6, 7, 8, 9]
+    under_way = [one.number for one in numbers(pair)[8:] if one is not None]
+    assert under_way == [8, 9, 0, 1]
+    # A later number's acknowledgement moves nothing; those of 8 and 9 move the window by three.
+    for name in ("order-10", "order-8", "order-9"):
+        before = len(pair.line)
+        acknowledge(pair, f"{name}@alpha")
+        moved = [one.message.sequence for one in pair.line[before:] if one.to == "beta"]
+        expected = {"order-10": [], "order-8": [2], "order-9": [3, 4]}[name]
+        assert [one.number for one in moved if one is not None] == expected
+
+
+def acknowledge(pair: Tapped, message_id: str) -> None:
+    """Let beta's stored answer to one message arrive after all."""
+    with pair.beta.node.store.transition() as tx:
+        (stored,) = tx.incoming_by_id(message_id)
+    assert stored.answer is not None
+    pair.deliver("alpha", whole_parcel(pair.beta.node, stored.answer.parcel))
+
+
+@pytest.mark.requirement("SW-9", "SW-10")
+def test_no_more_than_a_window_is_held_and_all_comes_in_order() -> None:
+    forge = Forge("window", TEN)
+    assert accepted(forge.hand_in("0", 0))
+    # Number 1 is missing; 2, 3 and 4 wait for it, and 5 is more than W ahead of what is due.
+    for number in (4, 2, 3):
+        status = "Reset" if number < 4 else "Continue"
+        assert accepted(forge.hand_in(str(number), number, status, second=number))
+    assert forge.hand_in("5", 5, "Continue", second=5).kind is MessageKind.ERROR
+    assert forge.take() == ["0"]
+    with forge.pair.beta.node.store.reader() as reader:
+        assert reader.counts().get("in.held") == 3
+    assert accepted(forge.hand_in("1", 1, second=1))
+    assert forge.take() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.requirement("SW-2")
+def test_without_a_window_nothing_waits() -> None:
+    pair = Tapped("ms-0.9x", '[flow]\nmode = "unrestricted"\n', lose_answer=lambda count: True)
+    for number in range(20):
+        pair.send(number)
+    assert len(pair.to("beta")) == 20
+    assert {one.message.sequence for one in pair.to("beta")} == {None}

@@ -1,0 +1,119 @@
+"""Mutants of retries and recovery that tests with real handlers must notice."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_ATTEMPTS = "oncewire.protocol.attempts"
+_ANSWERS = "oncewire.protocol.answers"
+_OPERATING = "oncewire.protocol.operating"
+
+_TESTS = "tests/handler/test_recovery_at_work.py"
+_LAW = f"{_TESTS}::test_a_message_is_resent_by_the_law_and_never_given_up_early"
+
+IN_RECOVERY: tuple[Mutant, ...] = (
+    Mutant(
+        "every wait is the first one's",
+        _ATTEMPTS,
+        "    wait = terms.timeout if first else terms.retry_interval\n",
+        "    wait = terms.timeout\n",
+        requirement="RTY-2",
+        tests=(_LAW,),
+    ),
+    Mutant(
+        "given up one resend early",
+        _ATTEMPTS,
+        "    if outgoing.attempts_here > _retries(terms):\n",
+        "    if outgoing.attempts_here >= _retries(terms):\n",
+        requirement="RTY-18",
+        tests=(_LAW,),
+    ),
+    Mutant(
+        "a time-out is waited for twice as long before the resend",
+        _ATTEMPTS,
+        "        next_attempt_at=now + wait if terms.runs_protocol else None,\n",
+        "        next_attempt_at=now + 2 * wait if terms.runs_protocol else None,\n",
+        requirement="RTY-7",
+        tests=(_LAW,),
+    ),
+    Mutant(
+        "a transport error is followed by a resend at once",
+        _ATTEMPTS,
+        "    due = max(outgoing.next_attempt_at or now, now + terms.retry_interval)\n",
+        "    due = now\n",
+        requirement="RTY-6",
+        tests=(
+            f"{_TESTS}::test_after_a_transport_error_the_message_is_sent_again_after_an_interval",
+        ),
+    ),
+    Mutant(
+        "a communication error ends the message",
+        _ANSWERS,
+        "    if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:\n",
+        "    if kind is ErrorClass.COMMUNICATION:\n"
+        "        return _messaging_error(outgoing, channel, terms, error, error_id)\n"
+        "    if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:\n",
+        requirement="ERR-1",
+        tests=(
+            f"{_TESTS}::test_a_communication_error_that_is_received_is_worked_like_a_local_one",
+        ),
+    ),
+    Mutant(
+        "after the pause the last message is not sent again",
+        _ANSWERS,
+        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due\n",
+        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=None\n",
+        requirement="RTY-9",
+        tests=(f"{_TESTS}::test_a_transient_error_stops_the_sender_for_as_long_as_it_says",),
+    ),
+    Mutant(
+        "a transient error during another recovery is not heard",
+        _ANSWERS,
+        "    if outgoing.state is not OutgoingState.OUTSTANDING:\n"
+        "        return Sent(outgoing, channel, (note,))\n",
+        "    if outgoing.attempts_lost or outgoing.next_attempt_at:\n"
+        "        return Sent(outgoing, channel, (note,))\n",
+        requirement="RTY-10",
+        tests=(f"{_TESTS}::test_another_error_switches_to_its_own_recovery",),
+    ),
+    Mutant(
+        "a transient error gives a retry back",
+        _ANSWERS,
+        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due\n",
+        "        OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due,\n"
+        "        attempts_here=0,\n",
+        requirement="RTY-11",
+        tests=(
+            f"{_TESTS}::test_all_errors_count_against_one_total_and_then_the_operator_is_called",
+        ),
+    ),
+    Mutant(
+        "used up retries of v0-078 fail the message and nobody is called",
+        _ATTEMPTS,
+        "    if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:\n",
+        "    if terms.on_exhausted is None:\n",
+        requirement="RTY-12 OPS-1",
+        tests=(
+            f"{_TESTS}::test_all_errors_count_against_one_total_and_then_the_operator_is_called",
+        ),
+    ),
+    Mutant(
+        "a messaging error keeps its place in the window",
+        _ANSWERS,
+        "    return give_up_number(refused, channel, terms, effects)\n",
+        "    return Sent(refused, channel, effects)\n",
+        requirement="ERR-2",
+        tests=(f"{_TESTS}::test_a_messaging_error_is_passed_up_and_the_transfer_goes_on",),
+    ),
+    Mutant(
+        "the retries of the first transport are those of all",
+        _ATTEMPTS,
+        "        changed = replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)\n",
+        "        changed = replace(outgoing, transport=outgoing.transport + 1, attempts_here=3)\n",
+        requirement="RTY-4",
+        tests=(f"{_TESTS}::test_the_retries_of_each_transport_are_counted_apart",),
+    ),
+)
