@@ -32,7 +32,13 @@ def test_a_reliable_message_is_acknowledged_whether_it_asks_or_not() -> None:
 @pytest.mark.requirement("RM-6")
 @pytest.mark.parametrize("semantics", [DeliverySemantics.BEST_EFFORT, None])
 def test_an_unreliable_message_is_not_acknowledged(semantics: DeliverySemantics | None) -> None:
-    assert ack_owed(message(semantics=semantics), PLAIN, final=True) is NOTHING_OWED
+    settled = replace(PLAIN, reliable=False)
+    assert ack_owed(message(semantics=semantics), settled, final=True) is NOTHING_OWED
+
+
+@pytest.mark.requirement("CPA-8")
+def test_where_the_header_is_silent_the_terms_say_whether_it_is_owed() -> None:
+    assert ack_owed(message(semantics=None), PLAIN, final=True).owed
 
 
 @pytest.mark.requirement("RM-5")

@@ -27,7 +27,7 @@ def received_note(
         "service": facts.service,
         "action": facts.action,
     }
-    if not message.reliable:
+    if not resolution.terms.reliable:
         detail["best_effort"] = True
     if message.kind is MessageKind.ERROR:
         detail["notice"] = True

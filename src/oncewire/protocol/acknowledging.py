@@ -44,13 +44,14 @@ def ack_owed(message: Message, terms: Terms, *, final: bool) -> AckOwed:
     """What this handler owes for a message; `final`: it acts for the To Party.
 
     Nothing is ever owed for an acknowledgement or another signal (ACK-9), nor where the
-    transport was trusted with the reliability (RM-7).
+    transport was trusted with the reliability (RM-7). Whether the message is reliable is for
+    the terms to say: they hold what header and agreement make of it together (CPA-8).
     """
     if message.kind is not MessageKind.NORMAL and message.kind is not MessageKind.ERROR:
         return NOTHING_OWED
     hop = message.last_hop
     by_transport = hop is not None and hop.method is ReliableMessagingMethod.TRANSPORT
-    if not message.reliable or not terms.runs_protocol or by_transport:
+    if not terms.runs_protocol or by_transport:
         return NOTHING_OWED
     receipt = message.asks_ack_of(Actor.TO_PARTY_MSH) if final else AckRequest.NONE
     return AckOwed(True, receipt, message.asks_ack_of(Actor.NEXT_MSH))

@@ -1,0 +1,104 @@
+"""Mutants of agreements and of header against agreement, noticed by handlers that run under them."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_RULES = "oncewire.agreement.rules"
+_SUBMIT = "oncewire.handler.submit"
+
+_TESTS = "tests/handler/test_agreement_at_work.py"
+
+IN_AGREEMENT: tuple[Mutant, ...] = (
+    Mutant(
+        "the lifetime of a message is always the agreed one",
+        _SUBMIT,
+        "    lifetime = submission.time_to_live or terms.time_to_live\n",
+        "    lifetime = terms.time_to_live or submission.time_to_live\n",
+        requirement="CPA-1",
+        tests=(f"{_TESTS}::test_a_lifetime_is_set_by_the_agreement_and_by_the_message",),
+    ),
+    Mutant(
+        "a silent header means best effort",
+        _RULES,
+        "    stated = None if semantics is None else semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE\n",
+        "    stated = semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE\n",
+        requirement="CPA-8",
+        tests=(f"{_TESTS}::test_where_the_header_is_silent_the_agreement_governs",),
+    ),
+    Mutant(
+        "an Acknowledgment element is given to whoever did not ask for one",
+        "oncewire.wire.answers",
+        "    return received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE\n",
+        "    return received.dialect is Dialect.MS_09X\n",
+        requirement="CPA-2 ACK-14",
+        tests=(f"{_TESTS}::test_what_is_asked_of_the_hop_is_read_from_the_header_alone",),
+    ),
+    Mutant(
+        "a header states its time-out",
+        "oncewire.wire.ms09x",
+        '        f"{_service(message)}{_message_data(header)}',
+        '        f"<Timeout>7</Timeout>{_service(message)}{_message_data(header)}',
+        requirement="CPA-3",
+        tests=(f"{_TESTS}::test_times_and_retries_are_the_agreements_and_no_header_has_them",),
+    ),
+    Mutant(
+        "a number of seconds is read as minutes",
+        "oncewire.agreement.kinds",
+        "            duration = round(raw * SECOND)\n",
+        "            duration = round(raw * MINUTE)\n",
+        requirement="CPA-4",
+        tests=(f"{_TESTS}::test_times_and_retries_are_the_agreements_and_no_header_has_them",),
+    ),
+    Mutant(
+        "persistDuration does not end the resends",
+        "oncewire.protocol.outgoing",
+        "        if self.first_sent_at is not None and terms.reliable:\n",
+        "        if self.first_sent_at is not None and not terms.reliable:\n",
+        requirement="CPA-6",
+        tests=(f"{_TESTS}::test_persist_duration_is_a_duration_and_ends_the_resends",),
+    ),
+    Mutant(
+        "every reliable messaging method is supported",
+        _RULES,
+        "    if not binding.rules.supports(hop.method):\n",
+        "    if hop.method is None:\n",
+        requirement="CPA-7",
+        tests=(f"{_TESTS}::test_a_method_that_is_not_listed_is_not_supported",),
+    ),
+    Mutant(
+        "a receipt of any kind satisfies a wish for another",
+        "oncewire.protocol.acknowledging",
+        "    if provided is ReceiptProvided.BOTH or provided.value == asked.value:\n",
+        "    if provided is not ReceiptProvided.NONE:\n",
+        requirement="CPA-13",
+        tests=(f"{_TESTS}::test_a_receipt_that_is_not_provided_is_refused",),
+    ),
+    Mutant(
+        "a receipt that is not provided is promised",
+        "oncewire.protocol.acknowledging",
+        "    raise NotSupported(\n",
+        "    return\n    raise NotSupported(\n",
+        requirement="CPA-14",
+        tests=(f"{_TESTS}::test_a_receipt_that_is_not_provided_is_refused",),
+    ),
+    Mutant(
+        "a lifetime is judged as if all clocks were exact",
+        "oncewire.protocol.receiver",
+        "    if arrival.expires_at is None or now <= arrival.expires_at + terms.time_accuracy:\n",
+        "    if arrival.expires_at is None or now <= arrival.expires_at:\n",
+        requirement="CPA-15",
+        tests=(f"{_TESTS}::test_a_lifetime_is_judged_as_exactly_as_the_clocks_are",),
+    ),
+    Mutant(
+        "the channel's Characteristics are not read",
+        "oncewire.agreement.cppa_channel",
+        'attributes(child(element, "Characteristics"))',
+        'attributes(child(element, "Nothing"))',
+        requirement="CPA-17",
+        tests=(f"{_TESTS}::test_the_channels_characteristics_say_what_comes_back_at_once",),
+    ),
+)
