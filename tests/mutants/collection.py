@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
+from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_wire import IN_WIRE
 from tests.mutants.mutant import Mutant
 
-ALL: tuple[Mutant, ...] = (*MUTANTS, *IN_WIRE, *IN_NUMBERS, *IN_RECOVERY, *IN_AGREEMENT)
+ALL: tuple[Mutant, ...] = (
+    *MUTANTS,
+    *IN_WIRE,
+    *IN_NUMBERS,
+    *IN_RECOVERY,
+    *IN_AGREEMENT,
+    *IN_HANDLER,
+)

@@ -1,0 +1,186 @@
+"""Mutants of the handler, its store and its transport that named tests must notice."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_PROMISES = "tests/handler/test_promises_at_work.py"
+_EXCHANGE = "tests/handler/test_exchange.py"
+_SIGNALS = "oncewire.handler.signals"
+_ANSWERS = "oncewire.wire.answers"
+
+IN_HANDLER: tuple[Mutant, ...] = (
+    Mutant(
+        "a hub gives what it passes on an id of its own",
+        "oncewire.handler.onward",
+        "    outgoing = Outgoing(\n        message.header.message_id,\n",
+        '    outgoing = Outgoing(\n        f"{node.name}-{message.header.message_id}",\n',
+        requirement="RM-10",
+        tests=(f"{_PROMISES}::test_one_id_names_a_message_on_its_whole_way",),
+    ),
+    Mutant(
+        "any acknowledgement completes what is outstanding",
+        _SIGNALS,
+        "        stored = tx.outgoing(reference)\n        if stored is None or not is_receiver(resolution.agreement, stored):\n",
+        '        stored = tx.outgoing(reference) or tx.outgoing("order-1@alpha")\n'
+        "        if stored is not None and stored.outgoing.attempts == 0:\n"
+        '            stored = tx.outgoing("order-1@alpha")\n'
+        "        if stored is None or not is_receiver(resolution.agreement, stored):\n",
+        requirement="RM-14",
+        tests=(f"{_PROMISES}::test_an_acknowledgement_of_something_else_changes_nothing",),
+    ),
+    Mutant(
+        "an acknowledgement means that the application has it",
+        "oncewire.handler.arrive",
+        "        tx.add_incoming(stored)\n        self._journal_received(stored)\n",
+        "        if self.final and not judgement.held:\n"
+        "            stored = replace(stored, incoming=stored.incoming.handed_over(0).confirmed(0))\n"
+        "        tx.add_incoming(stored)\n        self._journal_received(stored)\n",
+        requirement="RM-3 RM-1",
+        tests=(f"{_EXCHANGE}::test_a_message_is_delivered_once_under_every_profile",),
+    ),
+    Mutant(
+        "transmit first, save when there is time",
+        "oncewire.handler.engine",
+        "        try:\n            if node.store.pending():\n                node.store.commit()\n        except OncewireError:\n",
+        "        try:\n            if node.store.pending() and not actions:\n                node.store.commit()\n        except OncewireError:\n",
+        requirement="RM-11",
+        tests=(f"{_EXCHANGE}::test_nothing_leaves_before_the_commit",),
+    ),
+    Mutant(
+        "ids are remembered by the process alone",
+        "oncewire.handler.arrive",
+        "        known = self.tx.incoming(sender, message.header.message_id)\n",
+        "        known = self.tx.incoming(sender, message.header.message_id)\n"
+        "        if known is not None and known.incoming.received_at <= self.node._began:\n"
+        "            known = None\n",
+        requirement="DUP-1",
+        tests=(f"{_PROMISES}::test_the_id_of_every_reliable_message_outlives_the_process",),
+    ),
+    Mutant(
+        "a copy without a stored response is acknowledged whatever was agreed",
+        "oncewire.protocol.acknowledging",
+        "    if owed and terms.duplicate_no_response is NoResponse.ACK:\n",
+        "    if owed:\n",
+        requirement="DUP-7",
+        tests=(f"{_PROMISES}::test_a_copy_for_which_no_response_is_stored",),
+    ),
+    Mutant(
+        "repeats of best effort pass",
+        "oncewire.protocol.terms",
+        "        return not self.duplicate_elimination and (self.reliable or not self.best_effort_filter)\n",
+        "        return not self.reliable or not self.duplicate_elimination\n",
+        requirement="DUP-11",
+        tests=(f"{_PROMISES}::test_a_repeated_best_effort_message_reaches_the_application_once",),
+    ),
+    Mutant(
+        "a copy gets an acknowledgement of its own",
+        "oncewire.protocol.acknowledging",
+        "    if answered:\n",
+        "    if answered and not owed:\n",
+        requirement="DUP-5 DUP-8",
+        tests=(
+            f"{_EXCHANGE}::test_many_copies_of_one_message_give_one_delivery_and_equal_answers",
+        ),
+    ),
+    Mutant(
+        "a copy is never answered",
+        "oncewire.handler.arrive",
+        "            return self._duplicate(known, owed, plan)\n",
+        "            self._duplicate(known, owed, plan)\n            self.node.actions.clear()\n            return NOTHING\n",
+        requirement="DUP-10",
+        tests=(f"{_EXCHANGE}::test_the_acknowledgement_lost_k_times",),
+    ),
+    Mutant(
+        "a failure notice comes from the To Party",
+        _ANSWERS,
+        '    own = envelope.own or facts.to_party\n    if own is None:\n        raise InvalidValue("a failure notice',
+        '    own = facts.to_party or envelope.own\n    if own is None:\n        raise InvalidValue("a failure notice',
+        requirement="ERR-6",
+        tests=(f"{_PROMISES}::test_a_hub_that_cannot_deliver_tells_the_from_party",),
+    ),
+    Mutant(
+        "an error message has the service of acknowledgements",
+        _ANSWERS,
+        "    service, action = draft_names.SIGNALS[kind]\n",
+        "    service, action = draft_names.SIGNALS[MessageKind.ACKNOWLEDGMENT]\n",
+        requirement="ERR-7",
+        tests=(f"{_PROMISES}::test_a_hub_that_cannot_deliver_tells_the_from_party",),
+    ),
+    Mutant(
+        "a failure notice is sent once and forgotten",
+        _ANSWERS,
+        "        semantics=DeliverySemantics.BEST_EFFORT if dialect is Dialect.EBMS2 else facts.semantics,\n",
+        "        semantics=DeliverySemantics.BEST_EFFORT,\n",
+        requirement="ERR-8",
+        tests=(f"{_PROMISES}::test_a_hub_that_cannot_deliver_tells_the_from_party",),
+    ),
+    Mutant(
+        "every failure is certain",
+        _ANSWERS,
+        '        "DeliveryFailure", Severity.WARNING if transmitted else Severity.ERROR, "", description\n',
+        '        "DeliveryFailure", Severity.ERROR, "", description\n',
+        requirement="ERR-9",
+        tests=(f"{_PROMISES}::test_the_notice_says_whether_the_message_was_ever_transmitted",),
+    ),
+    Mutant(
+        "a stale connection is a failed attempt",
+        "oncewire.transport.http_client",
+        "            if not body.stale:\n                break\n",
+        "            break\n",
+        requirement="RTY-5",
+        tests=(
+            "tests/transport/test_http_client.py",
+            f"{_PROMISES}::test_a_connection_that_went_stale_costs_no_attempt",
+        ),
+    ),
+    Mutant(
+        "what is swept is as old as the message, not as its persistDuration",
+        "oncewire.handler.retain",
+        "    ended, gone = end_answers(node, tx), tx.sweep(now, BATCH)\n",
+        "    ended, gone = end_answers(node, tx), tx.sweep(now + 60 * MINUTE, BATCH)\n",
+        requirement="STO-7",
+        tests=(
+            "tests/handler/test_retain.py::test_a_copy_one_microsecond_before_and_after_the_end",
+        ),
+    ),
+    Mutant(
+        "responses are not found by what they answer",
+        "oncewire.store.sqlite_outgoing",
+        '            "WHERE ref_to = ? AND peer = ? ORDER BY',
+        '            "WHERE message_id = ? AND peer = ? ORDER BY',
+        requirement="STO-9 DUP-6",
+        tests=("tests/handler/test_reply.py",),
+    ),
+    Mutant(
+        "the time of receipt is not told",
+        _SIGNALS,
+        "        received_at = found[0].incoming.received_at\n",
+        "        received_at = None\n",
+        requirement="OPS-2",
+        tests=("tests/handler/test_conform.py::test_the_status_of_a_message_follows_it",),
+    ),
+    Mutant(
+        "best effort is called delivered",
+        "oncewire.protocol.attempts",
+        "    to = OutgoingState.OUTSTANDING if terms.reliable else OutgoingState.SENT\n",
+        "    to = OutgoingState.OUTSTANDING\n",
+        requirement="OPS-4",
+        tests=(
+            "tests/handler/test_communities.py::test_best_effort_is_sent_once_and_never_acknowledged",
+        ),
+    ),
+    Mutant(
+        "the hops of a message are not journaled",
+        "oncewire.handler.perform",
+        "terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer)",
+        "terms_id=outgoing.terms_id, hop=None, peer=stored.peer)",
+        requirement="OPS-3",
+        tests=(
+            "tests/handler/test_hub.py::test_every_hop_leaves_its_routing_header_and_nothing_else",
+        ),
+    ),
+)
