@@ -32,11 +32,17 @@ class Forge:
             stored = reader.outgoing_parcel("order-1@alpha")
         assert stored is not None
         self.base = whole_parcel(self.pair.alpha.node, stored)
-        self.made = 0
 
-    def hand_in(self, name: str, number: int, status: str = "Reset", second: int = 0) -> Message:
+    def hand_in(
+        self,
+        name: str,
+        number: int,
+        status: str = "Reset",
+        second: int = 0,
+        of: Parcel | None = None,
+    ) -> Message:
         """Deliver a message with this id and number, made at this second; what it is answered."""
-        body = self.base.body.replace(b"order-1@alpha", f"{name}@alpha".encode())
+        body = (of or self.base).body.replace(b"order-1@alpha", f"{name}@alpha".encode())
         start = body.index(b"<SequenceNumber")
         end = body.index(b"</SequenceNumber>")
         mark = b"" if b"Status" not in body[start:end] else f' Status="{status}"'.encode()

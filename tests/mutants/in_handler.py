@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 
 _PROMISES = "tests/handler/test_promises_at_work.py"
 _EXCHANGE = "tests/handler/test_exchange.py"
+_CLAIMS = "tests/handler/test_claims.py"
 _SIGNALS = "oncewire.handler.signals"
 _ANSWERS = "oncewire.wire.answers"
 
@@ -182,5 +183,77 @@ IN_HANDLER: tuple[Mutant, ...] = (
         tests=(
             "tests/handler/test_hub.py::test_every_hop_leaves_its_routing_header_and_nothing_else",
         ),
+    ),
+    Mutant(
+        "any partner may acknowledge",
+        _SIGNALS,
+        "        if stored is None or not is_receiver(resolution.agreement, stored):\n            _journal_stray(",
+        "        if stored is None:\n            _journal_stray(",
+        requirement="RM-14",
+        tests=(f"{_CLAIMS}::test_only_the_partner_it_went_to_can_say_that_it_arrived",),
+    ),
+    Mutant(
+        "any partner's status answer settles",
+        _SIGNALS,
+        "    if not is_receiver(resolution.agreement, stored):\n        return\n    terms = node.terms_of",
+        "    terms = node.terms_of",
+        requirement="RM-14",
+        tests=(f"{_CLAIMS}::test_only_the_partner_it_went_to_can_say_that_it_arrived",),
+    ),
+    Mutant(
+        "a retry overtakes its own slow attempt",
+        "oncewire.handler.transmit",
+        "        if message_id in node.in_flight:\n",
+        "        if message_id not in tx.due(now, IN_FLIGHT_MAX):\n",
+        requirement="RTY-1",
+        tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
+    ),
+    Mutant(
+        "an expired waiting message is still numbered",
+        "oncewire.handler.perform",
+        "        if deadline is not None and node.now() >= deadline:\n",
+        "        if deadline is not None and node.now() < 0:\n",
+        requirement="HDR-9",
+        tests=(f"{_CLAIMS}::test_a_message_that_expired_while_it_waited_uses_no_number",),
+    ),
+    Mutant(
+        "a garbage reply counts as sent",
+        "oncewire.handler.receive",
+        "        transmission_over(node, tx, failed)\n",
+        "        transmission_over(node, tx, ended)\n",
+        requirement="RTY-6",
+        tests=(f"{_CLAIMS}::test_a_reply_that_is_no_message_is_a_failed_attempt",),
+    ),
+    Mutant(
+        "an unsent answer counts as delivered",
+        "oncewire.handler.engine",
+        "        if not sent or not answer.message_id:\n",
+        "        if not answer.message_id:\n",
+        requirement="DUP-8",
+        tests=(f"{_CLAIMS}::test_an_answer_that_could_not_be_sent_stays_owed",),
+    ),
+    Mutant(
+        "an HTTP refusal counts as certain",
+        "oncewire.handler.handler",
+        "            certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None,\n",
+        "            certain=outcome.kind is OutcomeKind.REFUSED,\n",
+        requirement="ERR-9",
+        tests=(f"{_CLAIMS}::test_a_status_that_refuses_one_copy_proves_nothing_of_another",),
+    ),
+    Mutant(
+        "hop numbers are judged by the header's timestamp",
+        "oncewire.handler.arrive",
+        "        if per_hop and hop is not None and hop.timestamp is not None:\n",
+        "        if not per_hop and hop is not None and hop.timestamp is not None:\n",
+        requirement="SEQ-15",
+        tests=(f"{_CLAIMS}::test_the_numbers_of_a_hop_are_told_apart_by_the_times_of_the_hop",),
+    ),
+    Mutant(
+        "an attempt stays under way after its commit failed",
+        "oncewire.handler.engine",
+        "                    node.in_flight.discard(post.message_id)\n            raise\n",
+        "                    node.in_flight.add(post.message_id)\n            raise\n",
+        requirement="RTY-18",
+        tests=(f"{_CLAIMS}::test_an_attempt_whose_commit_failed_was_never_begun",),
     ),
 )
