@@ -26,7 +26,8 @@ from oncewire.handler.answer import (
 )
 from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.node import Node
-from oncewire.handler.onward import pass_again, send_onward
+from oncewire.handler.onward import send_onward
+from oncewire.handler.passing import pass_again
 from oncewire.handler.perform import open_incident
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import release, write_notes

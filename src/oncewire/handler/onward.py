@@ -11,12 +11,11 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.rules import signal_terms
 from oncewire.errors import AgreementProblem, UnknownMessage
-from oncewire.handler.actions import PostAnswer
 from oncewire.handler.answer import envelope_for
 from oncewire.handler.node import Node
 from oncewire.handler.operate import write_notified
 from oncewire.handler.perform import first_attempt, perform
-from oncewire.handler.route import Route, address_for, route_under
+from oncewire.handler.route import Route, route_under
 from oncewire.handler.seal import (
     onward_parcel,
     pack_draft,
@@ -25,7 +24,6 @@ from oncewire.handler.seal import (
     whole_parcel,
 )
 from oncewire.handler.submit import store_outgoing
-from oncewire.journal.row import Kind
 from oncewire.message.envelope import Message
 from oncewire.protocol.effects import Note
 from oncewire.protocol.outgoing import Outgoing
@@ -37,38 +35,6 @@ from oncewire.store.records import StoredIncoming, StoredOutgoing
 from oncewire.wire import answers, codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
-
-
-def pass_on(node: Node, tx: Transaction, received: Received, ahead: Agreement) -> None:
-    """Proxy: pass it on and forget it; the end parties' own retries protect it (HOP-7)."""
-    message = received.message
-    route = route_under(ahead, ahead.default(Direction.SEND))
-    parcel = onward_parcel(node, received.parcel, received.envelope, route, None, node.now())
-    note = Note(Kind.PASSED_ON.value, message.header.message_id, message.header.ref_to_message_id)
-    node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
-    for transport in route.terms.transports:
-        address = route.address(transport)
-        if address is not None:
-            node.actions.append(PostAnswer(transport, address, parcel))
-            return
-
-
-def pass_again(node: Node, tx: Transaction, known: StoredIncoming) -> None:
-    """A copy of what the next hop has already: its sender still waits for the To Party's word,
-    which was lost on the way back. Only the To Party can say it again, so it gets the copy."""
-    copy = tx.outgoing(known.incoming.message_id)
-    if known.incoming.state is not IncomingState.FORWARDED or copy is None:
-        return
-    if copy.outgoing.state is not OutgoingState.DELIVERED:
-        # The onward hop is still at it, or has given up and said so.
-        return
-    parcel = tx.outgoing_parcel(copy.outgoing.message_id)
-    transport = copy.outgoing.transport_name(node.terms_of(tx, copy.outgoing.terms_id))
-    address = address_for(node, copy, transport)
-    if parcel is None or address is None:
-        return
-    node.write(tx, [Note(Kind.PASSED_ON.value, copy.outgoing.message_id)], peer=copy.peer)
-    node.actions.append(PostAnswer(transport, address, parcel))
 
 
 def forward_released(node: Node, tx: Transaction, stored: StoredIncoming) -> None:

@@ -25,10 +25,10 @@ from oncewire.handler.confide import opened
 from oncewire.handler.conform import check_form, strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
-from oncewire.handler.onward import pass_on
+from oncewire.handler.passing import asked_here, is_answer, pass_back, pass_on
 from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import stored_parcel
-from oncewire.handler.secure import verified_message
+from oncewire.handler.secure import check_connection, verified_message
 from oncewire.handler.source import Source
 from oncewire.handler.transmit import Transmission, transmission_over
 from oncewire.message.envelope import Message, MessageKind
@@ -81,10 +81,15 @@ def receive_message(
     """Take one message that could be read."""
     message = received.message
     kept = stored or stored_parcel(received.parcel)
+    asked = asked_here(tx, message) if is_answer(message) else None
     try:
-        resolution = _resolve(node, tx, message, source)
+        if asked is not None and asked.passed_on:
+            # Whomever it names: it answers what came through here (HOP-7).
+            pass_back(node, tx, received, asked, source)
+            return NOTHING
+        named, resolution = _resolve(node, tx, message, source)
         check_form(received, resolution.form, source)
-        if resolution.at_hop and not _is_ours(resolution.agreement, message):
+        if resolution.at_hop and not _is_ours(resolution.agreement, named):
             return _take_for_others(node, tx, received, kept, resolution, source)
         message = verified_message(node, received, resolution, source)
         message = opened(node, message, resolution.security)
@@ -106,15 +111,41 @@ def _is_for_application(message: Message) -> bool:
     return message.kind is MessageKind.ACKNOWLEDGMENT and bool(message.payloads)
 
 
-def _resolve(node: Node, tx: Transaction, message: Message, source: Source) -> Resolution:
-    """Everything about a message that was agreed, or the error it is answered with."""
-    return resolve(
-        node.agreements,
-        _completed(node, tx, message),
-        receiving=True,
-        now=node.now(),
-        transport=None if source.transport == REPLY else source.transport,
-    )
+def _resolve(
+    node: Node, tx: Transaction, message: Message, source: Source
+) -> tuple[Message, Resolution]:
+    """Everything about a message that was agreed, and the message with the names that were
+    found to be meant; or the error it is answered with."""
+
+    def under(named: Message) -> tuple[Message, Resolution]:
+        transport = None if source.transport == REPLY else source.transport
+        found = resolve(node.agreements, named, receiving=True, now=node.now(), transport=transport)
+        return named, found
+
+    try:
+        return under(_completed(node, tx, message))
+    except (EbxmlError, SoapFault):
+        behind = _from_behind(node, tx, message)
+        if behind is None:
+            raise
+    return under(behind)
+
+
+def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | None:
+    """An answer that came through a hub, with the names of our own hop in it.
+
+    In the drafts it names the two ends of the hop that it answers (ACK-4, ACK-12). Where a hub
+    passed it back, that hop is one we need not know (HOP-5); what it refers to, we sent.
+    """
+    reference = message.header.ref_to_message_id
+    about = tx.outgoing(reference) if reference is not None and is_answer(message) else None
+    agreement = agreement_for(node, about.facts.cpa_id, about.peer) if about is not None else None
+    if about is None or agreement is None:
+        return None
+    if agreement.via is None and about.relayed_from is None:
+        return None
+    partner, own = agreement.partner.party, agreement.own.party
+    return replace(message, header=replace(message.header, from_party=partner, to_party=own))
 
 
 def _completed(node: Node, tx: Transaction, message: Message) -> Message:
@@ -154,6 +185,7 @@ def _take_for_others(
     source: Source,
 ) -> Answer:
     """A hub's part: pass it on, or store it and take over the duty to deliver."""
+    check_connection(resolution.agreement, source)
     message = received.message
     ahead = node.agreements.toward(message.header.to_party)
     if ahead is None:
@@ -161,8 +193,11 @@ def _take_for_others(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
         )
     signals.settle_passing(node, tx, message, resolution)
-    if hop_duty(message, resolution.terms) is HopDuty.PROXY:
-        pass_on(node, tx, received, ahead)
+    known = tx.incoming(str(message.header.from_party), message.header.message_id)
+    passed = known is not None and known.passed_on
+    if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
+        # A copy goes the way of the first one: nobody here has what was passed on.
+        pass_on(node, tx, received, ahead, resolution, source)
         return NOTHING
     return Arriving(node, tx, received, kept, message, resolution, source, ahead).take()
 

@@ -1,0 +1,171 @@
+"""Passing: what a hub lets through without taking it upon itself (HOP-7).
+
+It is a proxy for the To Party: the message goes on, what answers it goes back the way the
+message came, and every byte but the routing stays as it was. In the drafts an answer names the
+two ends of the last hop only (ACK-4, ACK-12), so whom it is for is known by the message it
+refers to: of each message that may be answered a row is kept, without its bytes.
+"""
+
+from __future__ import annotations
+
+from oncewire.agreement.agreement import Agreement, Direction, EndpointType
+from oncewire.agreement.resolve import Resolution
+from oncewire.errors import ValueNotRecognized
+from oncewire.handler.actions import PostAnswer
+from oncewire.handler.node import Node
+from oncewire.handler.route import (
+    Route,
+    address_for,
+    agreement_for,
+    agreement_toward,
+    peer_label,
+    route_under,
+)
+from oncewire.handler.seal import onward_parcel
+from oncewire.handler.secure import check_connection
+from oncewire.handler.source import Source
+from oncewire.handler.submit import facts_of
+from oncewire.journal.row import Kind
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.header import AckRequest
+from oncewire.protocol.effects import Note
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.wire.received import Received
+
+_ANSWERS = (MessageKind.ACKNOWLEDGMENT, MessageKind.PONG, MessageKind.STATUS_RESPONSE)
+"""Signals that nothing ever answers; an error is one of them unless it is itself reliable."""
+
+
+def is_answer(message: Message) -> bool:
+    """Whether a message only answers another, and calls for no answer itself."""
+    if message.kind is MessageKind.ERROR:
+        return not message.reliable
+    return message.kind in _ANSWERS
+
+
+def pass_on(
+    node: Node,
+    tx: Transaction,
+    received: Received,
+    ahead: Agreement,
+    before: Resolution,
+    source: Source,
+) -> None:
+    """Send it on and promise nothing; the end parties' own retries protect it.
+
+    What it asks of the next handler it goes on asking: the answer comes back through here.
+    """
+    message = received.message
+    route = route_under(ahead, ahead.default(Direction.SEND))
+    parcel = _through(node, tx, received, route)
+    if not is_answer(message):
+        _remember(node, tx, message, before, source)
+    _post(node, route, parcel)
+
+
+def pass_back(
+    node: Node, tx: Transaction, received: Received, asked: StoredIncoming, source: Source
+) -> None:
+    """What answers a message that was passed on goes back to the handler that came from.
+
+    It must come over the connection that leads on to the To Party, if its agreement binds one.
+    """
+    ahead = agreement_toward(node, asked.facts.to_party)
+    before = agreement_for(node, asked.facts.cpa_id, asked.peer)
+    if ahead is None or before is None:
+        raise ValueNotRecognized(
+            f"no agreement leads to {asked.peer if ahead else asked.facts.to_party} any more",
+            location="//MessageData/RefToMessageId",
+            remedy="put back the agreement that the message came or went under",
+        )
+    check_connection(ahead, source)
+    kind = received.message.kind
+    route = route_under(before, before.signal_binding(Direction.SEND, kind))
+    error = kind is MessageKind.ERROR
+    parcel = _through(node, tx, received, route)
+    _post(node, route, parcel, EndpointType.ERROR if error else EndpointType.RESPONSE)
+
+
+def pass_again(node: Node, tx: Transaction, known: StoredIncoming) -> None:
+    """A copy of what the next hop has already: its sender still waits for the To Party's word,
+    which was lost on the way back. Only the To Party can say it again, so it gets the copy."""
+    copy = tx.outgoing(known.incoming.message_id)
+    if known.incoming.state is not IncomingState.FORWARDED or copy is None:
+        return
+    if copy.outgoing.state is not OutgoingState.DELIVERED:
+        # The onward hop is still at it, or has given up and said so.
+        return
+    parcel = tx.outgoing_parcel(copy.outgoing.message_id)
+    transport = copy.outgoing.transport_name(node.terms_of(tx, copy.outgoing.terms_id))
+    address = address_for(node, copy, transport)
+    if parcel is None or address is None:
+        return
+    node.write(tx, [Note(Kind.PASSED_ON.value, copy.outgoing.message_id)], peer=copy.peer)
+    node.actions.append(PostAnswer(transport, address, parcel))
+
+
+def asked_here(tx: Transaction, message: Message) -> StoredIncoming | None:
+    """The message that went on from here and that this one answers.
+
+    An answer repeats agreement and conversation of what it answers, which tells two senders
+    apart that use one MessageId.
+    """
+    reference = message.header.ref_to_message_id
+    if reference is None:
+        return None
+    header = message.header
+    found = [
+        one for one in tx.incoming_by_id(reference) if one.incoming.state is IncomingState.FORWARDED
+    ]
+    named = [
+        one
+        for one in found
+        if (one.facts.cpa_id, one.facts.conversation_id) == (header.cpa_id, header.conversation_id)
+    ]
+    return next(iter(named or found), None)
+
+
+def _through(node: Node, tx: Transaction, received: Received, route: Route) -> StoredParcel:
+    """The received bytes with this hop in their routing, and the row that says so."""
+    message = received.message
+    note = Note(Kind.PASSED_ON.value, message.header.message_id, message.header.ref_to_message_id)
+    node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
+    asks = AckRequest.NONE if is_answer(message) else message.asks_ack_of(Actor.NEXT_MSH)
+    return onward_parcel(
+        node, received.parcel, received.envelope, route, None, node.now(), asks=asks
+    )
+
+
+def _remember(
+    node: Node, tx: Transaction, message: Message, before: Resolution, source: Source
+) -> None:
+    """Keep where it came from, for as long as its sender may repeat it."""
+    facts = facts_of(message)
+    if tx.incoming(facts.from_party, message.header.message_id) is not None:
+        return
+    incoming = Incoming(
+        facts.from_party,
+        message.header.message_id,
+        facts.digest,
+        node.keep_terms(tx, before.terms),
+        node.now(),
+    ).moved(IncomingEvent.ARRIVED, IncomingState.FORWARDED)
+    peer, hop = peer_label(before.agreement), len(message.routing)
+    tx.add_incoming(StoredIncoming(incoming, facts, peer, source.transport, None, hop=hop))
+
+
+def _post(
+    node: Node,
+    route: Route,
+    parcel: StoredParcel,
+    kind: EndpointType = EndpointType.ALL_PURPOSE,
+) -> None:
+    for transport in route.terms.transports:
+        address = route.address(transport, kind)
+        if address is not None:
+            node.actions.append(PostAnswer(transport, address, parcel))
+            return
