@@ -113,9 +113,10 @@ class Arriving:
         )
         try:
             plan = self._plan(owed)
+            # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
+            check_signing(self.node, owed)
             if self.final:
                 check_receipt(message, terms)
-                check_signing(self.node, owed)
                 if known is None and gone is None:
                     check_reference(self.tx, message, self.resolution)
         except EbxmlError as error:
@@ -203,14 +204,18 @@ class Arriving:
         tx.add_incoming(stored)
         self._journal_received(stored)
         self._follow(judgement)
+        reply = None
+        if answer is not None:
+            # A hop is complete before the next one begins (HOP-1).
+            self._journal_ack(stored, answer)
+            reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
         if self.final:
             self._consume(stored, held=judgement.held)
         elif not judgement.held and self.ahead is not None:
             send_onward(node, tx, stored, self.ahead)
         self._release(judgement)
-        if answer is not None:
-            self._journal_ack(stored, answer)
-            return post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+        if reply is not None:
+            return reply
         if waits:
             return await_response(stored, self._terms_in_force(plan))
         return NOTHING if self.final else self._until_forwarded(stored, plan)
