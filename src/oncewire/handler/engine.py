@@ -24,6 +24,7 @@ from oncewire.handler.release import give_up_gaps
 from oncewire.handler.reply import close_unanswered, overdue, reply_to, respond
 from oncewire.handler.signals import ask_status, ping
 from oncewire.handler.source import Source
+from oncewire.handler.stranded import abandon_stranded, go_on_at_last, resume_stranded
 from oncewire.handler.submit import Accepted, Submission, agreement_called, submit
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
@@ -62,6 +63,7 @@ class Engine:
             while retain.end_answers(node, tx) == retain.BATCH:
                 pass
             repost_answers(node, tx)
+            go_on_at_last(node, tx)
         retain.begin(node)
 
     def stop(self) -> None:
@@ -251,7 +253,7 @@ class Engine:
         with self.node.transition() as tx:
             if channel is not None:
                 operate.resume_channel(self.node, tx, channel)
-            elif message_id is not None:
+            elif message_id is not None and not resume_stranded(self.node, tx, message_id):
                 operate.resume_message(self.node, tx, message_id)
 
     def pause(self, channel: str, reason: str) -> None:
@@ -262,7 +264,8 @@ class Engine:
     def abandon(self, message_id: str) -> None:
         """Give a message up."""
         with self.node.transition() as tx:
-            operate.abandon_message(self.node, tx, message_id)
+            if not abandon_stranded(self.node, tx, message_id):
+                operate.abandon_message(self.node, tx, message_id)
 
     def hold(self, message_id: str, *, held: bool) -> None:
         """Put a message under legal hold, or lift it."""

@@ -29,24 +29,12 @@ from oncewire.protocol.effects import Note
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
+from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
 from oncewire.wire import answers, codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
-
-
-def forward_released(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
-    """A held message's turn has come to go on."""
-    incoming = stored.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.FORWARDED)
-    tx.save_incoming(incoming)
-    if stored.parcel is None:
-        return
-    message = codec.read(whole_parcel(node, stored.parcel)).message
-    ahead = node.agreements.toward(message.header.to_party)
-    if ahead is not None:
-        send_onward(node, tx, replace(stored, incoming=incoming), ahead)
 
 
 def send_onward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
@@ -133,24 +121,32 @@ def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
             remedy="tell the From Party by other means",
         )
     failed = codec.read(whole).message
+    unknown = stored.outgoing.state is OutgoingState.UNKNOWN
+    notice_id = tell_from_party(
+        node, tx, failed, transmitted=unknown, reason=stored.outgoing.reason
+    )
+    write_notified(node, tx, stored, notice_id)
+
+
+def tell_from_party(
+    node: Node, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
+) -> str:
+    """Store the notice of a failure on its way to the From Party; returns its MessageId."""
     back = node.agreements.toward(failed.header.from_party)
     if back is None:
         raise AgreementProblem(
-            f"no agreement leads back to {stored.facts.from_party}",
+            f"no agreement leads back to {failed.header.from_party}",
             remedy="add an agreement with the From Party, or with a hub that reaches it",
         )
     route = route_under(back, back.sending)
     envelope = replace(envelope_for(node, route), hop=route.hop(node.now()))
     notice = answers.delivery_failure_for(
-        failed,
-        envelope,
-        transmitted=stored.outgoing.state is OutgoingState.UNKNOWN,
-        description=stored.outgoing.reason[:300],
+        failed, envelope, transmitted=transmitted, description=reason[:300]
     )
     if not notice.reliable:
         route = replace(route, terms=signal_terms(route.terms))
     store_outgoing(node, tx, notice, route)
-    write_notified(node, tx, stored, notice.header.message_id)
+    return notice.header.message_id
 
 
 def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:

@@ -8,6 +8,8 @@ refers to: of each message that may be answered a row is kept, without its bytes
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import ValueNotRecognized
@@ -63,7 +65,7 @@ def pass_on(
     route = route_under(ahead, ahead.default(Direction.SEND))
     parcel = _through(node, tx, received, route)
     if not is_answer(message):
-        _remember(node, tx, message, before, source)
+        _remember(node, tx, message, ahead, before, source)
     _post(node, route, parcel)
 
 
@@ -141,10 +143,18 @@ def _through(node: Node, tx: Transaction, received: Received, route: Route) -> S
 
 
 def _remember(
-    node: Node, tx: Transaction, message: Message, before: Resolution, source: Source
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    ahead: Agreement,
+    before: Resolution,
+    source: Source,
 ) -> None:
     """Keep where it came from, for as long as its sender may repeat it."""
-    facts = facts_of(message)
+    reached = (*ahead.partner.party.ids, *ahead.partner.behind)
+    # Of several ids of the To Party, the one by which the way to it is known here.
+    known = [str(one) for one in message.header.to_party.ids if one in reached]
+    facts = replace(facts_of(message), to_party=known[0])
     if tx.incoming(facts.from_party, message.header.message_id) is not None:
         return
     incoming = Incoming(

@@ -30,6 +30,7 @@ from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import stored_parcel
 from oncewire.handler.secure import check_connection, verified_message
 from oncewire.handler.source import Source
+from oncewire.handler.stranded import go_on_at_last
 from oncewire.handler.transmit import Transmission, transmission_over
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.effects import Note
@@ -199,6 +200,8 @@ def _take_for_others(
         # A copy goes the way of the first one: nobody here has what was passed on.
         pass_on(node, tx, received, ahead, resolution, source)
         return NOTHING
+    # What stands here for want of a way goes before what comes after it.
+    go_on_at_last(node, tx, str(message.header.to_party))
     return Arriving(node, tx, received, kept, message, resolution, source, ahead).take()
 
 
