@@ -25,11 +25,14 @@ from oncewire.handler.seal import (
 )
 from oncewire.handler.submit import store_outgoing
 from oncewire.message.envelope import Message
+from oncewire.message.header import SyncReplyMode
 from oncewire.protocol.effects import Note
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.synchronous import onward_patience
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
 from oncewire.wire import answers, codec
@@ -37,14 +40,28 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 
 
-def send_onward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
-    """Store the onward copy, numbered for the next hop where its stream has a place."""
+def send_onward(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    ahead: Agreement,
+    outer: Terms | None = None,
+) -> None:
+    """Store the onward copy, numbered for the next hop where its stream has a place.
+
+    `outer`: the connection it came on waits, under these terms, so its own hop is synchronous
+    too and shorter (SYNC-11, gap 11).
+    """
     if stored.parcel is None:
         return
     parcel = whole_parcel(node, stored.parcel)
     received = codec.read(parcel)
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
+    if outer is not None:
+        timeout = onward_patience(outer, route.terms)
+        terms = replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
+        route = replace(route, terms=terms)
     key = route.channel(message)
     outgoing = Outgoing(
         message.header.message_id,
@@ -143,8 +160,11 @@ def tell_from_party(
     notice = answers.delivery_failure_for(
         failed, envelope, transmitted=transmitted, description=reason[:300]
     )
+    # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
+    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE)
     if not notice.reliable:
-        route = replace(route, terms=signal_terms(route.terms))
+        terms = signal_terms(terms)
+    route = replace(route, terms=terms)
     store_outgoing(node, tx, notice, route)
     return notice.header.message_id
 

@@ -13,8 +13,10 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import ValueNotRecognized
-from oncewire.handler.actions import PostAnswer
+from oncewire.handler.actions import PostAnswer, PostOn
+from oncewire.handler.answer import NOTHING, Answer, Awaited
 from oncewire.handler.node import Node
+from oncewire.handler.relay import give_back, waiting_for
 from oncewire.handler.route import (
     Route,
     address_for,
@@ -25,15 +27,18 @@ from oncewire.handler.route import (
 )
 from oncewire.handler.seal import onward_parcel
 from oncewire.handler.secure import check_connection
-from oncewire.handler.source import Source
+from oncewire.handler.source import REPLY, Source
 from oncewire.handler.submit import facts_of
 from oncewire.journal.row import Kind
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest
 from oncewire.protocol.effects import Note
+from oncewire.protocol.hops import HopDuty, awaits_onward
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
+from oncewire.protocol.synchronous import onward_patience, plan_reply, relay_patience
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.received import Received
@@ -56,17 +61,26 @@ def pass_on(
     ahead: Agreement,
     before: Resolution,
     source: Source,
-) -> None:
+) -> Answer:
     """Send it on and promise nothing; the end parties' own retries protect it.
 
-    What it asks of the next handler it goes on asking: the answer comes back through here.
+    What it asks of the next handler it goes on asking: the answer comes back through here, and
+    on this connection where that was asked for too (SYNC-11).
     """
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
     parcel = _through(node, tx, received, route)
-    if not is_answer(message):
-        _remember(node, tx, message, ahead, before, source)
-    _post(node, route, parcel)
+    if is_answer(message):
+        _post(node, tx, message, route, parcel, source)
+        return NOTHING
+    _remember(node, tx, message, ahead, before, source)
+    plan = plan_reply(
+        message, before.terms, can_answer=source.can_answer, final=False, ack_owed=False
+    )
+    if not awaits_onward(message, HopDuty.PROXY, plan):
+        _post(node, tx, message, route, parcel, source)
+        return NOTHING
+    return _keep_open(node, message, route, parcel, before.terms)
 
 
 def pass_back(
@@ -89,25 +103,38 @@ def pass_back(
     route = route_under(before, before.signal_binding(Direction.SEND, kind))
     error = kind is MessageKind.ERROR
     parcel = _through(node, tx, received, route)
-    _post(node, route, parcel, EndpointType.ERROR if error else EndpointType.RESPONSE)
+    endpoint = EndpointType.ERROR if error else EndpointType.RESPONSE
+    _post(node, tx, received.message, route, parcel, source, endpoint)
 
 
-def pass_again(node: Node, tx: Transaction, known: StoredIncoming) -> None:
+def pass_again(
+    node: Node, tx: Transaction, known: StoredIncoming, outer: Terms | None = None
+) -> bool:
     """A copy of what the next hop has already: its sender still waits for the To Party's word,
-    which was lost on the way back. Only the To Party can say it again, so it gets the copy."""
+    which was lost on the way back. Only the To Party can say it again, so it gets the copy.
+
+    `outer`: the copy's connection waits for what comes back, under these terms.
+    """
     copy = tx.outgoing(known.incoming.message_id)
     if known.incoming.state is not IncomingState.FORWARDED or copy is None:
-        return
+        return False
     if copy.outgoing.state is not OutgoingState.DELIVERED:
         # The onward hop is still at it, or has given up and said so.
-        return
+        return False
     parcel = tx.outgoing_parcel(copy.outgoing.message_id)
-    transport = copy.outgoing.transport_name(node.terms_of(tx, copy.outgoing.terms_id))
+    terms = node.terms_of(tx, copy.outgoing.terms_id)
+    transport = copy.outgoing.transport_name(terms)
     address = address_for(node, copy, transport)
     if parcel is None or address is None:
-        return
-    node.write(tx, [Note(Kind.PASSED_ON.value, copy.outgoing.message_id)], peer=copy.peer)
-    node.actions.append(PostAnswer(transport, address, parcel))
+        return False
+    sender, message_id = known.incoming.sender, known.incoming.message_id
+    node.write(tx, [Note(Kind.PASSED_ON.value, message_id)], peer=copy.peer)
+    if outer is None:
+        node.actions.append(PostAnswer(transport, address, parcel))
+    else:
+        timeout = onward_patience(outer, terms)
+        node.actions.append(PostOn(transport, address, parcel, sender, message_id, timeout))
+    return True
 
 
 def asked_here(tx: Transaction, message: Message) -> StoredIncoming | None:
@@ -170,12 +197,51 @@ def _remember(
 
 def _post(
     node: Node,
+    tx: Transaction,
+    message: Message,
     route: Route,
     parcel: StoredParcel,
+    source: Source,
     kind: EndpointType = EndpointType.ALL_PURPOSE,
 ) -> None:
+    """Let it leave: on the connection that waits for it, if it came on one of ours."""
+    way = _way(route, kind)
+    if way is None:
+        return
+    post = PostAnswer(*way, parcel)
+    asked = answered_here(node, tx, message, source)
+    if asked is None:
+        node.actions.append(post)
+    else:
+        give_back(node, asked, post)
+
+
+def answered_here(
+    node: Node, tx: Transaction, message: Message, source: Source
+) -> StoredIncoming | None:
+    """The request whose connection waits for this message, which came on one of our own."""
+    reference = message.header.ref_to_message_id
+    if source.transport != REPLY or reference is None:
+        return None
+    return waiting_for(node, tx, reference)
+
+
+def _keep_open(
+    node: Node, message: Message, route: Route, parcel: StoredParcel, outer: Terms
+) -> Answer:
+    """Send it on, and keep its connection until the next handler has spoken."""
+    sender, message_id = str(message.header.from_party), message.header.message_id
+    way = _way(route, EndpointType.ALL_PURPOSE)
+    if way is None:
+        return NOTHING
+    timeout = onward_patience(outer, route.terms)
+    node.actions.append(PostOn(*way, parcel, sender, message_id, timeout))
+    return Answer(relayed=Awaited(sender, message_id, relay_patience(outer)))
+
+
+def _way(route: Route, kind: EndpointType) -> tuple[str, str] | None:
     for transport in route.terms.transports:
         address = route.address(transport, kind)
         if address is not None:
-            node.actions.append(PostAnswer(transport, address, parcel))
-            return
+            return transport, address
+    return None

@@ -87,7 +87,8 @@ def next_steps(
 
 def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     """What an operator may do about a message. What arrived is the application's to take, unless
-    it stands here because its way on is gone; what has had its time can never be sent again under its id (C37)."""
+    it stands here because its way on is gone; what has had its time can never be sent again
+    under its id (C37)."""
     from oncewire.journal.row import Kind
     from oncewire.protocol.states import IncomingState
 
