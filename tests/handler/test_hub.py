@@ -6,12 +6,14 @@ import itertools
 
 import pytest
 
+from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.wire import codec
+from tests.handler.chain import Chain, options
 
 CALM = {
     "loss": 0.0,
@@ -141,3 +143,40 @@ def test_what_a_hub_only_passed_on_is_not_under_way_for_ever() -> None:
             "passed_on",
             False,
         )
+
+
+@pytest.mark.requirement("HOP-1")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window", "rm-0.78"])
+def test_the_next_hop_begins_when_the_previous_one_is_complete(profile: str) -> None:
+    chain = Chain(options(profile, hops=2), carrying=False)
+    order = chain.send()
+    chain.carry(*chain.posts.pop())
+    kinds = chain.kinds("hub1", order)
+    assert kinds.index("ack_sent") < kinds.index("forwarded") < kinds.index("sent")
+    back, onward = (action for _, action in chain.posts)
+    assert isinstance(back, PostAnswer)
+    assert isinstance(onward, Post)
+
+
+@pytest.mark.requirement("HOP-6", "HOP-8", "ACK-14")
+@pytest.mark.parametrize("mode", ["by_request", "store_and_forward", "transient_until_forwarded"])
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_hub_that_cannot_sign_says_so_and_does_nothing_else(profile: str, mode: str) -> None:
+    signed = '[ack]\nhop_request = "Signed"\n'
+    chain = Chain(options(profile, hops=2, hop_mode=mode, agreement=signed))
+    order = chain.send()
+    assert chain.kinds("hub1", order) == ["refused"]
+    assert chain.rows("seller", order) == []
+    assert chain.state(order) is OutgoingState.NOT_DELIVERED
+    (notice,) = chain.notices
+    assert "no key to sign with" in notice.reason
+
+
+@pytest.mark.requirement("HOP-7")
+def test_one_that_only_passes_on_passes_the_wish_on_too() -> None:
+    signed = '[ack]\nhop_request = "Signed"\n'
+    chain = Chain(options("ms-0.9x", hops=2, hop_mode="transparent", agreement=signed))
+    order = chain.send()
+    assert chain.kinds("hub1", order) == ["passed_on"]
+    assert chain.kinds("seller", order) == ["refused"]
+    assert chain.state(order) is OutgoingState.NOT_DELIVERED

@@ -56,6 +56,38 @@ class PostReply:
 
 
 @dataclass(frozen=True, slots=True)
+class PostOn:
+    """Carry a message of others to the next hop, while the connection it came on waits.
+
+    `sender` and `message_id` name the request that waits for what comes back.
+    """
+
+    transport: str
+    address: str
+    parcel: StoredParcel
+    sender: str
+    message_id: str
+    # How long the transport may take, in microseconds: less than the request can wait.
+    timeout: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """What the next hop said goes back on the connection of the request, if it still waits.
+
+    No parcel: it said nothing, or only a status. `instead` is how a message leaves where no
+    connection waits any more.
+    """
+
+    sender: str
+    message_id: str
+    parcel: StoredParcel | None = None
+    status: int = 200
+    retry_after: int | None = None
+    instead: Post | PostAnswer | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """A message reached its outcome; whoever waits for it may go on."""
 
@@ -87,4 +119,6 @@ class Ready:
     count: int
 
 
-Action: TypeAlias = Post | PostAnswer | PostReply | Settled | Ponged | Notice | Ready
+Action: TypeAlias = (
+    Post | PostAnswer | PostReply | PostOn | Relay | Settled | Ponged | Notice | Ready
+)

@@ -31,11 +31,11 @@ from oncewire.wire.refusal import PartialHeader, ReadFault
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A request whose business response is to go back on its own connection."""
+    """A request whose reply is to go back on its own connection, once it is there."""
 
     sender: str
     message_id: str
-    # How long the connection waits for the application.
+    # How long the connection waits for the application, or for the next hop.
     patience: Duration
 
 
@@ -48,6 +48,8 @@ class Answer:
     retry_after: int | None = None
     # Nothing can go back yet: the application is asked first.
     awaited: Awaited | None = None
+    # Nothing can go back yet: at a hub, what the next hop says goes back too.
+    relayed: Awaited | None = None
 
 
 NOTHING = Answer()

@@ -25,8 +25,8 @@ from oncewire.handler.answer import (
     response_again,
 )
 from oncewire.handler.conform import check_reference, check_signing
+from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
-from oncewire.handler.onward import pass_again, send_onward
 from oncewire.handler.perform import open_incident
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import release, write_notes
@@ -34,10 +34,9 @@ from oncewire.handler.reply import await_response, is_awaited
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
-from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error, Severity
-from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.message.fault import Error
+from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol.acknowledging import (
     AckOwed,
@@ -47,7 +46,7 @@ from oncewire.protocol.acknowledging import (
     check_receipt,
 )
 from oncewire.protocol.effects import Note, Raise
-from oncewire.protocol.hops import HopDuty, answer_previous, hop_duty
+from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
 from oncewire.protocol.receiving import ReceivingChannel
@@ -91,6 +90,11 @@ class Arriving:
         """The agreement with the handler the message came from."""
         return self.resolution.agreement
 
+    @property
+    def _midway(self) -> Midway:
+        """A hub's own part in it."""
+        return Midway(self.node, self.tx, self.received, self.resolution, self.source)
+
     def take(self) -> Answer:
         """Judge it, store it with its answer, and let go what waited for it."""
         message, terms = self.message, self.resolution.terms
@@ -112,9 +116,10 @@ class Arriving:
         )
         try:
             plan = self._plan(owed)
+            # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
+            check_signing(self.node, owed)
             if self.final:
                 check_receipt(message, terms)
-                check_signing(self.node, owed)
                 if known is None and gone is None:
                     check_reference(self.tx, message, self.resolution)
         except EbxmlError as error:
@@ -195,24 +200,30 @@ class Arriving:
         incoming = self._incoming(sender, facts, judgement, self._terms_in_force(plan)).moved(
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
-        waits = self._waits(plan)
-        at_once = owed.owed and self._acks_at_once() and not waits
+        waits, relays = self._waits(plan), not self.final and self._midway.keeps_open(plan)
+        at_once = owed.owed and self._acks_at_once() and not waits and not relays
         answer = self._acknowledge(owed, plan) if at_once else None
         stored = self._stored(incoming, facts, answer)
         tx.add_incoming(stored)
         self._journal_received(stored)
         self._follow(judgement)
+        reply = None
+        if answer is not None:
+            # A hop is complete before the next one begins (HOP-1).
+            self._journal_ack(stored, answer)
+            reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
         if self.final:
             self._consume(stored, held=judgement.held)
         elif not judgement.held and self.ahead is not None:
-            send_onward(node, tx, stored, self.ahead)
+            self._midway.send_on(stored, self.ahead, kept_open=relays)
         self._release(judgement)
-        if answer is not None:
-            self._journal_ack(stored, answer)
-            return post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+        if reply is not None:
+            return reply
         if waits:
             return await_response(stored, self._terms_in_force(plan))
-        return NOTHING if self.final else self._until_forwarded(stored, plan)
+        if relays:
+            return self._midway.kept_open(incoming.sender)
+        return NOTHING if self.final else self._midway.until_forwarded(stored, plan)
 
     def _waits(self, plan: SyncPlan) -> bool:
         """Whether the connection waits for what the application answers."""
@@ -339,9 +350,12 @@ class Arriving:
             responded=bool(responses),
             owed=owed.owed and self._acks_at_once() and not refused,
         )
+        if not self.final and self._midway.waits_again(known, plan):
+            self._journal_duplicate(known, "awaited")
+            return self._midway.kept_open(incoming.sender)
         self._journal_duplicate(known, reply.name.lower())
-        if self.message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE:
-            pass_again(node, tx, known)
+        if not self.final:
+            self._midway.ask_again(known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
@@ -353,7 +367,7 @@ class Arriving:
         if reply is DuplicateReply.LATEST_RESPONSE:
             here = plan.signals and self.source.can_answer
             return response_again(node, tx, responses[-1], self.agreement, here=here)
-        return NOTHING if self.final else self._until_forwarded(known, plan)
+        return NOTHING if self.final else self._midway.until_forwarded(known, plan)
 
     def _late_copy(
         self,
@@ -391,27 +405,6 @@ class Arriving:
             detail={"answer": answer},
         )
         self._write(note, known, digest=known.incoming.digest)
-
-    def _until_forwarded(self, stored: StoredIncoming, plan: SyncPlan) -> Answer:
-        """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""
-        node, tx = self.node, self.tx
-        copy = tx.outgoing(stored.incoming.message_id)
-        verdict = answer_previous(
-            HopDuty.UNTIL_FORWARDED, copy.outgoing if copy else None, self.resolution.terms
-        )
-        if verdict.acknowledge:
-            owed = ack_owed(self.message, self.resolution.terms, final=False)
-            answer = self._acknowledge(owed, plan)
-            tx.save_answer(stored.incoming.sender, stored.incoming.message_id, answer)
-            self._journal_ack(stored, answer)
-            kept = replace(stored, answer=answer)
-            return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
-        error = verdict.error or Error("TransientError", Severity.WARNING)
-        report = answer_error(node, self.message, self.agreement, (error,), plan)
-        if report is None:
-            return NOTHING
-        unkept = replace(stored, answer=None)
-        return post_or_reply(node, self.agreement, unkept, report, plan, self.source)
 
     # --- a refusal ---
 

@@ -14,16 +14,32 @@ from collections.abc import Sequence
 from oncewire import __version__
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
 from oncewire.handler import deliver, operate, retain, transmit
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostReply
+from oncewire.handler.actions import (
+    Action,
+    Notice,
+    Post,
+    PostAnswer,
+    PostOn,
+    PostReply,
+    Relay,
+)
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import notice_of, open_incident
-from oncewire.handler.receive import receive, receive_aside, receive_reply, repost_answers
+from oncewire.handler.receive import (
+    receive,
+    receive_aside,
+    receive_onward,
+    receive_reply,
+    repost_answers,
+)
+from oncewire.handler.relay import nothing_more, relay
 from oncewire.handler.release import give_up_gaps
 from oncewire.handler.reply import close_unanswered, overdue, reply_to, respond
 from oncewire.handler.signals import ask_status, ping
 from oncewire.handler.source import Source
+from oncewire.handler.stranded import abandon_stranded, go_on_at_last, resume_stranded
 from oncewire.handler.submit import Accepted, Submission, agreement_called, submit
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
@@ -62,6 +78,7 @@ class Engine:
             while retain.end_answers(node, tx) == retain.BATCH:
                 pass
             repost_answers(node, tx)
+            go_on_at_last(node, tx)
         retain.begin(node)
 
     def stop(self) -> None:
@@ -86,7 +103,11 @@ class Engine:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
             for action in actions:
-                post = action.post if isinstance(action, PostReply) else action
+                post: object = action
+                if isinstance(action, PostReply):
+                    post = action.post
+                elif isinstance(action, Relay):
+                    post = action.instead
                 if isinstance(post, Post):
                     node.in_flight.discard(post.message_id)
             raise
@@ -127,6 +148,8 @@ class Engine:
                 receive_reply(self.node, tx, reply, ended)
             else:
                 transmit.transmission_over(self.node, tx, ended)
+                if ended.sent:
+                    nothing_more(self.node, tx, ended.message_id)
 
     def answer_left(self, answer: PostAnswer, *, sent: bool, reply: Parcel | None = None) -> None:
         """An answer on a connection of its own went out, or did not: then it stays owed
@@ -143,6 +166,17 @@ class Engine:
             stored = tx.incoming(answer.sender, answer.message_id)
             if stored is not None and stored.answer is not None and stored.answer.owed:
                 tx.save_answer(answer.sender, answer.message_id, stored.answer.delivered())
+
+    def onward_over(self, post: PostOn, ended: Transmission, reply: Parcel | None = None) -> None:
+        """Take what the next hop said of a message whose connection waits here."""
+        with self.node.transition() as tx:
+            receive_onward(self.node, tx, post, ended, reply)
+
+    def relay(self, awaited: Awaited, said: Sequence[Relay]) -> Answer:
+        """What goes back on a connection that waited for the next hop; nothing said: it did
+        not speak in time."""
+        with self.node.transition() as tx:
+            return relay(self.node, tx, awaited, said)
 
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions, retention."""
@@ -251,7 +285,7 @@ class Engine:
         with self.node.transition() as tx:
             if channel is not None:
                 operate.resume_channel(self.node, tx, channel)
-            elif message_id is not None:
+            elif message_id is not None and not resume_stranded(self.node, tx, message_id):
                 operate.resume_message(self.node, tx, message_id)
 
     def pause(self, channel: str, reason: str) -> None:
@@ -262,7 +296,8 @@ class Engine:
     def abandon(self, message_id: str) -> None:
         """Give a message up."""
         with self.node.transition() as tx:
-            operate.abandon_message(self.node, tx, message_id)
+            if not abandon_stranded(self.node, tx, message_id):
+                operate.abandon_message(self.node, tx, message_id)
 
     def hold(self, message_id: str, *, held: bool) -> None:
         """Put a message under legal hold, or lift it."""

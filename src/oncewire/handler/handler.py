@@ -15,8 +15,10 @@ from oncewire.handler.actions import (
     Ponged,
     Post,
     PostAnswer,
+    PostOn,
     PostReply,
     Ready,
+    Relay,
     Settled,
 )
 from oncewire.handler.answer import Answer, Awaited
@@ -28,6 +30,7 @@ from oncewire.handler.inbound import Inbound, TooLarge, take_in
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.operate import find_outgoing
+from oncewire.handler.relaying import Relaying, reply_parcel
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.source import Source
@@ -37,7 +40,6 @@ from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import Cargo, Delivery, Outcome, OutcomeKind, Reply, Transport
-from oncewire.wire.parcel import Parcel
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -82,6 +84,7 @@ class Handler:
         # Connections that wait for the response to their request, by its sender and MessageId.
         self._replying: dict[tuple[str, str], list[asyncio.Event]] = {}
         node.replying = self._replying.keys()
+        self._relaying = Relaying(self._shell, self._carry, self._perform, self._spawn)
         self._stopping = False
         self._ready = asyncio.Event()
         self._hand_over = (
@@ -113,6 +116,7 @@ class Handler:
         if self._hand_over is not None:
             await self._hand_over.stop()
         self._stopping = True
+        self._relaying.wake_all()
         for waiting in self._replying.values():
             for event in waiting:
                 event.set()
@@ -236,6 +240,10 @@ class Handler:
             self._spawn(self._post_answer(action))
         elif isinstance(action, PostReply):
             self._let_reply(action)
+        elif isinstance(action, PostOn):
+            self._relaying.post_on(action)
+        elif isinstance(action, Relay):
+            self._relaying.give(action)
         elif isinstance(action, Settled):
             for future in self._waiting.pop(action.message_id, ()):
                 if not future.done():
@@ -291,7 +299,7 @@ class Handler:
             reason=outcome.reason,
             retry_after=outcome.retry_after,
         )
-        reply = _reply_parcel(outcome)
+        reply = reply_parcel(outcome)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
 
     def _let_reply(self, reply: PostReply) -> None:
@@ -315,7 +323,7 @@ class Handler:
             finally:
                 self._let_go(post.parcel)
             self._kill.reach("answer after send")
-        sent, reply = outcome.kind is OutcomeKind.SENT, _reply_parcel(outcome)
+        sent, reply = outcome.kind is OutcomeKind.SENT, reply_parcel(outcome)
         await self._try(
             "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
         )
@@ -390,7 +398,7 @@ class Handler:
         def receive() -> Answer:
             return self.engine.receive(inbound.parcel, source, inbound.stored)
 
-        return await self._shell.do("receive", receive)
+        return await self._relaying.receive(receive)
 
     async def _reply_in_time(self, awaited: Awaited) -> Answer:
         """Wait until the application answered a request, or time is up."""
@@ -434,10 +442,3 @@ class Handler:
         return await self._shell.do(
             "operate", lambda: self.engine.refused(taken.sender, taken.message_id, reason)
         )
-
-
-def _reply_parcel(outcome: Outcome) -> Parcel | None:
-    reply = outcome.reply
-    if reply is None or not reply.body:
-        return None
-    return Parcel(reply.content_type, reply.body, reply.headers)

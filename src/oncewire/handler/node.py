@@ -66,6 +66,8 @@ class Node:
         self.application_called = False
         # Requests, by sender and MessageId, whose connection waits for their response now.
         self.replying: Collection[tuple[str, str]] = ()
+        # The same at a hub, whose next hop gives the reply.
+        self.relaying: Collection[tuple[str, str]] = ()
         # A digest of thirty values is not made anew for every message.
         self._terms_ids: dict[Terms, str] = {}
         # Collected by transitions, given out by the commit.

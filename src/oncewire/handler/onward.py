@@ -11,12 +11,11 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.rules import signal_terms
 from oncewire.errors import AgreementProblem, UnknownMessage
-from oncewire.handler.actions import PostAnswer
 from oncewire.handler.answer import envelope_for
 from oncewire.handler.node import Node
 from oncewire.handler.operate import write_notified
 from oncewire.handler.perform import first_attempt, perform
-from oncewire.handler.route import Route, address_for, route_under
+from oncewire.handler.route import Route, route_under
 from oncewire.handler.seal import (
     onward_parcel,
     pack_draft,
@@ -25,13 +24,15 @@ from oncewire.handler.seal import (
     whole_parcel,
 )
 from oncewire.handler.submit import store_outgoing
-from oncewire.journal.row import Kind
 from oncewire.message.envelope import Message
+from oncewire.message.header import SyncReplyMode
 from oncewire.protocol.effects import Note
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
+from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.synchronous import onward_patience
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
 from oncewire.wire import answers, codec
@@ -39,58 +40,28 @@ from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 
 
-def pass_on(node: Node, tx: Transaction, received: Received, ahead: Agreement) -> None:
-    """Proxy: pass it on and forget it; the end parties' own retries protect it (HOP-7)."""
-    message = received.message
-    route = route_under(ahead, ahead.default(Direction.SEND))
-    parcel = onward_parcel(node, received.parcel, received.envelope, route, None, node.now())
-    note = Note(Kind.PASSED_ON.value, message.header.message_id, message.header.ref_to_message_id)
-    node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
-    for transport in route.terms.transports:
-        address = route.address(transport)
-        if address is not None:
-            node.actions.append(PostAnswer(transport, address, parcel))
-            return
+def send_onward(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    ahead: Agreement,
+    outer: Terms | None = None,
+) -> None:
+    """Store the onward copy, numbered for the next hop where its stream has a place.
 
-
-def pass_again(node: Node, tx: Transaction, known: StoredIncoming) -> None:
-    """A copy of what the next hop has already: its sender still waits for the To Party's word,
-    which was lost on the way back. Only the To Party can say it again, so it gets the copy."""
-    copy = tx.outgoing(known.incoming.message_id)
-    if known.incoming.state is not IncomingState.FORWARDED or copy is None:
-        return
-    if copy.outgoing.state is not OutgoingState.DELIVERED:
-        # The onward hop is still at it, or has given up and said so.
-        return
-    parcel = tx.outgoing_parcel(copy.outgoing.message_id)
-    transport = copy.outgoing.transport_name(node.terms_of(tx, copy.outgoing.terms_id))
-    address = address_for(node, copy, transport)
-    if parcel is None or address is None:
-        return
-    node.write(tx, [Note(Kind.PASSED_ON.value, copy.outgoing.message_id)], peer=copy.peer)
-    node.actions.append(PostAnswer(transport, address, parcel))
-
-
-def forward_released(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
-    """A held message's turn has come to go on."""
-    incoming = stored.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.FORWARDED)
-    tx.save_incoming(incoming)
-    if stored.parcel is None:
-        return
-    message = codec.read(whole_parcel(node, stored.parcel)).message
-    ahead = node.agreements.toward(message.header.to_party)
-    if ahead is not None:
-        send_onward(node, tx, replace(stored, incoming=incoming), ahead)
-
-
-def send_onward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
-    """Store the onward copy, numbered for the next hop where its stream has a place."""
+    `outer`: the connection it came on waits, under these terms, so its own hop is synchronous
+    too and shorter (SYNC-11, gap 11).
+    """
     if stored.parcel is None:
         return
     parcel = whole_parcel(node, stored.parcel)
     received = codec.read(parcel)
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
+    if outer is not None:
+        timeout = onward_patience(outer, route.terms)
+        terms = replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
+        route = replace(route, terms=terms)
     key = route.channel(message)
     outgoing = Outgoing(
         message.header.message_id,
@@ -167,24 +138,35 @@ def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
             remedy="tell the From Party by other means",
         )
     failed = codec.read(whole).message
+    unknown = stored.outgoing.state is OutgoingState.UNKNOWN
+    notice_id = tell_from_party(
+        node, tx, failed, transmitted=unknown, reason=stored.outgoing.reason
+    )
+    write_notified(node, tx, stored, notice_id)
+
+
+def tell_from_party(
+    node: Node, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
+) -> str:
+    """Store the notice of a failure on its way to the From Party; returns its MessageId."""
     back = node.agreements.toward(failed.header.from_party)
     if back is None:
         raise AgreementProblem(
-            f"no agreement leads back to {stored.facts.from_party}",
+            f"no agreement leads back to {failed.header.from_party}",
             remedy="add an agreement with the From Party, or with a hub that reaches it",
         )
     route = route_under(back, back.sending)
     envelope = replace(envelope_for(node, route), hop=route.hop(node.now()))
     notice = answers.delivery_failure_for(
-        failed,
-        envelope,
-        transmitted=stored.outgoing.state is OutgoingState.UNKNOWN,
-        description=stored.outgoing.reason[:300],
+        failed, envelope, transmitted=transmitted, description=reason[:300]
     )
+    # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
+    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE)
     if not notice.reliable:
-        route = replace(route, terms=signal_terms(route.terms))
+        terms = signal_terms(terms)
+    route = replace(route, terms=terms)
     store_outgoing(node, tx, notice, route)
-    write_notified(node, tx, stored, notice.header.message_id)
+    return notice.header.message_id
 
 
 def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:

@@ -12,6 +12,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.errors import EbxmlError, MimeProblem, SoapFault, ValueNotRecognized
 from oncewire.handler import signals
+from oncewire.handler.actions import PostOn
 from oncewire.handler.answer import (
     DAMAGED,
     NOTHING,
@@ -25,25 +26,25 @@ from oncewire.handler.confide import opened
 from oncewire.handler.conform import check_form, strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
-from oncewire.handler.onward import pass_on
+from oncewire.handler.passing import asked_here, is_answer, pass_back, pass_on
+from oncewire.handler.relay import not_passed, nothing_more
 from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import stored_parcel
-from oncewire.handler.secure import verified_message
-from oncewire.handler.source import Source
+from oncewire.handler.secure import check_connection, verified_message
+from oncewire.handler.source import REPLY, Source
+from oncewire.handler.stranded import go_on_at_last
 from oncewire.handler.transmit import Transmission, transmission_over
+from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredParcel
+from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.ebms2_header import UNNAMED
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
-
-REPLY = "reply"
-"""The transport of what comes back on a connection of our own; it belongs to no stream."""
 
 
 def receive(
@@ -81,11 +82,16 @@ def receive_message(
     """Take one message that could be read."""
     message = received.message
     kept = stored or stored_parcel(received.parcel)
+    asked = asked_here(tx, message) if is_answer(message) else None
     try:
-        resolution = _resolve(node, tx, message, source)
+        if asked is not None and asked.passed_on:
+            # Whomever it names: it answers what came through here (HOP-7).
+            pass_back(node, tx, received, asked, source)
+            return NOTHING
+        named, resolution = _resolve(node, tx, message, source)
         check_form(received, resolution.form, source)
-        if resolution.at_hop and not _is_ours(resolution.agreement, message):
-            return _take_for_others(node, tx, received, kept, resolution, source)
+        if resolution.at_hop and not _is_ours(resolution.agreement, named):
+            return _take_for_others(node, tx, received, kept, resolution, source, asked)
         message = verified_message(node, received, resolution, source)
         message = opened(node, message, resolution.security)
     except (EbxmlError, SoapFault) as error:
@@ -106,15 +112,41 @@ def _is_for_application(message: Message) -> bool:
     return message.kind is MessageKind.ACKNOWLEDGMENT and bool(message.payloads)
 
 
-def _resolve(node: Node, tx: Transaction, message: Message, source: Source) -> Resolution:
-    """Everything about a message that was agreed, or the error it is answered with."""
-    return resolve(
-        node.agreements,
-        _completed(node, tx, message),
-        receiving=True,
-        now=node.now(),
-        transport=None if source.transport == REPLY else source.transport,
-    )
+def _resolve(
+    node: Node, tx: Transaction, message: Message, source: Source
+) -> tuple[Message, Resolution]:
+    """Everything about a message that was agreed, and the message with the names that were
+    found to be meant; or the error it is answered with."""
+
+    def under(named: Message) -> tuple[Message, Resolution]:
+        transport = None if source.transport == REPLY else source.transport
+        found = resolve(node.agreements, named, receiving=True, now=node.now(), transport=transport)
+        return named, found
+
+    try:
+        return under(_completed(node, tx, message))
+    except (EbxmlError, SoapFault):
+        behind = _from_behind(node, tx, message)
+        if behind is None:
+            raise
+    return under(behind)
+
+
+def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | None:
+    """An answer that came through a hub, with the names of our own hop in it.
+
+    In the drafts it names the two ends of the hop that it answers (ACK-4, ACK-12). Where a hub
+    passed it back, that hop is one we need not know (HOP-5); what it refers to, we sent.
+    """
+    reference = message.header.ref_to_message_id
+    about = tx.outgoing(reference) if reference is not None and is_answer(message) else None
+    agreement = agreement_for(node, about.facts.cpa_id, about.peer) if about is not None else None
+    if about is None or agreement is None:
+        return None
+    if agreement.via is None and about.relayed_from is None:
+        return None
+    partner, own = agreement.partner.party, agreement.own.party
+    return replace(message, header=replace(message.header, from_party=partner, to_party=own))
 
 
 def _completed(node: Node, tx: Transaction, message: Message) -> Message:
@@ -152,8 +184,10 @@ def _take_for_others(
     kept: StoredParcel,
     resolution: Resolution,
     source: Source,
+    asked: StoredIncoming | None,
 ) -> Answer:
     """A hub's part: pass it on, or store it and take over the duty to deliver."""
+    check_connection(resolution.agreement, source)
     message = received.message
     ahead = node.agreements.toward(message.header.to_party)
     if ahead is None:
@@ -161,10 +195,23 @@ def _take_for_others(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
         )
     signals.settle_passing(node, tx, message, resolution)
-    if hop_duty(message, resolution.terms) is HopDuty.PROXY:
-        pass_on(node, tx, received, ahead)
+    if asked is not None and _ends_here(message):
         return NOTHING
+    known = tx.incoming(str(message.header.from_party), message.header.message_id)
+    passed = known is not None and known.passed_on
+    if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
+        # A copy goes the way of the first one: nobody here has what was passed on.
+        return pass_on(node, tx, received, ahead, resolution, source)
+    # What stands here for want of a way goes before what comes after it.
+    go_on_at_last(node, tx, str(message.header.to_party))
     return Arriving(node, tx, received, kept, message, resolution, source, ahead).take()
+
+
+def _ends_here(message: Message) -> bool:
+    """Whether only the hop is acknowledged, to the hub that made it: of all intermediaries the
+    initiator hears the first one (HOP-12)."""
+    acks = message.acknowledgments
+    return bool(acks) and all(one.actor is Actor.NEXT_MSH for one in acks)
 
 
 def _refuse(
@@ -218,7 +265,7 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
     try:
         if not is_intact(parcel):
             raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-        received = codec.read(parcel, node.limits)
+        together = codec.read_all(parcel, node.limits)
     except ReadFault as fault:
         reason = f"the reply is no message: {fault.problem}"
         if fault.fault is not None:
@@ -229,17 +276,42 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
         transmission_over(node, tx, failed)
         return
     transmission_over(node, tx, ended)
-    receive_message(node, tx, received, Source(REPLY))
+    for received in together:
+        receive_message(node, tx, received, Source(REPLY))
+    nothing_more(node, tx, ended.message_id)
 
 
 def receive_aside(node: Node, tx: Transaction, parcel: Parcel) -> None:
     """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
     try:
         if is_intact(parcel):
-            receive_message(node, tx, codec.read(parcel, node.limits), Source(REPLY))
+            for received in codec.read_all(parcel, node.limits):
+                receive_message(node, tx, received, Source(REPLY))
     except ReadFault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
         return
+
+
+def receive_onward(
+    node: Node, tx: Transaction, post: PostOn, ended: Transmission, reply: Parcel | None
+) -> None:
+    """Take what the next handler said of a message that was passed on, while the connection
+    of its request waits."""
+    fault = None
+    if reply is not None:
+        try:
+            if not is_intact(reply):
+                raise ReadFault((MimeProblem("the reply was damaged on its way"),))
+            for received in codec.read_all(reply, node.limits):
+                receive_message(node, tx, received, Source(REPLY))
+            nothing_more(node, tx, post.message_id)
+            return
+        except ReadFault as problem:
+            fault = reply if problem.fault is not None else None
+    elif ended.sent:
+        nothing_more(node, tx, post.message_id)
+        return
+    not_passed(node, tx, post, ended, fault)
 
 
 def repost_answers(node: Node, tx: Transaction) -> None:

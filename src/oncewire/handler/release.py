@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from oncewire.handler.actions import Ready
 from oncewire.handler.node import Node
-from oncewire.handler.onward import forward_released
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.signals import receive_report
+from oncewire.handler.stranded import go_on, go_on_at_last
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.protocol.effects import Effect, Note
@@ -34,7 +34,7 @@ def release(node: Node, tx: Transaction, key: str, message_ids: tuple[str, ...])
 
 def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
     if not node.acts_for(held.facts.to_party):
-        forward_released(node, tx, held)
+        go_on(node, tx, held)
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
     tx.save_incoming(ready)
@@ -52,6 +52,7 @@ def give_up_gaps(node: Node, tx: Transaction) -> None:
     if now < node.gaps_due_at:
         return
     node.gaps_due_at = now + LOOK_EVERY
+    go_on_at_last(node, tx)
     for stored in tx.held(BATCH):
         terms = node.terms_of(tx, stored.incoming.terms_id)
         if now >= hold_deadline(stored.incoming.received_at, terms):

@@ -127,6 +127,15 @@ def agreement_for(node: Node, cpa_id: str, peer: str) -> Agreement | None:
     return fallback
 
 
+def agreement_toward(node: Node, party: str) -> Agreement | None:
+    """The agreement under which a hub sends on to that party, by the name listings use."""
+    for agreement in node.agreements:
+        reached = (*agreement.partner.party.ids, *agreement.partner.behind)
+        if agreement.forwards and party in map(str, reached):
+            return agreement
+    return None
+
+
 def address_for(node: Node, stored: StoredOutgoing, transport: str) -> str | None:
     """Where a stored message goes now; agreements may have changed since it was stored."""
     agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)

@@ -24,6 +24,7 @@ from oncewire.handler.route import (
 from oncewire.handler.secure import signer_for
 from oncewire.message.envelope import Message
 from oncewire.message.form import Form
+from oncewire.message.header import AckRequest
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.outgoing import Outgoing
@@ -158,9 +159,16 @@ def onward_parcel(
     route: Route,
     sequence: SequenceNumber | None,
     now: Instant,
+    *,
+    asks: AckRequest | None = None,
 ) -> StoredParcel:
-    """Received bytes with this hop's routing spliced in, every other byte as it was."""
+    """Received bytes with this hop's routing spliced in, every other byte as it was.
+
+    `asks`: what the next handler is asked to acknowledge; None: as the hop's agreement says.
+    """
     hop = replace(route.hop(now), sequence=sequence)
+    if asks is not None:
+        hop = replace(hop, ack_requested=asks)
     spliced = splice.next_hop(envelope, hop, route.form)
     own = tuple(one for one in parcel.headers if one[0].lower() in _OF_THE_MESSAGE)
     return sealed(node, splice_body.with_envelope(replace(parcel, headers=own), spliced))

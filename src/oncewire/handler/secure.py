@@ -6,6 +6,7 @@ import hashlib
 
 from cryptography import x509
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import AgreementProblem, SecurityFailure
 from oncewire.handler.node import Node
@@ -85,7 +86,7 @@ def verified_message(
     Where there is a signature the values are read again from the signed tree alone, so
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
-    _check_connection(resolution, source)
+    check_connection(resolution.agreement, source)
     security = resolution.security
     required = security.require_signature
     if not received.signed:
@@ -105,9 +106,9 @@ def verified_message(
     return read_verified(received, verified, node.limits).message
 
 
-def _check_connection(resolution: Resolution, source: Source) -> None:
+def check_connection(agreement: Agreement, source: Source) -> None:
     """The TLS certificate of the connection, where the agreement binds one."""
-    expected = resolution.agreement.partner.client_certificates
+    expected = agreement.partner.client_certificates
     if not expected or source.transport != "http":
         return
     if source.certificate is None:

@@ -107,15 +107,19 @@ def _settle(
         ack_id=message.header.message_id,
         by=by,
         signed=terms.ack_requested is AckRequest.SIGNED,
-        hop=not _is_from_partner(message, agreement),
+        hop=not _is_from_partner(message, reference, agreement),
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
 
 
-def _is_from_partner(message: Message, agreement: Agreement) -> bool:
-    """Whether the To Party's own handler speaks, and not a hub on the way."""
+def _is_from_partner(message: Message, reference: str, agreement: Agreement) -> bool:
+    """Whether the To Party's own handler speaks, and not a hub on the way: the Acknowledgment
+    names who gave it, or else the header does (ACK-18)."""
     party = message.header.from_party
+    for ack in message.acknowledgments:
+        if ack.ref_to_message_id == reference and ack.from_party is not None:
+            party = ack.from_party
     return agreement.partner.is_named_by(party) or agreement.partner.handles(party)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+REPLY = "reply"
+"""The transport of what comes back on a connection of our own; it belongs to no stream."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

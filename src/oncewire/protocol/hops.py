@@ -11,6 +11,7 @@ from oncewire.message.fault import Error, Severity
 from oncewire.message.header import AckRequest
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import HopMode, Terms
 
 
@@ -36,6 +37,17 @@ def hop_duty(message: Message, terms: Terms) -> HopDuty:
         asked = message.asks_ack_of(Actor.NEXT_MSH) is not AckRequest.NONE
         return HopDuty.RESPONSIBLE if asked else HopDuty.PROXY
     return HopDuty.RESPONSIBLE
+
+
+def awaits_onward(message: Message, duty: HopDuty, plan: SyncPlan) -> bool:
+    """Whether a request's connection is kept until the next hop has spoken (SYNC-11, SYNC-16).
+
+    Whoever took responsibility can say its own part at once; it waits where more was asked
+    for than that: the response, or the To Party's own acknowledgement.
+    """
+    if not plan.signals or duty is not HopDuty.RESPONSIBLE:
+        return plan.signals
+    return plan.response or message.asks_ack_of(Actor.TO_PARTY_MSH) is not AckRequest.NONE
 
 
 @dataclass(frozen=True, slots=True)

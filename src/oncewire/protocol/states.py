@@ -47,7 +47,7 @@ class IncomingState(StrEnum):
     READY = "ready"  # stored; the application may have it
     HANDED_OVER = "handed_over"  # given to the application, not confirmed yet
     CONFIRMED = "confirmed"  # the application has it
-    FORWARDED = "forwarded"  # an intermediary took responsibility for the next hop
+    FORWARDED = "forwarded"  # an intermediary sent it on, or has the next hop as its duty
     REFUSED = "refused"  # answered with an error; its number is settled
     CLOSED = "closed"  # a synchronous request nobody can answer any more
 

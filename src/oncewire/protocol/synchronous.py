@@ -118,6 +118,16 @@ def timeout_error() -> Error:
     return Error("DeliveryFailure", Severity.WARNING, "", TIMEOUT_MESSAGE)
 
 
+def unreachable_error(reason: str, *, again: bool) -> Error:
+    """What a hub says when the next handler could not be reached at all (ERR-9).
+
+    `again`: the request may be repeated, so this is news and not the end of it.
+    """
+    severity = Severity.WARNING if again else Severity.ERROR
+    words = f"the next handler was not reached: {reason}"
+    return Error("DeliveryFailure", severity, "", words[:300])
+
+
 def late_warning() -> Error:
     """What an acknowledgement says beside itself when the response is not there in time.
 
@@ -135,6 +145,17 @@ def patience(terms: Terms) -> Duration:
     """How long the connection waits for the application. The initiator waits `sync_timeout`
     in all, so the last fifth of it is for the reply that says that there was none."""
     return terms.sync_timeout - terms.sync_timeout // 5
+
+
+def onward_patience(outer: Terms, inner: Terms) -> Duration:
+    """How long a hub waits for its own exchange with the next handler, whatever was agreed for
+    that hop: the one behind it waits longer, so that it hears how this one ended (gap 11)."""
+    return min(inner.sync_timeout, patience(outer))
+
+
+def relay_patience(outer: Terms) -> Duration:
+    """How long a hub keeps a request's connection: its own exchange has ended before that."""
+    return outer.sync_timeout - outer.sync_timeout // 10
 
 
 def answerable_after_restart(terms: Terms) -> bool:

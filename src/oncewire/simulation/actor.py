@@ -8,8 +8,9 @@ from typing import Protocol
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer
-from oncewire.handler.answer import Answer
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, Relay
+from oncewire.handler.answer import Answer, Awaited
+from oncewire.handler.connections import Connection, Connections
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
 from oncewire.handler.seal import whole_parcel
@@ -55,6 +56,7 @@ class Actor:
         self.notices: list[str] = []
         self.transitions = 0
         self._wake_at: Instant | None = None
+        self._connections = Connections()
         self.engine = Engine(Node(name, self.store, agreements, self.world))
         self.boot()
 
@@ -64,6 +66,9 @@ class Actor:
         """Start a process over whatever the store kept."""
         self.world.boot()
         self.engine = Engine(Node(self.name, self.store, self._agreements, self.world))
+        # The connections of the process before are gone with it.
+        self._connections = Connections()
+        self.engine.node.relaying = self._connections.requests
         self.up = True
         if not self.turn("start", self.engine.start) and self.up:
             # A handler that cannot record its boot does not serve; it is started again.
@@ -141,28 +146,56 @@ class Actor:
             self._post(action)
         elif isinstance(action, PostAnswer):
             self._post_answer(action)
+        elif isinstance(action, PostOn):
+            self._post_on(action)
+        elif isinstance(action, Relay):
+            self._give(action)
         elif isinstance(action, Notice):
             self.notices.append(action.message_id)
 
     def _post(self, post: Post) -> None:
         """An attempt: the request travels, then the response, each with its own luck."""
+
+        def over(ended: Transmission, reply: Parcel | None) -> None:
+            self.turn("outcome", lambda: self.engine.transmission_over(ended, reply))
+
+        self._exchange(post, post.attempt, over)
+
+    def _post_on(self, post: PostOn) -> None:
+        """The same for a message of others, whose own connection waits here."""
+
+        def over(ended: Transmission, reply: Parcel | None) -> None:
+            self.turn("onward over", lambda: self.engine.onward_over(post, ended, reply))
+
+        self._exchange(post, 0, over)
+
+    def _exchange(
+        self,
+        post: Post | PostOn,
+        attempt: int,
+        over: Callable[[Transmission, Parcel | None], None],
+    ) -> None:
         engine = self.engine
         pending = [True]
 
-        def over(sent: bool, certain: bool, reason: str, reply: Parcel | None = None) -> None:
+        def end(
+            sent: bool,
+            certain: bool,
+            reason: str,
+            reply: Parcel | None = None,
+            retry_after: int | None = None,
+        ) -> None:
             # Whatever comes first decides; the process that asked may be gone by then.
             if pending[0] and self.engine is engine:
                 pending[0] = False
-                ended = Transmission(
-                    post.message_id, post.attempt, sent=sent, certain=certain, reason=reason
-                )
-                self.turn("outcome", lambda: engine.transmission_over(ended, reply))
+                ended = Transmission(post.message_id, attempt, sent, certain, reason, retry_after)
+                over(ended, reply)
 
         target = self.peers.actor(_host(post.address))
         if self.network.is_cut(self.name, target.name) or not target.up:
-            self.clock.after(MILLISECOND, lambda: over(False, True, "connection refused"))
+            self.clock.after(MILLISECOND, lambda: end(False, True, "connection refused"))
             return
-        self.clock.after(post.timeout, lambda: over(False, False, "no response in time"))
+        self.clock.after(post.timeout, lambda: end(False, False, "no response in time"))
         parcel = whole_parcel(engine.node, post.parcel)
 
         def respond(answer: Answer) -> None:
@@ -175,11 +208,11 @@ class Actor:
 
         def hear(answer: Answer, data: bytes) -> None:
             if answer.status >= 300:
-                over(False, False, f"status {answer.status}")
+                end(False, False, f"status {answer.status}", retry_after=answer.retry_after)
             elif answer.parcel is None:
-                over(True, False, "")
+                end(True, False, "")
             else:
-                over(True, False, "", _with_body(answer.parcel, data))
+                end(True, False, "", _with_body(answer.parcel, data))
 
         self.network.carry(
             parcel.body,
@@ -197,20 +230,65 @@ class Actor:
             target.arrive(_with_body(post.parcel, data), left)
 
         def left(answer: Answer) -> None:
-            if self.engine is engine and answer.status < 300:
-                self.turn("answer left", lambda: engine.answer_left(post, sent=True))
+            if self.engine is not engine or answer.status >= 300:
+                return
+            back = answer.parcel
+            reply = None if back is None else whole_parcel(target.engine.node, back)
+            self.turn("answer left", lambda: engine.answer_left(post, sent=True, reply=reply))
 
         self.network.carry(parcel.body, arrived)
 
     def arrive(self, parcel: Parcel, respond: Callable[[Answer], None]) -> None:
         """Bytes reach this node; the answer leaves only after the commit."""
         answers: list[Answer] = []
+        opened: list[Connection] = []
 
         def receive() -> None:
-            answers.append(self.engine.receive(parcel, Source("http", can_answer=True)))
+            answer = self.engine.receive(parcel, Source("http", can_answer=True))
+            answers.append(answer)
+            if answer.relayed is not None:
+                opened.append(self._keep_open(answer.relayed, respond))
 
-        if self.turn("receive", receive):
+        if not self.turn("receive", receive):
+            for connection in opened:
+                self._connections.close(connection)
+        elif not opened:
             respond(answers[0])
+
+    # --- connections that wait for the next hop ---
+
+    def _keep_open(self, awaited: Awaited, respond: Callable[[Answer], None]) -> Connection:
+        connections = self._connections
+
+        def spoken() -> None:
+            # Everything of this turn is given before the first of it is looked at.
+            self.clock.after(0, lambda: self._relay(connections, connection, respond))
+
+        connection = connections.open(awaited, spoken)
+        self.clock.after(awaited.patience, lambda: self._relay(connections, connection, respond))
+        return connection
+
+    def _relay(
+        self, connections: Connections, connection: Connection, respond: Callable[[Answer], None]
+    ) -> None:
+        if connections is not self._connections or not connections.close(connection):
+            return
+        answers: list[Answer] = []
+
+        def look() -> None:
+            answers.append(self.engine.relay(connection.awaited, connection.said))
+
+        if self.turn("relay", look):
+            respond(answers[0])
+
+    def _give(self, relay: Relay) -> None:
+        post = relay.instead
+        if not self._connections.give(relay):
+            if post is not None:
+                self._perform(post)
+        elif isinstance(post, Post):
+            ended = Transmission(post.message_id, post.attempt, sent=True)
+            self.turn("outcome", lambda: self.engine.transmission_over(ended))
 
     # --- the application ---
 

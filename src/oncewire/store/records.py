@@ -8,6 +8,7 @@ from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.states import IncomingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,11 @@ class StoredIncoming:
     hop: int = 0
     # Order of arrival; the store gives it, and listings go on from it.
     row: int = 0
+
+    @property
+    def passed_on(self) -> bool:
+        """Whether a hub sent it on and promised nothing: its bytes are not kept (HOP-7)."""
+        return self.incoming.state is IncomingState.FORWARDED and self.parcel is None
 
 
 @dataclass(frozen=True, slots=True)

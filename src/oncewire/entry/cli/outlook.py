@@ -86,12 +86,17 @@ def next_steps(
 
 
 def _verb(reader: Reader, message_id: str, now: Instant) -> str:
-    """What an operator may do about a message. What arrived is the application's to take; what
-    has had its time can never be sent again under its id (C37)."""
+    """What an operator may do about a message. What arrived is the application's to take, unless
+    it stands here because its way on is gone; what has had its time can never be sent again
+    under its id (C37)."""
     from oncewire.journal.row import Kind
+    from oncewire.protocol.states import IncomingState
 
     stored = reader.outgoing(message_id)
-    if stored is None and reader.incoming(message_id):
+    arrived = [] if stored is not None else reader.incoming(message_id)
+    if any(one.incoming.state is IncomingState.HELD for one in arrived):
+        return "resume"
+    if arrived:
         return "inbox confirm"
     ends = None if stored is None else stored.outgoing.expires_at
     expired = ends is not None and ends <= now

@@ -1,0 +1,110 @@
+"""A hub that only passes on: the To Party's word finds its way back, and nothing is changed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from oncewire.protocol.states import OutgoingState
+from oncewire.wire import codec
+from tests.handler.chain import Chain, options
+
+PROFILES = pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "window", "rm-0.78"])
+MODES = pytest.mark.parametrize("mode", ["by_request", "transparent"])
+
+ROUTING = re.compile(rb"<RoutingHeaderList.*</RoutingHeaderList>|<RoutingHeader.*</RoutingHeader>")
+
+
+@pytest.mark.requirement("HOP-5", "HOP-7", "ACK-12", "ACK-4", "RM-16")
+@PROFILES
+@MODES
+@pytest.mark.parametrize("hubs", [1, 2])
+def test_the_acknowledgement_of_the_to_party_comes_back(profile: str, mode: str, hubs: int) -> None:
+    chain = Chain(options(profile, hops=hubs + 1, hop_mode=mode))
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.DELIVERED
+    for hub in range(1, hubs + 1):
+        assert chain.kinds(f"hub{hub}", order) == ["passed_on"]
+        assert not any(row.kind == "refused" for row in chain.rows(f"hub{hub}"))
+    (acknowledged,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
+    assert (acknowledged.ref_to or "").endswith("@seller")
+    assert "hop" not in (acknowledged.detail or ""), "the To Party's own word, not a hub's"
+
+
+@pytest.mark.requirement("HOP-5", "HOP-7")
+@PROFILES
+def test_what_goes_back_keeps_its_bytes_but_for_the_routing(profile: str) -> None:
+    chain = Chain(options(profile, hops=3, hop_mode="transparent"))
+    chain.send()
+    ways = [(sender, receiver) for sender, receiver, _ in chain.carried]
+    assert ways == [
+        ("buyer", "hub1"),
+        ("hub1", "hub2"),
+        ("hub2", "seller"),
+        ("seller", "hub2"),
+        ("hub2", "hub1"),
+        ("hub1", "buyer"),
+    ]
+    for bodies in (chain.carried[:3], chain.carried[3:]):
+        assert len({ROUTING.sub(b"", parcel.body) for _, _, parcel in bodies}) == 1
+    hops = codec.read(chain.carried[-1][2]).message.routing
+    if hops:
+        # Each hop of the way back left its mark, or rewrote the only one (HOP-2).
+        ends = [(hop.sender_uri or str(hop.sender_id)) for hop in hops]
+        assert ["hub1" in end for end in ends][-1]
+        assert len(hops) == (1 if profile == "rm-0.78" else 3)
+
+
+@pytest.mark.requirement("HOP-7", "STO-3")
+@PROFILES
+def test_the_way_back_is_known_after_a_restart(profile: str) -> None:
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"), carrying=False)
+    order = chain.send()
+    chain.carry(*chain.posts.pop())
+    chain.carry(*chain.posts.pop())
+    chain.restart("hub1")
+    chain.carrying = True
+    chain.carry(*chain.posts.pop())
+    assert chain.state(order) is OutgoingState.DELIVERED
+
+
+@pytest.mark.requirement("HOP-5")
+@PROFILES
+def test_a_lost_acknowledgement_comes_with_the_next_copy(profile: str) -> None:
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"), carrying=False)
+    order = chain.send()
+    chain.carry(*chain.posts.pop())
+    chain.carry(*chain.posts.pop())
+    chain.posts.clear()
+    chain.carrying = True
+    chain.pass_time(chain.options.timeout)
+    assert chain.state(order) is OutgoingState.DELIVERED
+    assert chain.kinds("hub1", order) == ["passed_on", "passed_on"]
+    assert chain.kinds("seller", order).count("received") == 1
+
+
+@pytest.mark.requirement("HOP-6")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_copy_goes_the_way_of_the_first_one_whatever_was_agreed_since(profile: str) -> None:
+    """Nobody here has what was passed on, so nobody here may acknowledge it."""
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"), carrying=False)
+    order = chain.send()
+    chain.carry(*chain.posts.pop())
+    chain.posts.clear()
+    chain.options = options(profile, hops=2, hop_mode="store_and_forward")
+    chain.restart("hub1")
+    chain.carrying = True
+    chain.pass_time(chain.options.timeout)
+    assert chain.kinds("hub1", order) == ["passed_on", "passed_on"]
+    assert chain.state(order) is OutgoingState.DELIVERED
+
+
+@pytest.mark.requirement("ERR-3", "HOP-7")
+@PROFILES
+def test_an_error_comes_back_the_same_way(profile: str) -> None:
+    chain = Chain(options(profile, hops=2, hop_mode="transparent"))
+    chain.start("seller", chain.engines["buyer"].node.agreements)
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.NOT_DELIVERED
+    assert [one.message_id for one in chain.notices] == [order]

@@ -1,0 +1,112 @@
+"""A message that a hub acknowledged and held stays when the way on is gone, and goes on later."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.errors import NotAllowed
+from oncewire.handler.actions import Post
+from oncewire.message.instant import HOUR, MINUTE
+from oncewire.protocol.states import OutgoingState
+from oncewire.simulation.topology import agreements_of
+from oncewire.store.records import Incident
+from tests.handler.chain import Chain, options
+from tests.handler.pair import TestWorld
+
+HELD = ["order-2@buyer", "order-3@buyer"]
+
+
+def incidents(chain: Chain) -> list[Incident]:
+    with chain.engines["hub1"].node.store.reader() as reader:
+        return [one for one in reader.incidents() if one.message_id in HELD]
+
+
+def pass_at_hub(chain: Chain, duration: int) -> None:
+    engine = chain.engines["hub1"]
+    assert isinstance(engine.node.world, TestWorld)
+    engine.node.world.time += duration
+    engine.tick()
+    chain.settle("hub1")
+
+
+def stranded() -> Chain:
+    """Order 1 never came; 3 and 2 were acknowledged, and then the way to the seller was lost."""
+    chain = Chain(options("window", hops=2))
+    chain.send(0)
+    chain.carrying = False
+    for number in (1, 2, 3):
+        chain.send(number)
+    orders = {post.message_id: (name, post) for name, post in chain.posts
+              if isinstance(post, Post)}  # fmt: skip
+    chain.posts.clear()
+    chain.carrying = True
+    for order in reversed(HELD):
+        chain.carry(*orders[order])
+        assert chain.state(order) is OutgoingState.DELIVERED
+    chain.restart("hub1", "seller")
+    pass_at_hub(chain, HOUR + MINUTE)
+    return chain
+
+
+def arrived(chain: Chain) -> list[str]:
+    return [row.message_id or "" for row in chain.rows("seller") if row.kind == "received"]
+
+
+@pytest.mark.requirement("HOP-8", "HOP-9", "STO-5", "OPS-1")
+def test_it_stays_and_the_operator_is_called_once() -> None:
+    chain = stranded()
+    pass_at_hub(chain, HOUR)
+    assert sorted(one.message_id or "" for one in incidents(chain)) == HELD
+    assert {one.reason for one in incidents(chain)} == {
+        "no agreement leads on to urn:sim:seller any more"
+    }
+    for order in HELD:
+        assert chain.kinds("hub1", order).count("incident") == 1
+        assert "forwarded" not in chain.kinds("hub1", order)
+
+
+@pytest.mark.requirement("HOP-8", "STO-3", "SW-10")
+def test_it_goes_on_in_order_when_the_agreement_is_back() -> None:
+    chain = stranded()
+    chain.restart("hub1")
+    assert arrived(chain) == ["order-0@buyer", *HELD]
+    assert incidents(chain) == []
+    for order in HELD:
+        assert chain.kinds("hub1", order)[-1] == "acknowledged"
+
+
+@pytest.mark.requirement("RTY-13", "OPS-1")
+def test_it_goes_on_by_the_operators_word() -> None:
+    chain = stranded()
+    hub = chain.engines["hub1"]
+    with pytest.raises(NotAllowed, match="no agreement leads on to urn:sim:seller"):
+        hub.resume(message_id=HELD[1])
+    hub.node.agreements = Agreements(agreements_of("hub1", chain.options))
+    hub.resume(message_id=HELD[1])
+    chain.settle("hub1")
+    assert arrived(chain) == ["order-0@buyer", *HELD], "those before it go first"
+    assert incidents(chain) == []
+
+
+@pytest.mark.requirement("SW-10", "HOP-8")
+def test_nothing_overtakes_it() -> None:
+    chain = stranded()
+    hub = chain.engines["hub1"]
+    hub.node.agreements = Agreements(agreements_of("hub1", chain.options))
+    chain.send(4)
+    assert arrived(chain) == ["order-0@buyer", *HELD, "order-4@buyer"]
+
+
+@pytest.mark.requirement("HOP-9", "ERR-5", "ERR-9")
+def test_the_from_party_is_told_when_it_is_given_up() -> None:
+    chain = stranded()
+    hub = chain.engines["hub1"]
+    hub.abandon(HELD[0])
+    chain.settle("hub1")
+    assert chain.kinds("hub1", HELD[0])[-4:] == ["abandoned", "failed", "notified", "resolved"]
+    assert chain.state(HELD[0]) is OutgoingState.NOT_DELIVERED
+    assert [one.message_id for one in chain.notices] == [HELD[0]]
+    assert [one.message_id for one in incidents(chain)] == [HELD[1]]
+    chain.restart("hub1")
+    assert arrived(chain) == ["order-0@buyer", HELD[1]], "never behind the From Party's back"
