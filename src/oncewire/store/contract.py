@@ -117,7 +117,8 @@ class Transaction(Protocol):
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
         """Outgoing messages that answer this one to that peer, in order of their first
-        sending; those not sent yet come last, in order of submission."""
+        sending as the store saw it, whatever the clock said then (C15); those not sent yet
+        come last, in order of submission."""
 
     # --- incoming ---
 

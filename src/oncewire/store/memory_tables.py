@@ -184,6 +184,7 @@ class OutgoingTable(Table[str, OutgoingRow]):
         waits = channel is not None and state is OutgoingState.WAITING
         lives = channel is not None and state in LIVE
         epoch = -1 if outgoing.epoch is None else outgoing.epoch
+        place = (sent is None, 0 if sent is None else row.entered)
         return (
             (position, key),
             (state, position, key),
@@ -193,7 +194,7 @@ class OutgoingTable(Table[str, OutgoingRow]):
             (row.keep_until, position, key) if removable else None,
             (channel, position, key) if waits else None,
             (channel, epoch, row.entered, key) if lives else None,
-            None if ref_to is None else ((ref_to, stored.peer), sent is None, sent, position, key),
+            None if ref_to is None else ((ref_to, stored.peer), *place, sent, position, key),
         )
 
 

@@ -24,10 +24,10 @@ from oncewire.store.records import (
     StoredParcel,
 )
 from oncewire.store.schedule import (
-    LIVE,
     answer_owed_until,
     due_at,
     expires_at,
+    has_entered,
     id_of,
     incoming_keep_until,
     outgoing_keep_until,
@@ -113,7 +113,7 @@ class MemoryTransaction(KeepingSteps):
         outgoing = stored.outgoing
         terms = self._known_terms(outgoing.terms_id)
         entered = 0 if before is None else before.entered
-        if not entered and outgoing.state in LIVE:
+        if not entered and has_entered(outgoing):
             entered = self._tables.count("entered")
         row = OutgoingRow(
             stored,

@@ -32,6 +32,12 @@ LIVE = frozenset({OutgoingState.OUTSTANDING, OutgoingState.SUSPENDED})
 """The message has its place in the window and is not settled."""
 
 
+def has_entered(outgoing: Outgoing) -> bool:
+    """Whether the message has had its place: from then on it has a number in the store's own
+    order of sending, which no clock decides (C15)."""
+    return outgoing.state in LIVE or outgoing.first_sent_at is not None
+
+
 def sends_from(channel: SendingChannel | None) -> Instant | None:
     """From when the channel lets messages out; None: not before somebody resumes it."""
     if channel is None:

@@ -11,7 +11,13 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store.records import StoredOutgoing, StoredParcel
-from oncewire.store.schedule import LIVE, due_at, expires_at, outgoing_keep_until, sends_from
+from oncewire.store.schedule import (
+    due_at,
+    expires_at,
+    has_entered,
+    outgoing_keep_until,
+    sends_from,
+)
 from oncewire.store.sqlite_rows import (
     FACTS,
     OUTGOING_STATE,
@@ -113,7 +119,7 @@ class OutgoingSteps:
             )
         filed = self._filed(outgoing)
         # Only ever compared, so a number that is not needed is no loss.
-        entered = writer.count("entered") if outgoing.state in LIVE else 0
+        entered = writer.count("entered") if has_entered(outgoing) else 0
         position = writer.count("outgoing")
         writer.run(
             _INSERT,
@@ -168,7 +174,7 @@ class OutgoingSteps:
         # SQLite refiles a row in every index that a statement names a column of, changed or not.
         columns = [name for name, was, now in zip(_SAVED, before, after, strict=True) if was != now]
         values = [now for was, now in zip(before, after, strict=True) if was != now]
-        if outgoing.state in LIVE and known.state not in LIVE:
+        if has_entered(outgoing) and not has_entered(known):
             columns.append("entered")
             values.append(self._writer.count("entered"))
         if columns:
@@ -197,7 +203,8 @@ class OutgoingSteps:
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
         tail = (
-            "WHERE ref_to = ? AND peer = ? ORDER BY first_sent_at IS NULL, first_sent_at, position"
+            "WHERE ref_to = ? AND peer = ? ORDER BY first_sent_at IS NULL, "
+            "iif(first_sent_at IS NULL, 0, entered), first_sent_at, position"
         )
         return _read(self._writer.run(_SELECT + tail, (message_id, peer)))
 
