@@ -175,3 +175,39 @@ def test_durations_in_words() -> None:
     assert in_words(2_500 * MILLISECOND) == "2.5 s"
     assert in_words(90 * SECOND) == "90 s"
     assert in_words(HOUR) == "60 min"
+
+
+@pytest.mark.requirement("ERR-10")
+def test_a_warning_is_told_and_changes_no_outcome() -> None:
+    rows = _rows("plain")
+    before = explain(rows)
+    last = max(row.seq for row in rows if row.node == "acme")
+    said = detail.Warned("Inconsistent", "//Service", "the header says no")
+    rows += [
+        Row(
+            last + 1 + more,
+            rows[0].at,
+            0,
+            "boot",
+            "acme",
+            Kind.WARNED.value,
+            "m1",
+            "ack-1",
+            peer="urn:party:globex",
+            detail=said.write(),
+        )
+        for more in range(2)
+    ]
+    told = "Its receiver warned: Inconsistent (the header says no)."
+    assert explain(rows) == f"{before} {told}"
+    warned = [step for step in ladder(rows) if step.kind == "warned"]
+    assert {(step.direction, step.text) for step in warned} == {
+        (Direction.IN, "a warning came from urn:party:globex: Inconsistent (the header says no)")
+    }
+
+
+def test_who_warns_says_so_in_his_own_ladder() -> None:
+    said = detail.WarningSent("Unknown")
+    row = Row(1, 0, 0, "boot", "b", Kind.WARNING_SENT.value, "m1", "ack-1", detail=said.write())
+    (step,) = ladder([row])
+    assert (step.direction, step.text) == (Direction.OUT, "its sender is warned: Unknown")

@@ -8,6 +8,7 @@ from oncewire.errors import NotSupported
 from oncewire.message.acknowledgment import AckRequested, Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, DeliverySemantics, ReliableMessagingMethod
+from oncewire.message.instant import SECOND
 from oncewire.protocol.acknowledging import (
     NOTHING_OWED,
     AckOwed,
@@ -15,9 +16,10 @@ from oncewire.protocol.acknowledging import (
     ack_owed,
     answer_duplicate,
     check_receipt,
+    ride_patience,
 )
-from oncewire.protocol.terms import DuplicateAnswer, NoResponse, ReceiptProvided
-from tests.protocol.samples import PLAIN, hop, message
+from oncewire.protocol.terms import AckBundling, DuplicateAnswer, NoResponse, ReceiptProvided
+from tests.protocol.samples import PLAIN, TIMEOUT, hop, message
 
 # --- owed or not --------------------------------------------------------------------------
 
@@ -151,6 +153,31 @@ def test_a_receipt_that_cannot_be_given_is_not_supported(
         assert (caught.value.code, caught.value.severity) == ("NotSupported", "Error")
 
 
+# --- an acknowledgement that waits for a response to ride on -------------------------------
+
+
+@pytest.mark.requirement("ACK-16")
+@pytest.mark.parametrize(
+    ("bundling", "agreed", "waits"),
+    [
+        (AckBundling.STANDALONE, 0, 0),
+        (AckBundling.STANDALONE, 5 * SECOND, 0),
+        (AckBundling.AUTO, 0, 0),
+        (AckBundling.AUTO, 5 * SECOND, 5 * SECOND),
+        (AckBundling.PIGGYBACK, 0, TIMEOUT // 2),
+        (AckBundling.PIGGYBACK, 5 * SECOND, 5 * SECOND),
+        # Its sender would resend meanwhile.
+        (AckBundling.PIGGYBACK, 10 * TIMEOUT, TIMEOUT // 2),
+    ],
+)
+def test_an_acknowledgement_waits_as_long_as_agreed_and_no_resend_is_due(
+    bundling: AckBundling, agreed: int, waits: int
+) -> None:
+    terms = replace(PLAIN, ack_bundling=bundling, ack_wait=agreed)
+    assert ride_patience(terms) == waits
+    assert ride_patience(replace(terms, reliable=False)) == 0
+
+
 # --- the answer to a duplicate ------------------------------------------------------------
 
 
@@ -181,11 +208,19 @@ def test_a_repeat_is_answered_with_an_acknowledgement(policy: DuplicateAnswer) -
     assert _reply(policy, answered=False, responded=False) is DuplicateReply.NEW_ACK
 
 
-def test_a_response_answers_where_nothing_else_was_stored() -> None:
-    assert (
-        _reply(DuplicateAnswer.ORIGINAL, answered=False, responded=True)
-        is DuplicateReply.LATEST_RESPONSE
-    )
+@pytest.mark.requirement("DUP-5", "DUP-6")
+@pytest.mark.parametrize(
+    ("policy", "reply"),
+    [
+        (DuplicateAnswer.ORIGINAL, DuplicateReply.FIRST_RESPONSE),
+        (DuplicateAnswer.FRESH_ACK, DuplicateReply.FIRST_RESPONSE),
+        (DuplicateAnswer.MOST_RECENT, DuplicateReply.LATEST_RESPONSE),
+    ],
+)
+def test_a_response_answers_where_nothing_else_was_stored(
+    policy: DuplicateAnswer, reply: DuplicateReply
+) -> None:
+    assert _reply(policy, answered=False, responded=True) is reply
 
 
 @pytest.mark.requirement("DUP-7")

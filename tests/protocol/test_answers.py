@@ -240,9 +240,41 @@ def test_recovery_is_over_for_a_message_that_is_not_outstanding(
     assert error(outgoing, answer).outgoing == outgoing
 
 
-def test_a_warning_is_news_and_not_an_answer() -> None:
-    outgoing = outstanding()
-    assert error(outgoing, replace(MESSAGING, severity=Severity.WARNING)) == Sent(outgoing)
+WARNING = replace(MESSAGING, severity=Severity.WARNING)
+
+
+@pytest.mark.requirement("ERR-10", "CPA-10", "CPA-11")
+@pytest.mark.parametrize("state", list(OutgoingState))
+@pytest.mark.parametrize("warning", [WARNING, replace(SEQUENCE, severity=Severity.WARNING)])
+def test_a_warning_is_news_and_not_an_answer(state: OutgoingState, warning: Error) -> None:
+    outgoing = replace(outstanding(), state=state)
+    step = error(outgoing, warning)
+    assert (step.outgoing, len(step.effects)) == (outgoing, 1)
+    (note,) = of_kind(step, Note)
+    assert (note.kind, note.message_id, note.ref_to) == ("warned", "m", "err-1")
+    assert note.detail == {
+        "code": warning.code,
+        "location": warning.location,
+        "description": warning.description,
+    }
+
+
+def test_a_warning_says_what_it_has_to_say() -> None:
+    (note,) = of_kind(error(outstanding(), Error("Unknown", Severity.WARNING)), Note)
+    assert note.detail == {"code": "Unknown"}
+
+
+def test_a_warning_about_what_never_left_is_none() -> None:
+    assert error(waiting(), WARNING) == Sent(waiting())
+    assert error(waiting(), MESSAGING) == Sent(waiting())
+
+
+def test_what_acknowledges_a_message_does_not_take_that_back_with_its_warning() -> None:
+    delivered = ack(outstanding()).outgoing
+    failure = Error("DeliveryFailure", Severity.WARNING, "", "late")
+    step = sender.warning_arrived(delivered, None, error=failure, error_id="ack-1")
+    assert step.outgoing is delivered
+    assert [note.kind for note in of_kind(step, Note)] == ["warned"]
 
 
 def test_a_second_refusal_says_nothing_new() -> None:

@@ -8,9 +8,19 @@ from oncewire.errors import Inconsistent, SecurityFailure
 from oncewire.message.fault import ErrorClass
 from oncewire.message.instant import SECOND
 from oncewire.protocol.effects import Note
-from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.receiver import (
+    Arrival,
+    Judgement,
+    Remembered,
+    Verdict,
+    close_number,
+    judge,
+    refuse,
+)
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange
+from oncewire.protocol.states import IncomingState
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 from tests.protocol.samples import (
     CONTINUE,
@@ -260,6 +270,41 @@ def test_a_refused_early_number_is_skipped_when_its_turn_comes() -> None:
     assert notes(judged) == ["skipped"]
     assert judged.channel is not None
     assert judged.channel.expected == 3
+
+
+def _request(number: int | None, state: IncomingState, hand_overs: int = 0) -> Incoming:
+    stored = Incoming("urn:a", f"s{100 + (number or 0)}", "digest", "terms", NOW)
+    epoch = None if number is None else 1
+    return replace(stored, state=state, epoch=epoch, number=number, hand_overs=hand_overs)
+
+
+@pytest.mark.requirement("SYNC-18", "SEQ-5")
+def test_a_held_request_that_nobody_can_answer_is_passed_when_its_turn_comes() -> None:
+    channel, effects = close_number(_request(2, IncomingState.HELD), after(0, 2, 3))
+    assert effects == ()
+    assert [(entry.number, entry.refused) for entry in channel.held] == [(2, True), (3, False)]
+    judged = take(channel, arrival(1, 101, RESET))
+    assert judged.deliver == ("s101", "s103")
+    (skip,) = of_kind(judged.effects, Note)
+    assert (skip.kind, skip.number, skip.message_id) == ("skipped", 2, "s102")
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_a_ready_request_that_nobody_can_answer_is_skipped_at_once() -> None:
+    channel = after(0, 1)
+    same, (skip,) = close_number(_request(1, IncomingState.READY), channel)
+    assert same is channel
+    assert isinstance(skip, Note)
+    assert (skip.kind, skip.channel, skip.epoch, skip.number) == ("skipped", "a>b", 1, 1)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [_request(1, IncomingState.READY, hand_overs=1), _request(None, IncomingState.READY)],
+)
+def test_what_was_handed_over_once_or_has_no_number_is_not_skipped(request_: Incoming) -> None:
+    channel = after(0, 1)
+    assert close_number(request_, channel) == (channel, ())
 
 
 def test_a_refused_opener_begins_its_epoch() -> None:

@@ -17,12 +17,15 @@ from oncewire.protocol.synchronous import (
     SyncPlan,
     answerable_after_restart,
     awaits_response,
+    concatenates,
+    holds_connection,
+    ignored_wish,
     late_warning,
     patience,
     plan_reply,
     timeout_error,
 )
-from oncewire.protocol.terms import AckBundling, SyncRetries, Terms
+from oncewire.protocol.terms import AckBundling, SyncBundle, SyncRetries, Terms
 from tests.protocol.samples import NOW, PLAIN, hop, message, outstanding
 
 WISHES = [mode for mode in SyncReplyMode if mode is not SyncReplyMode.NONE]
@@ -123,6 +126,47 @@ def test_a_transport_that_cannot_answer_makes_it_a_warning() -> None:
     assert ignored.mode is SyncReplyMode.NONE
     assert ignored.warning is not None
     assert ignored.warning.severity is Severity.WARNING
+
+
+@pytest.mark.requirement("SYNC-10")
+def test_the_response_to_a_wish_that_was_ignored_carries_the_warning() -> None:
+    asking = wishing(SyncReplyMode.SIGNALS_AND_RESPONSE)
+    ignored = plan(asking, can_answer=False)
+    kept = replace(AGREED, sync_mode=SyncReplyMode.NONE)
+    assert ignored_wish(asking, kept) == ignored.warning
+    assert ignored_wish(message(sync_reply_as_agreed=True), kept) == ignored.warning
+    assert ignored_wish(asking, AGREED) is None
+    assert ignored_wish(message(), kept) is None
+
+
+ANY, ALONE = list(AckBundling), AckBundling.STANDALONE
+
+
+@pytest.mark.requirement("SYNC-3", "SYNC-5", "SYNC-8")
+@pytest.mark.parametrize("bundling", ANY)
+@pytest.mark.parametrize("called", [True, False])
+def test_a_connection_waits_for_an_application_that_is_called_or_must_answer_first(
+    bundling: AckBundling, called: bool
+) -> None:
+    terms = replace(AGREED, ack_bundling=bundling)
+
+    def waits(mode: SyncReplyMode, terms: Terms = terms, *, owed: bool = True) -> bool:
+        return holds_connection(SyncPlan(mode), terms, ack_owed=owed, called=called)
+
+    both, alone = SyncReplyMode.SIGNALS_AND_RESPONSE, bundling is ALONE
+    due = called or bundling is AckBundling.PIGGYBACK
+    assert waits(both) is (due and not alone)
+    # Where they share a body, or no acknowledgement is owed, nothing speaks against waiting.
+    assert waits(both, replace(terms, sync_bundle=SyncBundle.CONCATENATED)) is due
+    assert waits(both, owed=False) is due
+    assert not waits(SyncReplyMode.MSH_SIGNALS_ONLY)
+
+
+@pytest.mark.requirement("SYNC-8")
+@pytest.mark.parametrize("bundle", list(SyncBundle))
+def test_two_replies_share_a_body_where_that_is_agreed(bundle: SyncBundle) -> None:
+    together = concatenates(replace(AGREED, sync_bundle=bundle))
+    assert together is (bundle is SyncBundle.CONCATENATED)
 
 
 @pytest.mark.requirement("SYNC-11", "SYNC-16")

@@ -132,6 +132,14 @@ class Rejected(Detail):
 
 
 @dataclass(frozen=True, slots=True)
+class Warned(Detail):
+    KIND: ClassVar[Kind] = Kind.WARNED
+    code: str
+    location: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Transient(Detail):
     KIND: ClassVar[Kind] = Kind.TRANSIENT
     until: Instant
@@ -234,6 +242,14 @@ class Skipped(Detail):
 
 
 @dataclass(frozen=True, slots=True)
+class WarningSent(Detail):
+    KIND: ClassVar[Kind] = Kind.WARNING_SENT
+    code: str
+    location: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AckSent(Detail):
     KIND: ClassVar[Kind] = Kind.ACK_SENT
     signed: bool = False
@@ -294,9 +310,9 @@ class Resolved(Detail):
 DETAILS: dict[Kind, type[Detail]] = {
     cls.KIND: cls
     for cls in (
-        Started, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Transient, Expired,
-        Failed, Notified, Suspended, Resumed, Abandoned, EpochEnded, Received, Duplicate, Refused,
-        Skipped, AckSent, HandedOver, Joined, Forwarded, Incident, Resolved,
+        Started, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Warned, Transient,
+        Expired, Failed, Notified, Suspended, Resumed, Abandoned, EpochEnded, Received, Duplicate,
+        Refused, Skipped, WarningSent, AckSent, HandedOver, Joined, Forwarded, Incident, Resolved,
     )
 }  # fmt: skip
 """Kinds that are not here (STOPPED, SENT, EXHAUSTED, EPOCH_BEGAN, CONFIRMED) have no detail;

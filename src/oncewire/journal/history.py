@@ -40,13 +40,14 @@ class Step:
     seq: int
 
 
-_OUT = {trace.SENT, trace.ACK_SENT, trace.FORWARDED, trace.PASSED_ON}
+_OUT = {trace.SENT, trace.ACK_SENT, trace.WARNING_SENT, trace.FORWARDED, trace.PASSED_ON}
 _IN = {
     trace.RECEIVED,
     trace.DUPLICATE,
     trace.REFUSED,
     trace.ACKNOWLEDGED,
     trace.REJECTED,
+    trace.WARNED,
     trace.TRANSIENT,
 }
 _ARRIVALS = {trace.RECEIVED, trace.DUPLICATE, trace.REFUSED}
@@ -108,6 +109,7 @@ _TEXTS = {
     trace.SEND_FAILED: "attempt {row.attempt} failed: {said.reason}",
     trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
     trace.REJECTED: "answered with the error {said.code}",
+    trace.WARNED: "a warning came{by}: {said.code}{about}",
     trace.TRANSIENT: "the receiver asked for a pause",
     trace.EXHAUSTED: "the retries over {row.transport} are used up",
     trace.EXPIRED: "{said.by} has passed",
@@ -121,6 +123,7 @@ _TEXTS = {
     trace.DUPLICATE: "a copy arrived and was stopped",
     trace.REFUSED: "refused with {said.code}",
     trace.SKIPPED: "number {row.sequence_number} will not be handed over",
+    trace.WARNING_SENT: "its sender is warned: {said.code}{about}",
     trace.ACK_SENT: "acknowledgement sent",
     trace.HANDED_OVER: "handed over to the application",
     trace.CONFIRMED: "confirmed by the application",
@@ -136,13 +139,18 @@ def _words(row: Row) -> str:
     text = _TEXTS.get(row.kind, row.kind.replace("_", " "))
     cls = next((cls for kind, cls in detail.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
-    to, of = (f" to {row.peer}", f" of {row.peer}") if row.peer else ("", "")
-    text = text.format(row=row, said=said, to=to, of=of)
+    to, of, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "of", "from"))
+    about = _about(said) if isinstance(said, detail.Warned | detail.WarningSent) else ""
+    text = text.format(row=row, said=said, to=to, of=of, by=by, about=about)
     if isinstance(said, detail.Acknowledged) and said.late:
         text += ", after it had been given up"
     if isinstance(said, detail.HandedOver) and said.redelivered:
         text += " again"
     return text
+
+
+def _about(said: detail.Warned | detail.WarningSent) -> str:
+    return f" ({said.description})" if said.description else ""
 
 
 # --- one sentence -------------------------------------------------------------------------
@@ -160,7 +168,12 @@ def explain(
     outcome = fold_outcome(told, terms)
     if outcome is None:
         return "Nothing is known of this message."
-    return sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
+    why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
+    warnings = dict.fromkeys(
+        f"{said.code}{_about(said)}"
+        for said in (detail.Warned.read(row.detail) for row in told if row.kind == trace.WARNED)
+    )
+    return f"{why} Its receiver warned: {'; '.join(warnings)}." if warnings else why
 
 
 def last_failure(rows: Iterable[Row], sender: str | None) -> str:

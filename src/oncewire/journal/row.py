@@ -34,6 +34,7 @@ class Kind(StrEnum):
     SEND_FAILED = "send_failed"  # attempt, transport; detail: outcome refused|unknown, reason
     ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; peer; detail: by, late?, signed?, hop?
     REJECTED = "rejected"  # an error answer settled it; ref_to=its id; detail: code, severity
+    WARNED = "warned"  # a warning about it came, and changed nothing; ref_to=what carried it
     TRANSIENT = "transient"  # a Transient Error came: channel?; detail: until
     EXHAUSTED = "exhausted"  # the last retry on `transport` went unanswered
     EXPIRED = "expired"  # detail: by=TimeToLive|persistDuration
@@ -50,6 +51,7 @@ class Kind(StrEnum):
     REFUSED = "refused"  # not accepted: digest?; detail: code, location, problem
     SKIPPED = "skipped"  # channel, epoch, sequence_number: will not be handed over; detail: reason
     EPOCH_BEGAN = "epoch_began"  # channel, epoch: the sender restarted its numbering
+    WARNING_SENT = "warning_sent"  # accepted, and its sender is warned; ref_to=what carries it
     ACK_SENT = "ack_sent"  # released after the commit; ref_to=the ack's id, peer
     HANDED_OVER = (
         "handed_over"  # to the application: terms_id, channel facts, digest; detail: redelivered?

@@ -14,7 +14,14 @@ from oncewire.errors import NotSupported
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest, ReliableMessagingMethod
-from oncewire.protocol.terms import DuplicateAnswer, NoResponse, ReceiptProvided, Terms
+from oncewire.message.instant import Duration
+from oncewire.protocol.terms import (
+    AckBundling,
+    DuplicateAnswer,
+    NoResponse,
+    ReceiptProvided,
+    Terms,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +78,25 @@ def check_receipt(message: Message, terms: Terms) -> None:
     )
 
 
+def ride_patience(terms: Terms) -> Duration:
+    """How long the acknowledgement of a message waits for a response to ride on (ACK-16, C13).
+
+    0: it leaves at once. It never waits so long that its sender would resend meanwhile; by
+    itself `auto` waits only as long as was agreed, `piggyback` as long as it can.
+    """
+    if not terms.runs_protocol or terms.ack_bundling is AckBundling.STANDALONE:
+        return 0
+    longest = terms.timeout // 2
+    if terms.ack_bundling is AckBundling.PIGGYBACK and not terms.ack_wait:
+        return longest
+    return min(terms.ack_wait, longest)
+
+
 class DuplicateReply(StrEnum):
     """What to send in answer to a duplicate (C14, C16)."""
 
     STORED_ANSWER = "the answer first given"
+    FIRST_RESPONSE = "the response first sent"
     LATEST_RESPONSE = "the most recent response"
     NEW_ACK = "a new acknowledgement"
     NOTHING = "nothing"
@@ -83,15 +105,16 @@ class DuplicateReply(StrEnum):
 def answer_duplicate(
     terms: Terms, *, answered: bool, responded: bool, owed: bool
 ) -> DuplicateReply:
-    """Choose the reply. `answered`: an answer is stored with the message; `responded`: a
-    business response to it was sent; `owed`: an acknowledgement is owed at all."""
+    """Choose the reply. `answered`: an answer is stored with the message, be it an
+    acknowledgement or the response that carried it; `responded`: business responses to it
+    were sent; `owed`: an acknowledgement is owed at all."""
     if terms.duplicate_answer is DuplicateAnswer.MOST_RECENT and responded:
         return DuplicateReply.LATEST_RESPONSE
     if answered:
         # v0-078's "an ack again" is the stored one too: its bytes are the acknowledgement.
         return DuplicateReply.STORED_ANSWER
     if responded:
-        return DuplicateReply.LATEST_RESPONSE
+        return DuplicateReply.FIRST_RESPONSE
     if owed and terms.duplicate_no_response is NoResponse.ACK:
         return DuplicateReply.NEW_ACK
     return DuplicateReply.NOTHING

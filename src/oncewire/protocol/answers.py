@@ -66,6 +66,8 @@ def error_arrived(
 ) -> Sent:
     """An error message names this message: recover as its class demands (ERR-1)."""
     kind = error.error_class
+    if _only_warns(outgoing, error):
+        return warning_arrived(outgoing, channel, error=error, error_id=error_id)
     if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
         return Sent(outgoing, channel)
     if kind is ErrorClass.TRANSIENT:
@@ -90,6 +92,31 @@ def error_arrived(
         detail={"outcome": "refused", "reason": _words(error)[:300]},
     )
     return Sent(outgoing, channel, (note,))
+
+
+def warning_arrived(
+    outgoing: Outgoing, channel: SendingChannel | None, *, error: Error, error_id: str
+) -> Sent:
+    """News about a message that was sent: told, and nothing else changes (ERR-10)."""
+    if outgoing.attempts == 0:
+        return Sent(outgoing, channel)
+    detail: dict[str, object] = {"code": error.code}
+    if error.location:
+        detail["location"] = error.location[:300]
+    if error.description:
+        detail["description"] = error.description[:300]
+    note = replace(note_of("warned", outgoing), ref_to=error_id, detail=detail)
+    return Sent(outgoing, channel, (note,))
+
+
+def _only_warns(outgoing: Outgoing, error: Error) -> bool:
+    """Whether an error is news and not an answer: the acknowledgement is still awaited.
+
+    A hub that warns of a failed delivery takes back what it acknowledged (HOP-9).
+    """
+    recovers = error.error_class in (ErrorClass.TRANSIENT, ErrorClass.COMMUNICATION)
+    taken_back = error.code == "DeliveryFailure" and outgoing.state is OutgoingState.DELIVERED
+    return error.severity is Severity.WARNING and not recovers and not taken_back
 
 
 def _transient(
@@ -132,8 +159,7 @@ def _messaging_error(
         if error.code != "DeliveryFailure":
             return Sent(outgoing, channel)
         return _taken_back(outgoing, channel, terms, error, note)
-    if error.severity is Severity.WARNING or outgoing.state is OutgoingState.NOT_DELIVERED:
-        # A warning is news, not an answer: the acknowledgement is still awaited.
+    if outgoing.state is OutgoingState.NOT_DELIVERED:
         return Sent(outgoing, channel)
     refused = outgoing.moved(
         event,

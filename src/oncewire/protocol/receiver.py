@@ -16,7 +16,9 @@ from oncewire.message.fault import Error
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.effects import Effect, Note, Raise
+from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
+from oncewire.protocol.states import IncomingState
 from oncewire.protocol.terms import Terms
 
 SEQUENCE_LOCATION = "//SequenceNumber"
@@ -191,6 +193,25 @@ def give_up_gap(channel: ReceivingChannel, number: int, terms: Terms) -> Release
     effects = [_skip(channel.key, epoch, missing, None, "never came") for missing in skipped]
     effects += _skips(released, channel.key, epoch)
     return Released(channel, _to_deliver(released), tuple(effects))
+
+
+def close_number(
+    incoming: Incoming, channel: ReceivingChannel
+) -> tuple[ReceivingChannel, tuple[Effect, ...]]:
+    """Settle the number of a request that nobody can answer any more (SYNC-18, gap 14).
+
+    While it is held its number is passed when its turn comes. Once its turn has come the
+    number is behind the expected one already, so the skip is told now, unless the
+    application was given it before.
+    """
+    if incoming.state is IncomingState.HELD:
+        return channel.refuse_held(incoming.message_id), ()
+    if incoming.hand_overs or incoming.number is None or incoming.epoch is None:
+        return channel, ()
+    skip = _skip(
+        channel.key, incoming.epoch, incoming.number, incoming.message_id, "not answered in time"
+    )
+    return channel, (skip,)
 
 
 def _take(

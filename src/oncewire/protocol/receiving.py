@@ -176,6 +176,15 @@ class ReceivingChannel:
         )
         return channel, tuple(released)
 
+    def refuse_held(self, message_id: str) -> ReceivingChannel:
+        """A message that waits here will not be handed over: its number is settled, and
+        passed when its turn comes."""
+        held = tuple(
+            replace(entry, refused=True) if entry.message_id == message_id else entry
+            for entry in self.held
+        )
+        return replace(self, held=held)
+
     def skip_to(
         self, number: int, terms: Terms
     ) -> tuple[ReceivingChannel, tuple[Held, ...], list[int]]:

@@ -5,7 +5,7 @@ neither numbered nor limited), the terms and `now`, and returns a `Sent` step: t
 state and the effects to perform once that state is saved.
 """
 
-from oncewire.protocol.answers import ack_arrived, error_arrived
+from oncewire.protocol.answers import ack_arrived, error_arrived, warning_arrived
 from oncewire.protocol.attempts import (
     attempt_due,
     deadline_passed,
@@ -27,4 +27,5 @@ __all__ = [
     "resume",
     "transmission_ended",
     "transmission_failed",
+    "warning_arrived",
 ]

@@ -102,6 +102,7 @@ _I, _IE = IncomingState, IncomingEvent
 INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = {
     (_I.ARRIVING, _IE.ARRIVED): frozenset({_I.HELD, _I.READY, _I.FORWARDED, _I.REFUSED}),
     (_I.HELD, _IE.GAP_CLOSED): frozenset({_I.READY, _I.FORWARDED}),
+    (_I.HELD, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
     (_I.READY, _IE.HANDED_OVER): frozenset({_I.HANDED_OVER}),
     (_I.READY, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
     (_I.HANDED_OVER, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),

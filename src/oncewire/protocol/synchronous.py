@@ -14,7 +14,7 @@ from oncewire.message.envelope import Message
 from oncewire.message.fault import Error, Severity
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Duration
-from oncewire.protocol.terms import AckBundling, SyncRetries, Terms
+from oncewire.protocol.terms import AckBundling, SyncBundle, SyncRetries, Terms
 
 TIMEOUT_MESSAGE = "communication protocol time-out"
 """The words SYNC-17 asks for in the error of a connection that ran out of time."""
@@ -98,6 +98,35 @@ def _rides_on_response(terms: Terms) -> bool:
         terms.ack_bundling is not AckBundling.STANDALONE
         and terms.sync_retries is SyncRetries.SAME_MESSAGE
     )
+
+
+def holds_connection(plan: SyncPlan, terms: Terms, *, ack_owed: bool, called: bool) -> bool:
+    """Whether the connection waits for what the application answers.
+
+    It waits for an application that is `called`. One that comes for its messages may come at
+    any time, so it is waited for only where no acknowledgement may go before the response
+    (`piggyback`). Where the two may share neither a header nor a body, the acknowledgement
+    alone is the reply, and there is nothing to wait for.
+    """
+    apart = terms.ack_bundling is AckBundling.STANDALONE and not concatenates(terms)
+    if not plan.response or (ack_owed and apart):
+        return False
+    return called or terms.ack_bundling is AckBundling.PIGGYBACK
+
+
+def concatenates(terms: Terms) -> bool:
+    """Whether acknowledgement and response come back as two messages in one body (SYNC-8)."""
+    return terms.sync_bundle is SyncBundle.CONCATENATED
+
+
+def ignored_wish(message: Message, terms: Terms) -> Error | None:
+    """The warning that goes on the response to a request whose wish was ignored (SYNC-10).
+
+    `terms`: those the request was stored under. Without any synchronous reply in them a wish
+    was ignored for the transport's sake; for any other reason it would have been refused.
+    """
+    asked = _wished(message, terms) is not SyncReplyMode.NONE
+    return _ignored() if asked and terms.sync_mode is SyncReplyMode.NONE else None
 
 
 def _ignored() -> Error:

@@ -145,6 +145,8 @@ class Terms:
     hop_ack_requested: AckRequest = AckRequest.NONE
     receipt_provided: ReceiptProvided = ReceiptProvided.BOTH
     ack_bundling: AckBundling = AckBundling.AUTO
+    # How long an acknowledgement may wait for a response to ride on (see `ride_patience`).
+    ack_wait: Duration = 0
     # Numbers, windows, order
     numbered: bool = False
     ordered: bool = False
@@ -282,6 +284,7 @@ def _restore(name: str, value: Any) -> Any:
 
 
 _DURATIONS = (
+    "ack_wait",
     "timeout",
     "retry_interval",
     "persist_duration",
