@@ -100,6 +100,11 @@ DANGERS = [
     ("response only with acknowledgements", "sync.mode", "no place", "error", "ms-0.9x",
      '[sync]\nmode = "ResponseOnly"\n',
      '[sync]\nmode = "ResponseOnly"\n[delivery]\nreliable = false\n'),
+    ("acknowledgement and response that may share nothing", "sync.bundle", "share neither",
+     "danger", "ebms2",
+     '[sync]\nmode = "signalsAndResponse"\n[ack]\nrequest = "always"\nbundling = "standalone"\n',
+     ('[sync]\nmode = "signalsAndResponse"\nbundle = "concatenated"\n'
+     '[ack]\nrequest = "always"\nbundling = "standalone"\n')),
     ("synchronous over mail", "sync.mode", "cannot reply", "danger", "ebms2",
      '[sync]\nmode = "mshSignalsOnly"\n[delivery]\ntransports = ["smtp"]\n',
      '[sync]\nmode = "mshSignalsOnly"\n[delivery]\ntransports = ["http"]\n'),

@@ -20,7 +20,7 @@ from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant, format_duration, format_instant
-from oncewire.protocol.terms import AckBundling, HopMode, Scope
+from oncewire.protocol.terms import AckBundling, HopMode, Scope, SyncBundle
 
 # What each wire format carries by itself; ebMS 2.0 needs our extension (WIRE.md part D).
 _CARRIES = {
@@ -228,6 +228,15 @@ def _sync(binding: ActionBinding) -> Iterator[Danger]:
             "sync.mode",
             "ResponseOnly leaves no place for the acknowledgement that is asked for",
             "use signalsAndResponse, or ask for no acknowledgement (SYNC-4)",
+        )
+    apart = alone and terms.sync_bundle is SyncBundle.MERGED
+    if terms.sync_mode is SyncReplyMode.SIGNALS_AND_RESPONSE and asks and apart:
+        yield Danger(
+            Severity.DANGER,
+            "sync.bundle",
+            "acknowledgement and response may share neither a header nor a body: the "
+            "acknowledgement alone comes back on the connection, the response later",
+            "set sync.bundle to concatenated, or ack.bundling to auto (SYNC-6)",
         )
     if "http" not in terms.transports:
         yield Danger(

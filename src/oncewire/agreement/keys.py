@@ -134,6 +134,8 @@ _ALL = (
     Key("ack.typed", kinds.BOOL, "form.ack_typed", "Acknowledgements carry their type."),
     Key("ack.bundling", choice(AckBundling), "terms.ack_bundling",
         "Whether an acknowledgement may ride on a response."),
+    Key("ack.wait", kinds.DURATION, "terms.ack_wait",
+        "How long it may wait for one; under piggyback, PT0S means half of the Timeout."),
     # --- duplicates
     Key("duplicate.elimination", kinds.REQUESTED, "rules.duplicate_elimination",
         "Whether messages ask that copies are dropped."),

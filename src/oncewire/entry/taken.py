@@ -45,6 +45,8 @@ class TakenMessage:
     payloads: tuple[Payload, ...] = ()
     # The type of the service, where it has one: `service` then begins with it and a colon.
     service_type: str = ""
+    # What its sender warns of beside the document, each as code and sentence.
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, taken: Taken) -> TakenMessage:
@@ -64,6 +66,7 @@ class TakenMessage:
             taken.redelivered,
             taken.payloads,
             "" if header.service is None else header.service.type or "",
+            tuple(f"{one.code}: {one.description}".rstrip(": ") for one in taken.warnings),
         )
 
     def reply(self, action: str, *documents: Document, message_id: str | None = None) -> Submission:
@@ -101,6 +104,7 @@ class TakenMessage:
             "timestamp": self.timestamp,
             "ref_to_message_id": self.ref_to_message_id,
             "redelivered": self.redelivered,
+            "warnings": list(self.warnings),
             "payloads": [payload_facts(one) for one in self.payloads],
         }
 
@@ -113,6 +117,7 @@ class TakenMessage:
             for one, data in zip(described, contents, strict=True)
         )
         rest = {name: value for name, value in facts.items() if name != "payloads"}
+        rest["warnings"] = tuple(facts.get("warnings", ()))
         return cls(**rest, payloads=payloads)
 
 

@@ -113,6 +113,15 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    """A partner warned us about a message of ours; it is stored, and nobody need act."""
+
+    message_id: str
+    code: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The application has something to take."""
 
@@ -120,5 +129,5 @@ class Ready:
 
 
 Action: TypeAlias = (
-    Post | PostAnswer | PostReply | PostOn | Relay | Settled | Ponged | Notice | Ready
+    Post | PostAnswer | PostReply | PostOn | Relay | Settled | Ponged | Notice | Warned | Ready
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
@@ -10,7 +11,7 @@ from oncewire.errors import EbxmlError, InvalidValue, SoapFault
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.node import Node
 from oncewire.handler.route import Route, route_under
-from oncewire.handler.seal import seal, stored_parcel
+from oncewire.handler.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.secure import receipt_references
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
@@ -20,6 +21,7 @@ from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration
 from oncewire.protocol.acknowledging import AckOwed
+from oncewire.protocol.effects import Note
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
@@ -71,6 +73,29 @@ def envelope_for(node: Node, route: Route) -> Envelope:
     return Envelope(node.new_message_id(), now, route.form, own=route.agreement.own.party, hop=hop)
 
 
+def acknowledgment_for(
+    node: Node,
+    message: Message,
+    agreement: Agreement,
+    owed: AckOwed,
+    received: Received,
+    *,
+    final: bool,
+) -> Message:
+    """The acknowledgement that is owed for a message, as a message of its own; its elements
+    may ride on a response instead."""
+    envelope = envelope_for(node, signal_route(agreement, MessageKind.ACKNOWLEDGMENT))
+    references = receipt_references(received) if owed.signed else ()
+    for_end = final and (owed.receipt is not AckRequest.NONE or owed.hop is AckRequest.NONE)
+    actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
+    ack = answers.acknowledgment_for(message, envelope, actor=actor, references=references)
+    if for_end and owed.hop is not AckRequest.NONE and message.ack_requested:
+        # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
+        second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
+        ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))
+    return ack
+
+
 def acknowledge(
     node: Node,
     message: Message,
@@ -83,22 +108,45 @@ def acknowledge(
     warnings: tuple[Error, ...] = (),
 ) -> StoredAnswer:
     """Build the acknowledgement that is owed for a message, with what its sender is told."""
-    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
-    envelope = envelope_for(node, route)
-    references = receipt_references(received) if owed.signed else ()
-    for_end = final and (owed.receipt is not AckRequest.NONE or owed.hop is AckRequest.NONE)
-    actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
-    ack = answers.acknowledgment_for(message, envelope, actor=actor, references=references)
-    if for_end and owed.hop is not AckRequest.NONE and message.ack_requested:
-        # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
-        second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
-        ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))
-    if plan.warning is not None:
-        warnings = (*warnings, plan.warning)
+    ack = acknowledgment_for(node, message, agreement, owed, received, final=final)
     if warnings:
         ack = replace(ack, error_list=ErrorList(warnings))
+    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
     parcel = seal(node, ack, route, sign=owed.signed)
-    return StoredAnswer(envelope.message_id, ack.kind, parcel, owed=not plan.signals)
+    return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
+
+
+def write_answer(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    answer: StoredAnswer,
+    warnings: Iterable[Error] = (),
+    *,
+    acknowledges: bool | None = None,
+) -> None:
+    """Journal what a message is answered with, and what its sender is warned of in it.
+
+    `acknowledges`: whether the answer does, where its kind does not say it.
+    """
+    message_id = stored.incoming.message_id
+    if acknowledges is None:
+        acknowledges = answer.kind is MessageKind.ACKNOWLEDGMENT
+    notes = [Note("ack_sent", message_id, answer.answer_id)] if acknowledges else []
+    for warning in warnings:
+        detail: dict[str, object] = {"code": warning.code}
+        if warning.location:
+            detail["location"] = warning.location[:300]
+        if warning.description:
+            detail["description"] = warning.description[:300]
+        notes.append(Note("warning_sent", message_id, answer.answer_id, detail=detail))
+    node.write(
+        tx,
+        notes,
+        terms_id=stored.incoming.terms_id,
+        hop=stored.hop or None,
+        peer=stored.peer,
+    )
 
 
 def answer_error(
@@ -132,8 +180,17 @@ def post_or_reply(
         return Answer(200, answer.parcel)
     incoming = stored.incoming
     sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
-    post_signal(node, agreement, answer, sender=sender, message_id=message_id)
+    for one in _apart(node, answer):
+        post_signal(node, agreement, one, sender=sender, message_id=message_id)
     return NOTHING
+
+
+def _apart(node: Node, answer: StoredAnswer) -> list[StoredAnswer]:
+    """Two replies share a body only on the connection that waits for both (C30)."""
+    if not answer.parcel.content_type.startswith(codec.BUNDLE_TYPE):
+        return [answer]
+    parts = codec.unbundle(whole_parcel(node, answer.parcel), node.limits)
+    return [replace(answer, parcel=stored_parcel(part)) for part in parts]
 
 
 def post_signal(

@@ -14,6 +14,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.submit import Submission
+from oncewire.message.fault import Error
 from oncewire.message.header import Header
 from oncewire.message.payload import Payload, Reference
 from oncewire.store.records import StoredIncoming
@@ -34,6 +35,8 @@ class Taken:
     references: tuple[Reference, ...] = ()
     # Messages of one channel are handed over in order.
     channel: str | None = None
+    # What its sender warns of beside the document (ERR-10).
+    warnings: tuple[Error, ...] = ()
 
     @classmethod
     def of(cls, node: Node, stored: StoredIncoming) -> Taken:
@@ -53,6 +56,7 @@ class Taken:
             stored.incoming.hand_overs > 1,
             message.manifest,
             stored.incoming.channel,
+            () if message.error_list is None else message.error_list.errors,
         )
 
 

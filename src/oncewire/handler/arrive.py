@@ -23,20 +23,19 @@ from oncewire.handler.answer import (
     answer_error,
     post_or_reply,
     response_again,
+    write_answer,
 )
 from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
-from oncewire.handler.perform import open_incident
 from oncewire.handler.received_note import received_note
-from oncewire.handler.release import release, write_notes
-from oncewire.handler.reply import await_response, is_awaited
+from oncewire.handler.release import follow, release
+from oncewire.handler.reply import Patience, await_response, await_rider, is_awaited
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
-from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol.acknowledging import (
     AckOwed,
@@ -45,13 +44,13 @@ from oncewire.protocol.acknowledging import (
     answer_duplicate,
     check_receipt,
 )
-from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
-from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, awaits_response, plan_reply
+from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
 from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
@@ -195,22 +194,24 @@ class Arriving:
         owed: AckOwed,
         plan: SyncPlan,
     ) -> Answer:
-        node, tx = self.node, self.tx
+        node, tx, patience = self.node, self.tx, self._patience(owed, plan)
+        terms = patience.terms
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
-        incoming = self._incoming(sender, facts, judgement, self._terms_in_force(plan)).moved(
+        incoming = self._incoming(sender, facts, judgement, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
-        waits, relays = self._waits(plan), not self.final and self._midway.keeps_open(plan)
-        at_once = owed.owed and self._acks_at_once() and not waits and not relays
-        answer = self._acknowledge(owed, plan) if at_once else None
+        rides = patience.rides and not judgement.held
+        relays = not self.final and self._midway.keeps_open(plan)
+        at_once = not patience.waits and not rides and not relays
+        answer = self._answer_at_once(owed, plan) if at_once else None
         stored = self._stored(incoming, facts, answer)
         tx.add_incoming(stored)
         self._journal_received(stored)
-        self._follow(judgement)
+        follow(node, tx, judgement.channel, judgement.effects)
         reply = None
         if answer is not None:
             # A hop is complete before the next one begins (HOP-1).
-            self._journal_ack(stored, answer)
+            write_answer(node, tx, stored, answer, self._warnings(plan))
             reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
         if self.final:
             self._consume(stored, held=judgement.held)
@@ -219,24 +220,26 @@ class Arriving:
         self._release(judgement)
         if reply is not None:
             return reply
-        if waits:
-            return await_response(stored, self._terms_in_force(plan))
+        if patience.waits:
+            return await_response(stored, terms)
+        if rides:
+            await_rider(node, stored, terms)
         if relays:
             return self._midway.kept_open(incoming.sender)
         return NOTHING if self.final else self._midway.until_forwarded(stored, plan)
 
-    def _waits(self, plan: SyncPlan) -> bool:
-        """Whether the connection waits for what the application answers."""
-        asked = self.final and self.message.kind is MessageKind.NORMAL
-        return asked and plan.response and self.node.application_called
-
-    def _terms_in_force(self, plan: SyncPlan) -> Terms:
-        """The terms as they are kept: whether a connection waits is known from them."""
+    def _patience(self, owed: AckOwed, plan: SyncPlan) -> Patience:
         terms = self.resolution.terms
-        if not self.final or awaits_response(terms) == self._waits(plan):
-            return terms
-        mode = plan.mode if self._waits(plan) else SyncReplyMode.MSH_SIGNALS_ONLY
-        return replace(terms, sync_mode=mode)
+        if not self.final or self.message.kind is not MessageKind.NORMAL:
+            return Patience(terms)
+        return Patience.of(terms, plan, owed, called=self.node.application_called)
+
+    def _answer_at_once(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer | None:
+        """The acknowledgement; what has none to ride on is told in a message of its own."""
+        if owed.owed and self._acks_at_once():
+            return self._acknowledge(owed, plan)
+        told = self.resolution.warnings
+        return answer_error(self.node, self.message, self.agreement, told, plan) if told else None
 
     def _acks_at_once(self) -> bool:
         duty = hop_duty(self.message, self.resolution.terms)
@@ -251,8 +254,13 @@ class Arriving:
             plan,
             self.received,
             final=self.final,
-            warnings=self.resolution.warnings,
+            warnings=self._warnings(plan),
         )
+
+    def _warnings(self, plan: SyncPlan) -> tuple[Error, ...]:
+        """What the sender is told beside the acknowledgement."""
+        ignored = () if plan.warning is None else (plan.warning,)
+        return (*self.resolution.warnings, *ignored)
 
     def _consume(self, stored: StoredIncoming, *, held: bool) -> None:
         """What an accepted message means here, besides waiting for the application."""
@@ -262,6 +270,8 @@ class Arriving:
             return
         # Any accepted message that refers to one of ours completes it (RM-16).
         signals.settle_references(self.node, self.tx, self.message, self.resolution)
+        # What it warns of may ride on it (ERR-10).
+        signals.receive_errors(self.node, self.tx, self.message, self.agreement)
         if not held:
             self.node.actions.append(Ready(1))
 
@@ -299,9 +309,6 @@ class Arriving:
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
         self._write(note, stored, digest=stored.incoming.digest, size=stored.facts.size)
 
-    def _journal_ack(self, stored: StoredIncoming, answer: StoredAnswer) -> None:
-        self._write(Note("ack_sent", stored.incoming.message_id, answer.answer_id), stored)
-
     def _write(
         self,
         note: Note,
@@ -320,15 +327,6 @@ class Arriving:
             size=size,
         )
 
-    def _follow(self, judgement: Judgement) -> None:
-        """Save the stream's new state and record what the judgement noted."""
-        if judgement.channel is not None:
-            self.tx.save_receiving_channel(judgement.channel)
-        write_notes(self.node, self.tx, judgement.effects)
-        for effect in judgement.effects:
-            if isinstance(effect, Raise):
-                open_incident(self.node, self.tx, effect)
-
     def _release(self, judgement: Judgement) -> None:
         """Messages that waited for this one: to the application, or on to the next hop."""
         if judgement.channel is not None:
@@ -341,7 +339,7 @@ class Arriving:
         # What was refused without an answer (no error answers an error) stays unanswered.
         refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
         responses = tx.responses_to(incoming.message_id, known.peer) if self.final else []
-        if self._waits(plan) and not responses and is_awaited(node, tx, known):
+        if self._patience(owed, plan).waits and is_awaited(node, tx, known):
             self._journal_duplicate(known, "awaited")
             return await_response(known, node.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
@@ -361,12 +359,13 @@ class Arriving:
         if reply is DuplicateReply.NEW_ACK:
             answer = self._acknowledge(owed, plan)
             tx.save_answer(incoming.sender, incoming.message_id, answer)
-            self._journal_ack(known, answer)
+            write_answer(node, tx, known, answer, self._warnings(plan))
             kept = replace(known, answer=answer)
             return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
-        if reply is DuplicateReply.LATEST_RESPONSE:
+        if reply in (DuplicateReply.FIRST_RESPONSE, DuplicateReply.LATEST_RESPONSE):
+            again = responses[0 if reply is DuplicateReply.FIRST_RESPONSE else -1]
             here = plan.signals and self.source.can_answer
-            return response_again(node, tx, responses[-1], self.agreement, here=here)
+            return response_again(node, tx, again, self.agreement, here=here)
         return NOTHING if self.final else self._midway.until_forwarded(known, plan)
 
     def _late_copy(
@@ -393,7 +392,7 @@ class Arriving:
         if reply is not DuplicateReply.NEW_ACK:
             return NOTHING
         answer = self._acknowledge(owed, plan)
-        self._journal_ack(stored, answer)
+        write_answer(self.node, self.tx, stored, answer, self._warnings(plan))
         return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
 
     def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
@@ -427,7 +426,7 @@ class Arriving:
             "refused", incoming.message_id, facts.ref_to, self.resolution.channel, detail=detail
         )
         self._write(note, stored, digest=facts.digest, size=facts.size)
-        self._follow(judgement)
+        follow(node, tx, judgement.channel, judgement.effects)
         self._release(judgement)
         if judgement.remember and tx.incoming(sender, incoming.message_id) is None:
             tx.add_incoming(stored)

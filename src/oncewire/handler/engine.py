@@ -36,11 +36,18 @@ from oncewire.handler.receive import (
 )
 from oncewire.handler.relay import nothing_more, relay
 from oncewire.handler.release import give_up_gaps
-from oncewire.handler.reply import close_unanswered, overdue, reply_to, respond
+from oncewire.handler.reply import (
+    acknowledge_waiting,
+    overdue,
+    reply_to,
+    respond,
+    send,
+    take_up_waiting,
+)
 from oncewire.handler.signals import ask_status, ping
 from oncewire.handler.source import Source
 from oncewire.handler.stranded import abandon_stranded, go_on_at_last, resume_stranded
-from oncewire.handler.submit import Accepted, Submission, agreement_called, submit
+from oncewire.handler.submit import Accepted, Submission, agreement_called
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
@@ -73,7 +80,7 @@ class Engine:
             }
             node.write(tx, [Note("started", detail=detail)])
             deliver.recover_hand_overs(tx)
-            close_unanswered(node, tx)
+            take_up_waiting(node, tx)
             node.notices_due = True
             while retain.end_answers(node, tx) == retain.BATCH:
                 pass
@@ -122,6 +129,8 @@ class Engine:
         node = self.node
         wake = node.store.next_wake()
         looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
+        if node.acks_waiting:
+            looks = min(looks, node.acks_waiting[0][0])
         return looks if wake is None else min(wake, looks)
 
     # --- verbs ---
@@ -129,7 +138,7 @@ class Engine:
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""
         with self.node.transition() as tx:
-            return submit(self.node, tx, submission)
+            return send(self.node, tx, submission)
 
     def receive(self, parcel: Parcel, source: Source, stored: StoredParcel | None = None) -> Answer:
         """Take what a transport brought; the answer may leave after the commit.
@@ -185,6 +194,7 @@ class Engine:
             transmit.expire_due(node, tx)
             transmit.transmit_due(node, tx)
             give_up_gaps(node, tx)
+            acknowledge_waiting(node, tx)
             questions, node.status_questions = node.status_questions, []
             for message_id in questions:
                 # Where nobody can be asked (rm-0.78 has no such question) it stays unknown;

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from types import TracebackType
 
 from oncewire.errors import OncewireError, StoreProblem
@@ -20,6 +21,7 @@ from oncewire.handler.actions import (
     Ready,
     Relay,
     Settled,
+    Warned,
 )
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Application, Taken
@@ -254,6 +256,8 @@ class Handler:
                 pinged.set()
         elif isinstance(action, Notice):
             self._notify(action)
+        elif isinstance(action, Warned):
+            logger.warning("a partner warns about a message", extra=asdict(action))
         elif isinstance(action, Ready):
             self._ready.set()
 

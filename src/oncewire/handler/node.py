@@ -76,6 +76,8 @@ class Node:
         self.status_questions: list[str] = []
         # Some message failed and its From Party is to be told before the next commit.
         self.notices_due = False
+        # Acknowledgements that wait for a response to ride on, the earliest due first.
+        self.acks_waiting: list[tuple[Instant, str, str]] = []
         # When held messages are looked at next.
         self.gaps_due_at: Instant = 0
         # When messages that nobody needs any more are looked for, and then their files.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import InvalidValue
-from oncewire.handler.answer import Answer, acknowledge, answer_error
+from oncewire.handler.answer import Answer, acknowledge, answer_error, write_answer
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import whole_parcel
@@ -15,7 +15,6 @@ from oncewire.message.fault import Error, Severity
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import SECOND
 from oncewire.protocol.acknowledging import ack_owed
-from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, answer_previous, hop_duty
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import (
@@ -71,14 +70,7 @@ class Previous:
         )  # fmt: skip
         incoming = self.stored.incoming
         self.tx.save_answer(incoming.sender, incoming.message_id, answer)
-        note = Note("ack_sent", incoming.message_id, answer.answer_id)
-        self.node.write(
-            self.tx,
-            [note],
-            terms_id=incoming.terms_id,
-            hop=self.stored.hop or None,
-            peer=self.stored.peer,
-        )
+        write_answer(self.node, self.tx, self.stored, answer, told)
         return answer
 
     def until_forwarded(self) -> StoredAnswer | None:

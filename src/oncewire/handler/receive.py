@@ -257,7 +257,8 @@ def _journal_refused(
 
 
 def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmission) -> None:
-    """Take what came back on the connection of one of our own transmissions.
+    """Take what came back on the connection of one of our own transmissions: a message, or
+    several in one body (SYNC-8).
 
     A SOAP Fault refuses the message, or only this attempt, as the agreement says; a body
     that is no message says that the attempt failed.

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 from oncewire.handler.actions import Ready
 from oncewire.handler.node import Node
+from oncewire.handler.perform import open_incident
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.signals import receive_report
 from oncewire.handler.stranded import go_on, go_on_at_last
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.protocol.effects import Effect, Note
+from oncewire.protocol.effects import Effect, Note, Raise
 from oncewire.protocol.receiver import give_up_gap, hold_deadline
+from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
@@ -69,12 +71,23 @@ def _give_up_before(node: Node, tx: Transaction, stored: StoredIncoming) -> None
         # Released together with an earlier one of this look.
         return
     freed = give_up_gap(channel, incoming.number, node.terms_of(tx, incoming.terms_id))
-    tx.save_receiving_channel(freed.channel)
-    write_notes(node, tx, freed.effects)
+    follow(node, tx, freed.channel, freed.effects)
     release(node, tx, incoming.channel, freed.deliver)
 
 
-def write_notes(node: Node, tx: Transaction, effects: tuple[Effect, ...]) -> None:
+def follow(
+    node: Node, tx: Transaction, channel: ReceivingChannel | None, effects: tuple[Effect, ...]
+) -> None:
+    """Save a stream's new state and record what the step noted."""
+    if channel is not None:
+        tx.save_receiving_channel(channel)
+    _write_notes(node, tx, effects)
+    for effect in effects:
+        if isinstance(effect, Raise):
+            open_incident(node, tx, effect)
+
+
+def _write_notes(node: Node, tx: Transaction, effects: tuple[Effect, ...]) -> None:
     """Journal what a receiving step noted."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
     if notes:

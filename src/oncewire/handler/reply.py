@@ -1,62 +1,88 @@
-"""Reply: the business response on the connection that brought its request.
+"""Reply: what answers a request when the application has spoken, or has not in time.
 
 Two commits. The first stores the request, and its connection waits. The application is asked
 outside any transaction. The second stores its response with the acknowledgement in it, and only
 then the reply is written: bytes that the store has, so every copy of the request gets the same.
+
+Where no connection waits, an acknowledgement may still wait a little for a response to ride on.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.resolve import find_binding
 from oncewire.handler.actions import Post, PostReply
-from oncewire.handler.answer import (
-    NOTHING,
-    Answer,
-    Awaited,
-    acknowledge,
-    answer_error,
-    envelope_for,
-    signal_route,
-)
+from oncewire.handler.answer import NOTHING, Answer, Awaited, answer_error, post_signal
 from oncewire.handler.deliver import FOR_EVER
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
-from oncewire.handler.route import agreement_for
-from oncewire.handler.seal import whole_parcel
-from oncewire.handler.secure import receipt_references
-from oncewire.handler.submit import Submission, submit
-from oncewire.message.acknowledgment import Acknowledgment
-from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.fault import Error
-from oncewire.protocol.acknowledging import AckOwed, ack_owed
+from oncewire.handler.release import follow
+from oncewire.handler.request import Request
+from oncewire.handler.submit import Accepted, Submission, submit
+from oncewire.message.envelope import MessageKind
+from oncewire.message.header import SyncReplyMode
+from oncewire.protocol.acknowledging import AckOwed, ride_patience
 from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.receiver import close_number
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.synchronous import (
     TIMEOUT_MESSAGE,
     SyncPlan,
     answerable_after_restart,
     awaits_response,
+    concatenates,
+    holds_connection,
     late_warning,
     patience,
     timeout_error,
 )
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming
-from oncewire.wire import answers, codec
-from oncewire.wire.received import Received
+from oncewire.store.records import StoredAnswer, StoredIncoming
 
 _UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+_AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What waits for the application when a message arrives: nothing, unless it says so."""
+
+    # Those the message is kept under: what its connection carries back is known from them.
+    terms: Terms
+    # Its connection waits for the response.
+    waits: bool = False
+    # Its acknowledgement waits for a response to ride on.
+    rides: bool = False
+
+    @classmethod
+    def of(cls, terms: Terms, plan: SyncPlan, owed: AckOwed, *, called: bool) -> Patience:
+        """For a message of which this handler acts for the To Party; `called`: its application
+        is called, and need not come."""
+        waits = holds_connection(plan, terms, ack_owed=owed.owed, called=called)
+        mode = plan.mode
+        if plan.response and not waits:
+            mode = SyncReplyMode.MSH_SIGNALS_ONLY
+        if terms.sync_mode is not mode:
+            terms = replace(terms, sync_mode=mode)
+        # A connection that carries signals back carries the acknowledgement now.
+        rides = owed.owed and not plan.signals and ride_patience(terms) > 0
+        return cls(terms, waits, rides)
 
 
 def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
     """Nothing goes back yet: the connection waits for the application."""
     incoming = stored.incoming
     return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
+
+
+def await_rider(node: Node, stored: StoredIncoming, terms: Terms) -> None:
+    """The acknowledgement of a message waits for a response that it can ride on."""
+    incoming = stored.incoming
+    due = node.now() + ride_patience(terms)
+    heapq.heappush(node.acks_waiting, (due, incoming.sender, incoming.message_id))
 
 
 def is_awaited(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
@@ -66,129 +92,152 @@ def is_awaited(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     return awaits_response(node.terms_of(tx, stored.incoming.terms_id))
 
 
+def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether the acknowledgement of a message still waits for a response to ride on."""
+    if stored.answer is not None or stored.incoming.state not in _AT_THE_APPLICATION:
+        return False
+    terms = node.terms_of(tx, stored.incoming.terms_id)
+    return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
+
+
 def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:
     """The reply as the store has it; None: there is none yet."""
     stored = tx.incoming(awaited.sender, awaited.message_id)
     if stored is None:
         return NOTHING
-    responses = tx.responses_to(awaited.message_id, stored.peer)
-    if stored.answer is None and responses:
-        return Answer(200, tx.outgoing_parcel(responses[-1].outgoing.message_id))
     if is_awaited(node, tx, stored):
         return None
     return NOTHING if stored.answer is None else Answer(200, stored.answer.parcel)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A stored request, read again when the time has come to reply."""
+def _pending(node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
+    """A message that still waits for its answer."""
+    if is_awaited(node, tx, stored) or _ack_waits(node, tx, stored):
+        return Request.read(node, tx, stored)
+    return None
 
-    node: Node
-    tx: Transaction
-    stored: StoredIncoming
-    received: Received
-    agreement: Agreement
-    terms: Terms
-    owed: AckOwed
 
-    @classmethod
-    def read(cls, node: Node, tx: Transaction, stored: StoredIncoming) -> _Request | None:
-        """None where its bytes or its agreement are gone."""
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
-        if agreement is None or stored.parcel is None:
-            return None
-        received = codec.read(whole_parcel(node, stored.parcel), node.limits)
+def send(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+    """Take a document from an application.
+
+    One that comes for its messages answers them by what it sends; one that is called by what
+    it returns, so whatever else it sends meanwhile is no answer.
+    """
+    reference = submission.ref_to_message_id
+    for stored in tx.incoming_by_id(reference) if reference is not None else ():
+        request = None if node.application_called else _pending(node, tx, stored)
+        if request is not None and request.is_answered_by(submission) and _may_answer(request):
+            accepted, post = _answer(request, submission)
+            _let_go(request, post)
+            return accepted
+    return _send_apart(node, tx, submission)
+
+
+def _send_apart(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+    """Send a document that answers nobody who waits; it may still have to warn him."""
+    reference = submission.ref_to_message_id
+    for stored in tx.incoming_by_id(reference) if reference is not None else ():
         terms = node.terms_of(tx, stored.incoming.terms_id)
-        owed = ack_owed(received.message, terms, final=True)
-        return cls(node, tx, stored, received, agreement, terms, owed)
-
-    @property
-    def message(self) -> Message:
-        return self.received.message
-
-    @property
-    def plan(self) -> SyncPlan:
-        return SyncPlan(self.terms.sync_mode)
-
-    def acknowledgment(self) -> Acknowledgment | None:
-        """The element that rides on the response (SYNC-7); None where it has to go alone: a
-        signed one needs a response that is signed."""
-        binding = find_binding(self.agreement, Direction.SEND, self.message)
-        if self.owed.signed and not binding.security.sign:
-            return None
-        envelope = envelope_for(self.node, signal_route(self.agreement, MessageKind.ACKNOWLEDGMENT))
-        references = receipt_references(self.received) if self.owed.signed else ()
-        return answers.acknowledgment_of(self.message, envelope, references=references)
-
-    def save_ack(self, *warnings: Error) -> None:
-        """The acknowledgement alone is the reply."""
-        answer = acknowledge(
-            self.node,
-            self.message,
-            self.agreement,
-            self.owed,
-            self.plan,
-            self.received,
-            final=True,
-            warnings=warnings,
-        )
-        incoming = self.stored.incoming
-        self.tx.save_answer(incoming.sender, incoming.message_id, answer)
-        self.write(Note("ack_sent", incoming.message_id, answer.answer_id))
-
-    def write(self, note: Note) -> None:
-        stored = self.stored
-        terms_id = stored.incoming.terms_id
-        self.node.write(
-            self.tx, [note], terms_id=terms_id, hop=stored.hop or None, peer=stored.peer
-        )
+        # Without a synchronous reply in force, and only there, a wish may have been ignored.
+        wish = terms.sync_mode is SyncReplyMode.NONE and stored.facts.kind is MessageKind.NORMAL
+        request = Request.read(node, tx, stored) if wish else None
+        if request is not None and request.is_answered_by(submission):
+            return submit(node, tx, submission, warnings=request.ignored)
+    return submit(node, tx, submission)
 
 
 def respond(
     node: Node, tx: Transaction, stored: StoredIncoming, responses: Sequence[Submission]
 ) -> None:
-    """Store what the application answered; where a connection waits, what refers to the
-    request is the reply.
+    """Store what the application answered; where somebody waits, what refers to the request
+    is the reply.
 
     `stored` is the request as it was before its confirmation.
     """
-    request = _Request.read(node, tx, stored) if is_awaited(node, tx, stored) else None
+    request = _pending(node, tx, stored)
     if request is None:
         for response in responses:
-            submit(node, tx, response)
+            _send_apart(node, tx, response)
         return
-    incoming = stored.incoming
-    reply = next((one for one in responses if one.ref_to_message_id == incoming.message_id), None)
-    here = (incoming.sender, incoming.message_id) in node.replying
+    reply = next((one for one in responses if request.is_answered_by(one)), None)
     post = None
-    if reply is not None and (here or answerable_after_restart(request.terms)):
-        post = _submit_reply(request, reply)
+    if reply is not None and _may_answer(request):
+        _, post = _answer(request, reply)
     elif reply is not None:
         # Its initiator was told that no response came, and asks anew if it wants one.
         problem = "its response came after the connection that waited for it was gone: not sent"
-        open_incident(node, tx, Raise(problem, incoming.message_id))
+        open_incident(node, tx, Raise(problem, stored.incoming.message_id))
     elif request.owed.owed:
         request.save_ack()
+    else:
+        request.save_warnings()
     for response in responses:
         if response is not reply:
             submit(node, tx, response)
-    node.actions.append(PostReply(incoming.sender, incoming.message_id, post))
+    _let_go(request, post)
 
 
-def _submit_reply(request: _Request, reply: Submission) -> Post | None:
-    """Store the response with the acknowledgement in it; its first attempt is the reply."""
-    node, tx, message_id = request.node, request.tx, request.stored.incoming.message_id
-    ack = request.acknowledgment() if request.owed.owed else None
-    if not answerable_after_restart(request.terms):
+def _is_here(request: Request) -> bool:
+    """Whether a connection waits for the reply now."""
+    incoming = request.stored.incoming
+    return (incoming.sender, incoming.message_id) in request.node.replying
+
+
+def _may_answer(request: Request) -> bool:
+    """Whether a response still finds somebody who waits for it."""
+    if not request.synchronous or _is_here(request):
+        return True
+    return answerable_after_restart(request.terms)
+
+
+def _let_go(request: Request, post: Post | None) -> None:
+    if request.synchronous:
+        incoming = request.stored.incoming
+        request.node.actions.append(PostReply(incoming.sender, incoming.message_id, post))
+
+
+def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]:
+    """Store the response, with the acknowledgement in it or before it, as the answer; on a
+    connection that waits its first attempt is the reply.
+
+    Where the two cannot travel together, or the response must wait for a place in its window,
+    the acknowledgement alone is the answer, and the response leaves on its own.
+    """
+    node, tx, terms = request.node, request.tx, request.terms
+    if request.synchronous and not answerable_after_restart(terms):
         reply = replace(reply, best_effort=True)
-    accepted = submit(node, tx, reply, () if ack is None else (ack,))
-    if ack is not None:
-        request.write(Note("ack_sent", message_id, accepted.message_id))
-    elif request.owed.owed:
-        # The acknowledgement is the reply, and the response follows on its own.
-        request.save_ack()
-        return None
-    return _take_back(node, accepted.message_id)
+    riding, warnings = request.riding(reply), request.warnings
+    accepted = submit(node, tx, reply, riding or (), warnings)
+    parcel = None if accepted.repeated else tx.outgoing_parcel(accepted.message_id)
+    rides, owed = riding is not None, request.owed.owed
+    together = owed and request.synchronous and concatenates(terms)
+    if parcel is None or (owed and not rides and not together):
+        if owed:
+            request.save_ack()
+        return accepted, None
+    if together:
+        ack = request.acknowledge()
+        both = request.concatenate(ack, parcel)
+        request.save(both, acknowledges=True, warnings=warnings)
+        if not rides and not _is_here(request):
+            post_signal(node, request.agreement, ack)
+    else:
+        answer = StoredAnswer(accepted.message_id, MessageKind.NORMAL, parcel)
+        request.save(answer, acknowledges=rides, warnings=warnings)
+    return accepted, _take_back(node, accepted.message_id) if request.synchronous else None
+
+
+def acknowledge_waiting(node: Node, tx: Transaction) -> None:
+    """Acknowledgements that found no response to ride on in time leave by themselves."""
+    waiting = node.acks_waiting
+    while waiting and waiting[0][0] <= node.now():
+        _, sender, message_id = heapq.heappop(waiting)
+        stored = tx.incoming(sender, message_id)
+        if stored is None or not _ack_waits(node, tx, stored):
+            continue
+        request = Request.read(node, tx, stored)
+        if request is not None:
+            request.save_ack()
 
 
 def _take_back(node: Node, message_id: str) -> Post | None:
@@ -210,30 +259,34 @@ def overdue(node: Node, tx: Transaction, awaited: Awaited) -> Answer:
     """
     known = reply_to(node, tx, awaited)
     stored = tx.incoming(awaited.sender, awaited.message_id)
-    request = None if stored is None else _Request.read(node, tx, stored)
+    request = None if stored is None else Request.read(node, tx, stored)
     if known is not None or request is None:
         return known or NOTHING
     if answerable_after_restart(request.terms):
         if request.owed.owed:
             request.save_ack(late_warning())
             return reply_to(node, tx, awaited) or NOTHING
-    elif request.stored.incoming.state is IncomingState.READY:
+    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:
         _close(node, tx, request.stored, TIMEOUT_MESSAGE)
-    report = answer_error(
-        node, request.message, request.agreement, (timeout_error(),), request.plan
-    )
+    errors = (timeout_error(), *request.warnings)
+    report = answer_error(node, request.message, request.agreement, errors, request.plan)
     return NOTHING if report is None else Answer(200, report.parcel)
 
 
-def close_unanswered(node: Node, tx: Transaction, limit: int = 10_000) -> None:
-    """After a restart the connections are gone, and what only they could answer is over."""
-    for stored in tx.ready(FOR_EVER, limit):
+def take_up_waiting(node: Node, tx: Transaction, limit: int = 10_000) -> None:
+    """After a restart the connections are gone, and what only they could answer is over;
+    acknowledgements that waited for a response have waited long enough."""
+    for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
         terms = node.terms_of(tx, stored.incoming.terms_id)
         if is_awaited(node, tx, stored) and not answerable_after_restart(terms):
             _close(node, tx, stored, "the connection that waited for its response is gone")
+        elif _ack_waits(node, tx, stored):
+            incoming = stored.incoming
+            heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))
 
 
 def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) -> None:
+    """Never hand a request over, and settle its number, so that its stream goes on."""
     incoming = stored.incoming.closed()
     tx.save_incoming(incoming)
     note = Note(
@@ -251,3 +304,7 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) ->
         digest=incoming.digest,
         size=stored.facts.size,
     )
+    channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
+    if channel is not None:
+        settled, effects = close_number(stored.incoming, channel)
+        follow(node, tx, settled, effects)

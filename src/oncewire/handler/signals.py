@@ -7,7 +7,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import replies_unasked
-from oncewire.handler.actions import Ponged
+from oncewire.handler.actions import Ponged, Warned
 from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
@@ -21,7 +21,7 @@ from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.header import AckRequest, Header
 from oncewire.message.status import MessageStatus
 from oncewire.protocol.effects import Note
-from oncewire.protocol.sender import ack_arrived, error_arrived
+from oncewire.protocol.sender import Sent, ack_arrived, error_arrived, warning_arrived
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
@@ -205,25 +205,27 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
     if stored is None or not _may_report(stored, message, agreement):
         _journal_stray(node, tx, message, reference, known=stored is not None)
         return
-    told = message.error_list.errors
-    if reference in _acknowledged(message):
-        # What acknowledges a message does not take that back in the same breath.
-        told = tuple(error for error in told if error.code != "DeliveryFailure")
-    for error in _told_together(told):
+    for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
         if stored is None:
             return
         terms = node.terms_of(tx, stored.outgoing.terms_id)
         channel = load_channel(tx, stored.outgoing)
-        step = error_arrived(
-            stored.outgoing,
-            channel,
-            terms,
-            node.now(),
-            error=error,
-            error_id=message.header.message_id,
-        )
+        error_id = message.header.message_id
+        if reference in _acknowledged(message):
+            # What acknowledges a message does not take that back in the same breath.
+            step = warning_arrived(stored.outgoing, channel, error=error, error_id=error_id)
+        else:
+            step = error_arrived(
+                stored.outgoing, channel, terms, node.now(), error=error, error_id=error_id
+            )
+        if _is_warning(step):
+            node.actions.append(Warned(reference, error.code, error.description))
         perform(node, tx, stored, channel, step, terms)
+
+
+def _is_warning(step: Sent) -> bool:
+    return any(isinstance(effect, Note) and effect.kind == "warned" for effect in step.effects)
 
 
 def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:

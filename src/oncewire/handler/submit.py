@@ -14,6 +14,7 @@ from oncewire.handler.seal import draft_of, seal
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error, ErrorList
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
 from oncewire.message.ids import Service
 from oncewire.message.instant import Duration, Instant, format_instant
@@ -61,14 +62,18 @@ def submit(
     tx: Transaction,
     submission: Submission,
     acknowledgments: tuple[Acknowledgment, ...] = (),
+    warnings: tuple[Error, ...] = (),
 ) -> Accepted:
     """Build, number if there is a place, store, and begin the first attempt.
 
-    `acknowledgments` ride on it: they answer the message that it responds to.
+    `acknowledgments` and `warnings` ride on it: they answer the message that it responds to
+    (ACK-16, ERR-10).
     """
     message, route = _compose(node, tx, submission, agreement_called(node, submission.cpa_id))
     if acknowledgments:
         message = replace(message, acknowledgments=acknowledgments)
+    if warnings:
+        message = replace(message, error_list=ErrorList(warnings))
     known = tx.outgoing(message.header.message_id)
     if known is not None:
         return _repeated(known, message)

@@ -16,6 +16,9 @@ from oncewire.wire.mime_headers import PartHeaders, parameters
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import ReadFault
 
+BUNDLE_TYPE = "multipart/mixed"
+"""The media type of several messages in one body."""
+
 _SNIFF = 4096
 _ENVELOPES = (b":Envelope", b"<Envelope", b"ebXMLHeader")
 
@@ -40,7 +43,7 @@ class _Collector:
 def unbundle(parcel: Parcel, limits: Limits) -> tuple[Parcel, ...]:
     """The parcels of a concatenation, or the parcel itself when it is one message."""
     media_type, params = parameters(parcel.content_type)
-    if media_type != "multipart/mixed":
+    if media_type != BUNDLE_TYPE:
         return (parcel,)
     collector = _Collector()
     try:
@@ -78,4 +81,4 @@ def bundle(parcels: Sequence[Parcel]) -> Parcel:
         head = f"--{boundary}\r\nContent-Type: {parcel.content_type}\r\n{others}\r\n"
         pieces.extend((head.encode(), parcel.body, b"\r\n"))
     pieces.append(f"--{boundary}--\r\n".encode())
-    return Parcel(f'multipart/mixed; boundary="{boundary}"', b"".join(pieces))
+    return Parcel(f'{BUNDLE_TYPE}; boundary="{boundary}"', b"".join(pieces))

@@ -19,7 +19,7 @@ from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import ebms2, header, mime_writer
-from oncewire.wire.bundle import bundle, unbundle
+from oncewire.wire.bundle import BUNDLE_TYPE, bundle, unbundle
 from oncewire.wire.dialect import WRITERS
 from oncewire.wire.draft_names import MS_VERSION, RM_VERSION
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
@@ -302,6 +302,7 @@ def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, st
 
 
 __all__ = [
+    "BUNDLE_TYPE",
     "Event",
     "HeaderRead",
     "Parcel",
@@ -321,6 +322,7 @@ __all__ = [
     "read",
     "read_all",
     "read_header",
+    "unbundle",
     "write",
     "write_envelope",
     "write_stream",

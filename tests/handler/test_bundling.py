@@ -1,0 +1,301 @@
+"""Acknowledgement and response: in one header, in one body, or each on its own (C13, C30)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from oncewire.handler.application import Taken
+from oncewire.message import Message, MessageKind
+from oncewire.message.instant import SECOND
+from oncewire.protocol.states import OutgoingState
+from oncewire.wire import codec
+from oncewire.wire.parcel import Parcel
+from tests.handler.asking import Asking, response
+from tests.handler.serving import free_port, journal, order, post, serving
+from tests.handler.test_reply import Clerk, response_to
+
+BOTH = '[sync]\nmode = "signalsAndResponse"\n'
+TOGETHER = BOTH + 'bundle = "concatenated"\n'
+
+
+def ack(bundling: str, wait: str = "") -> str:
+    return f'[ack]\nbundling = "{bundling}"\n' + (f'wait = "{wait}"\n' if wait else "")
+
+
+def said(parcel: Parcel) -> list[tuple[MessageKind, list[str]]]:
+    """Each message of a body, and what it acknowledges."""
+    return [summary(one.message) for one in codec.read_all(parcel)]
+
+
+def summary(message: Message) -> tuple[MessageKind, list[str]]:
+    return message.kind, [one.ref_to_message_id for one in message.acknowledgments]
+
+
+NORMAL, ACK = MessageKind.NORMAL, MessageKind.ACKNOWLEDGMENT
+INSIDE = (NORMAL, ["order-1@alpha"])
+ALONE = (ACK, ["order-1@alpha"])
+BARE: tuple[MessageKind, list[str]] = (NORMAL, [])
+
+
+# --- on the connection that waits --------------------------------------------------------------
+
+
+@pytest.mark.requirement("SYNC-5", "SYNC-6", "SYNC-7", "SYNC-8", "ACK-16")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+@pytest.mark.parametrize(
+    ("bundling", "sync", "replies"),
+    [
+        ("auto", BOTH, [INSIDE]),
+        ("piggyback", BOTH, [INSIDE]),
+        ("auto", TOGETHER, [ALONE, INSIDE]),
+        ("piggyback", TOGETHER, [ALONE, INSIDE]),
+        ("standalone", TOGETHER, [ALONE, BARE]),
+    ],
+)
+def test_how_the_two_share_a_connection(
+    profile: str, bundling: str, sync: str, replies: list[tuple[MessageKind, list[str]]]
+) -> None:
+    asking = Asking(profile, sync + ack(bundling))
+    awaited = asking.ask()
+    asking.take()
+    asking.confirm(1, response(1))
+    assert asking.posted == []
+    reply = asking.reply(awaited)
+    assert said(reply) == replies
+    asking.hear(1, reply)
+    assert asking.outcome(1) is OutgoingState.DELIVERED
+    taken = asking.alpha.take(10, 60 * SECOND)
+    assert [Taken.of(asking.alpha.node, one).payloads[0].data for one in taken] == [b"response 1"]
+    asking.alpha.commit()
+    assert not asking.pair.verify(healed=False).violations
+
+
+@pytest.mark.requirement("SYNC-3", "ACK-16")
+@pytest.mark.parametrize("called", [True, False])
+def test_where_they_may_share_nothing_the_response_follows_on_its_own(called: bool) -> None:
+    asking = Asking("ebms2", BOTH + ack("standalone"), called=called)
+    answer = asking.arrive(asking.order())
+    assert answer.awaited is None
+    assert said(asking.bytes_of(answer)) == [ALONE]
+    asking.take()
+    asking.confirm(1, response(1))
+    assert [summary(one) for one in asking.left()] == [BARE]
+
+
+@pytest.mark.requirement("SYNC-8")
+def test_apart_from_a_connection_two_replies_are_two_parcels() -> None:
+    """Its connection died with the process; a copy may come by mail or by the web."""
+    asking = Asking("ebms2", TOGETHER + ack("standalone"))
+    parcel = asking.order()
+    asking.arrive(parcel)
+    asking.pair.crash("beta")
+    asking.beta.node.application_called = True
+    asking.take()
+    asking.confirm(1, response(1))
+    assert [summary(one) for one in asking.left()] == [ALONE]
+    assert said(asking.bytes_of(asking.arrive(parcel))) == [ALONE, BARE]
+
+
+# --- an application that comes for its messages --------------------------------------------------
+
+
+@pytest.mark.requirement("ACK-16", "SYNC-7")
+@pytest.mark.parametrize("by", ["confirm", "submit"])
+def test_piggyback_waits_for_an_application_that_comes_for_its_messages(by: str) -> None:
+    asking = Asking("ebms2", BOTH + ack("piggyback"), called=False)
+    awaited = asking.ask()
+    asking.take()
+    if by == "confirm":
+        asking.confirm(1, response(1))
+    else:
+        asking.beta.submit(response(1))
+        asking.commit()
+    assert said(asking.reply(awaited)) == [INSIDE]
+    assert asking.posted == []
+
+
+@pytest.mark.requirement("SYNC-17")
+def test_an_application_that_does_not_come_in_time_is_waited_for_no_longer() -> None:
+    asking = Asking("ebms2", BOTH + ack("piggyback"), called=False)
+    awaited = asking.ask()
+    late = codec.read(asking.bytes_of(asking.beta.overdue(awaited))).message
+    assert summary(late) == ALONE
+    assert late.error_list is not None
+    asking.take()
+    asking.confirm(1, response(1))
+    assert [summary(one) for one in asking.left()] == [BARE]
+
+
+# --- on connections of their own ---------------------------------------------------------------
+
+
+def answer_by(asking: Asking, by: str) -> None:
+    asking.take()
+    if by == "submit":
+        asking.beta.submit(response(1))
+        asking.commit()
+    asking.confirm(1, *([response(1)] if by == "confirm" else []))
+
+
+@pytest.mark.requirement("ACK-16")
+@pytest.mark.parametrize("called", [True, False])
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [
+        (ack("piggyback"), [INSIDE]),
+        (ack("auto", "PT5S"), [INSIDE]),
+        (ack("auto"), [ALONE, BARE]),
+        (ack("standalone", "PT5S"), [ALONE, BARE]),
+    ],
+)
+def test_a_response_that_is_there_in_time_carries_the_acknowledgement(
+    how: str, left: list[tuple[MessageKind, list[str]]], called: bool
+) -> None:
+    asking = Asking("ebms2", how, called=called)
+    parcel = asking.order()
+    asking.arrive(parcel)
+    answer_by(asking, "confirm")
+    assert [summary(one) for one in asking.left()] == left
+    first = asking.posted[0]
+    # A copy gets the bytes that answered first (DUP-5).
+    asking.posted.clear()
+    asking.arrive(parcel)
+    assert asking.posted == [first]
+    assert not asking.pair.verify(healed=False).violations
+
+
+@pytest.mark.requirement("ACK-16")
+def test_who_comes_for_his_messages_answers_by_what_he_sends() -> None:
+    asking = Asking("ebms2", ack("piggyback"), called=False)
+    asking.arrive(asking.order())
+    answer_by(asking, "submit")
+    assert [summary(one) for one in asking.left()] == [INSIDE]
+
+
+@pytest.mark.requirement("ACK-16", "ACK-1")
+def test_without_a_response_the_acknowledgement_leaves_with_the_confirmation() -> None:
+    asking = Asking("ebms2", ack("piggyback"))
+    asking.arrive(asking.order())
+    assert asking.posted == []
+    answer_by(asking, "nothing")
+    assert [summary(one) for one in asking.left()] == [ALONE]
+
+
+@pytest.mark.requirement("ACK-16")
+@pytest.mark.parametrize(("how", "bound"), [(ack("piggyback"), 30), (ack("auto", "PT5S"), 5)])
+def test_the_acknowledgement_waits_no_longer_than_its_bound(how: str, bound: int) -> None:
+    asking = Asking("ebms2", how)
+    asking.arrive(asking.order())
+    wake = asking.beta.next_wake()
+    assert wake is not None
+    assert wake <= asking.beta.node.now() + bound * SECOND
+    asking.beta.node.world.time += bound * SECOND  # type: ignore[attr-defined]
+    asking.beta.tick()
+    asking.commit()
+    assert [summary(one) for one in asking.left()] == [ALONE]
+    answer_by(asking, "confirm")
+    assert [summary(one) for one in asking.left()] == [ALONE, BARE]
+
+
+@pytest.mark.requirement("ACK-1", "ACK-16")
+def test_an_acknowledgement_that_waited_survives_a_crash() -> None:
+    asking = Asking("ebms2", ack("piggyback"))
+    asking.arrive(asking.order())
+    asking.pair.crash("beta")
+    asking.beta.tick()
+    asking.commit()
+    assert [summary(one) for one in asking.left()] == [ALONE]
+    asking.beta.tick()
+    asking.commit()
+    assert len(asking.posted) == 1
+
+
+@pytest.mark.requirement("DUP-4", "ACK-16")
+def test_a_copy_does_not_wait_with_the_first() -> None:
+    asking = Asking("ebms2", ack("piggyback"))
+    parcel = asking.order()
+    asking.arrive(parcel)
+    asking.arrive(parcel)
+    assert [summary(one) for one in asking.left()] == [ALONE]
+    answer_by(asking, "confirm")
+    assert [summary(one) for one in asking.left()] == [ALONE, BARE]
+
+
+def test_what_is_held_is_acknowledged_at_once() -> None:
+    """It cannot be answered before its turn, and its sender must know that it arrived."""
+    asking = Asking("window", ack("piggyback"))
+    asking.arrive(asking.order(1))
+    answer_by(asking, "confirm")
+    assert asking.posted
+    message = asking.left()[0]
+    assert message.header.ref_to_message_id == "order-1@alpha"
+    asking.pair.deliver("alpha", asking.bytes_of_posted(0))
+    asking.order(2)
+    asking.posted.clear()
+    asking.arrive(asking.order(3))
+    (held,) = asking.left()
+    assert (held.kind, held.header.ref_to_message_id) == (ACK, "order-3@alpha")
+
+
+def test_a_response_to_somebody_else_carries_no_acknowledgement() -> None:
+    asking = Asking("ebms2", ack("piggyback"))
+    asking.arrive(asking.order())
+    asking.take()
+    asking.confirm(1, response(1, of=7))
+    assert [summary(one) for one in asking.left()] == [ALONE, BARE]
+
+
+# --- over real sockets -------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("SYNC-2", "SYNC-8", "ACK-16")
+@pytest.mark.parametrize("bundling", ["auto", "standalone"])
+async def test_an_initiator_reads_both_replies_of_one_body(tmp_path: Path, bundling: str) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    clerk, extra = Clerk(), TOGETHER + ack(bundling)
+    async with (
+        serving(tmp_path, "beta", "alpha", ports, extra=extra, application=clerk) as beta,
+        serving(tmp_path, "alpha", "beta", ports, extra=extra) as alpha,
+    ):
+        sent = await alpha.send(order(1))
+        assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+        taken: list[Taken] = []
+        while not taken:
+            taken = await alpha.take()
+        assert taken[0].header.ref_to_message_id == sent.message_id
+        await alpha.confirm(taken[0].sender, taken[0].message_id)
+        (acked,) = [row for row in journal(alpha) if row.kind == "acknowledged"]
+        assert '"by":"ack"' in (acked.detail or "")
+        # A copy gets the same bytes: two messages in one body.
+        with alpha.engine.node.store.reader() as reader:
+            stored = reader.outgoing_parcel(sent.message_id)
+        assert stored is not None
+        body = b"".join(part for part in stored.body if isinstance(part, bytes))
+        status, kind, _ = await post(ports["beta"], body, stored.content_type)
+        assert (status, kind) == (200, "multipart/mixed")
+        assert not [row for row in journal(beta) if row.kind == "refused"]
+
+
+@pytest.mark.requirement("ACK-16")
+async def test_a_pulling_application_answers_on_the_connection(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    extra = BOTH + ack("piggyback")
+    async with (
+        serving(tmp_path, "beta", "alpha", ports, extra=extra) as beta,
+        serving(tmp_path, "alpha", "beta", ports, extra=extra) as alpha,
+    ):
+        sent = await alpha.send(order(1))
+        asked: list[Taken] = []
+        while not asked:
+            asked = await beta.take()
+            await asyncio.sleep(0.01)
+        await beta.send(response_to(asked[0]))
+        await beta.confirm(asked[0].sender, asked[0].message_id)
+        assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+        (acked,) = [row for row in journal(alpha) if row.kind == "acknowledged"]
+        assert '"by":"response"' in (acked.detail or "")
+        (sent_ack,) = [row for row in journal(beta) if row.kind == "ack_sent"]
+        assert acked.ref_to == sent_ack.ref_to
