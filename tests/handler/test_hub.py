@@ -10,6 +10,7 @@ from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.terms import HopMode
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.wire import codec
@@ -180,3 +181,36 @@ def test_one_that_only_passes_on_passes_the_wish_on_too() -> None:
     assert chain.kinds("hub1", order) == ["passed_on"]
     assert chain.kinds("seller", order) == ["refused"]
     assert chain.state(order) is OutgoingState.NOT_DELIVERED
+
+
+WORLDS = [
+    (profile, mode, hubs, sync)
+    for profile, sync in [
+        *itertools.product(
+            ["ebms2", "ms-0.9x", "window"], ["none", "mshSignalsOnly", "signalsAndResponse"]
+        ),
+        # v0-078 has no synchronous replies.
+        ("rm-0.78", "none"),
+    ]
+    for mode in HopMode
+    for hubs in (1, 2)
+]
+
+
+@pytest.mark.requirement("HOP-5", "HOP-7", "HOP-8", "SYNC-11")
+@pytest.mark.parametrize(("profile", "mode", "hubs", "sync"), WORLDS)
+def test_calm_worlds(profile: str, mode: HopMode, hubs: int, sync: str) -> None:
+    """Every message arrives, its sender knows it, and nobody hears of anything else."""
+    said = "" if sync == "none" else f'[sync]\nmode = "{sync}"\n'
+    world = options(profile, hops=hubs + 1, hop_mode=mode.value, agreement=said, messages=2, **CALM)
+    simulation = Simulation(world, seed=1)
+    result = simulation.run()
+    # S3 does not know yet that a hub may pass on what it does not keep.
+    assert not [one for one in result.violations if one.predicate != "S3"]
+    assert (result.delivered, result.notified) == (2, 0)
+    with simulation.actor("buyer").store.reader() as reader:
+        assert reader.counts()["out.delivered"] == 2
+    bad = ("refused", "rejected", "failed", "notified", "incident", "send_failed")
+    if mode is HopMode.TRANSIENT_UNTIL_FORWARDED:
+        bad = bad[:-1]
+    assert not [row for row in simulation.rows() if row.kind in bad]

@@ -7,16 +7,23 @@ import pytest
 from oncewire.message.acknowledgment import AckRequested, Actor
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import ErrorClass, Severity
-from oncewire.message.header import AckRequest, DeliverySemantics
+from oncewire.message.header import AckRequest, DeliverySemantics, SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.hops import (
     HopAnswer,
     HopDuty,
     answer_previous,
+    awaits_onward,
     hop_duty,
     owes_failure_notice,
 )
 from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.synchronous import (
+    ASYNCHRONOUS,
+    SyncPlan,
+    onward_patience,
+    relay_patience,
+)
 from oncewire.protocol.terms import HopMode
 from tests.protocol.samples import PLAIN, hop, message, outstanding
 
@@ -109,3 +116,29 @@ def test_only_the_failure_of_a_reliable_business_message_is_reported() -> None:
     for kind in MessageKind:
         if kind is not MessageKind.NORMAL:
             assert not owes_failure_notice(kind, reliable=True), "no notice about a notice"
+
+
+@pytest.mark.requirement("SYNC-11", "SYNC-16")
+@pytest.mark.parametrize("duty", list(HopDuty))
+@pytest.mark.parametrize("mode", list(SyncReplyMode))
+def test_who_keeps_the_connection_of_a_request(duty: HopDuty, mode: SyncReplyMode) -> None:
+    plain = message(routing=(hop(),))
+    far = message(routing=(hop(),), ack_requested=(AckRequested(Actor.TO_PARTY_MSH),))
+    plan = SyncPlan(mode)
+    assert not awaits_onward(far, duty, ASYNCHRONOUS)
+    if duty is not HopDuty.RESPONSIBLE:
+        assert awaits_onward(plain, duty, plan) is plan.signals
+        return
+    # Its own acknowledgement needs nobody else.
+    assert awaits_onward(plain, duty, plan) is plan.response
+    assert awaits_onward(far, duty, plan) is plan.signals
+
+
+@pytest.mark.requirement("SYNC-17")
+@pytest.mark.parametrize("inner", [1, 20, 30, 300])
+def test_the_inner_exchange_ends_before_the_outer_one(inner: int) -> None:
+    """The drafts leave open how the time-outs of hops align (gap 11)."""
+    outer = replace(PLAIN, sync_timeout=30 * SECOND)
+    onward = onward_patience(outer, replace(PLAIN, sync_timeout=inner * SECOND))
+    assert onward <= inner * SECOND
+    assert onward < relay_patience(outer) < outer.sync_timeout

@@ -107,6 +107,24 @@ def pass_back(
     _post(node, tx, received.message, route, parcel, source, endpoint)
 
 
+def is_receipt(message: Message, asked: StoredIncoming) -> bool:
+    """Whether the To Party itself acknowledges, by the name that the element gives (ACK-18)."""
+    return any(
+        one.from_party is not None and asked.facts.to_party in map(str, one.from_party.ids)
+        for one in message.acknowledgments
+    )
+
+
+def relay_receipt(
+    node: Node, tx: Transaction, received: Received, asked: StoredIncoming, source: Source
+) -> None:
+    """Give the To Party's acknowledgement back where the initiator waits for it, if it asked."""
+    wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
+    waits = answered_here(node, tx, received.message, source) is not None
+    if waits and wanted is not AckRequest.NONE:
+        pass_back(node, tx, received, asked, source)
+
+
 def pass_again(
     node: Node, tx: Transaction, known: StoredIncoming, outer: Terms | None = None
 ) -> bool:

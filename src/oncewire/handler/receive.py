@@ -26,7 +26,14 @@ from oncewire.handler.confide import opened
 from oncewire.handler.conform import check_form, strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
-from oncewire.handler.passing import asked_here, is_answer, pass_back, pass_on
+from oncewire.handler.passing import (
+    asked_here,
+    is_answer,
+    is_receipt,
+    pass_back,
+    pass_on,
+    relay_receipt,
+)
 from oncewire.handler.relay import not_passed, nothing_more
 from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import stored_parcel
@@ -97,6 +104,9 @@ def receive_message(
     except (EbxmlError, SoapFault) as error:
         return _refuse(node, tx, message, error, source)
     if not _is_for_application(message):
+        if asked is not None and is_receipt(message, asked):
+            # It settles our copy, and its From Party asked for it as well (SYNC-2).
+            relay_receipt(node, tx, received, asked, source)
         return signals.receive_signal(node, tx, message, resolution, source)
     return Arriving(node, tx, received, kept, message, resolution, source).take()
 

@@ -23,7 +23,6 @@ from oncewire.message.header import SyncReplyMode
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.synchronous import (
     SyncPlan,
-    answerable_after_restart,
     timeout_error,
     unreachable_error,
 )
@@ -92,10 +91,7 @@ def not_passed(
     if ended.retry_after is not None:
         node.actions.append(Relay(*key, status=503, retry_after=ended.retry_after))
         return
-    again = answerable_after_restart(node.terms_of(tx, asked.incoming.terms_id))
-    error = timeout_error()
-    if ended.certain:
-        error = unreachable_error(ended.reason, again=again)
+    error = unreachable_error(ended.reason) if ended.certain else timeout_error()
     report = _report(node, asked, post.parcel, error)
     node.actions.append(Relay(*key, None if report is None else report.parcel))
 

@@ -147,14 +147,13 @@ def timeout_error() -> Error:
     return Error("DeliveryFailure", Severity.WARNING, "", TIMEOUT_MESSAGE)
 
 
-def unreachable_error(reason: str, *, again: bool) -> Error:
-    """What a hub says when the next handler could not be reached at all (ERR-9).
+def unreachable_error(reason: str) -> Error:
+    """What a hub says when the next handler could not be reached.
 
-    `again`: the request may be repeated, so this is news and not the end of it.
+    A warning too: of another copy that the network made, this one says nothing.
     """
-    severity = Severity.WARNING if again else Severity.ERROR
     words = f"the next handler was not reached: {reason}"
-    return Error("DeliveryFailure", severity, "", words[:300])
+    return Error("DeliveryFailure", Severity.WARNING, "", words[:300])
 
 
 def late_warning() -> Error:
