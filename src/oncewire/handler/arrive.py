@@ -208,14 +208,15 @@ class Arriving:
         tx.add_incoming(stored)
         self._journal_received(stored)
         follow(node, tx, judgement.channel, judgement.effects)
+        if self.final:
+            # Stored, then correlated, and only then acknowledged (RM-17).
+            self._consume(stored, held=judgement.held)
         reply = None
         if answer is not None:
             # A hop is complete before the next one begins (HOP-1).
             write_answer(node, tx, stored, answer, self._warnings(plan))
             reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
-        if self.final:
-            self._consume(stored, held=judgement.held)
-        elif not judgement.held and self.ahead is not None:
+        if self.ahead is not None and not judgement.held:
             self._midway.send_on(stored, self.ahead, kept_open=relays)
         self._release(judgement)
         if reply is not None:
