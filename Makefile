@@ -13,7 +13,10 @@ STAMP := $(VENV)/.setup-stamp
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup python java postgres test check format requirements coverage soak fuzz bench demo clean
+# How many workers share the tests; `make test WORKERS=0` runs them one after the other.
+WORKERS ?= 2
+
+.PHONY: help setup python java postgres test quick check format requirements coverage soak fuzz bench demo clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,7 +35,10 @@ postgres:
 	@if [ -f scripts/setup-postgres.sh ]; then bash scripts/setup-postgres.sh; fi
 
 test: setup ## run every test but the long ones
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+quick: setup ## run the tests that need neither Spark nor processes of their own
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not spark and not process" $(ARGS)
 
 check: setup ## format, lint and strict types
 	$(BIN)/ruff format --check .

@@ -1,14 +1,23 @@
 """What every test may ask for. Markers are registered in pyproject.toml, in one place."""
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests import parts
+from tests import needs, parts
+from tests.seconds import Seconds
+from tests.workers import Scheduler, arrange, in_spark_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Spark starts its Python workers by name; left alone it would take the system's python3, which
 # lacks the packages when pytest is run straight from the environment and not through make.
@@ -33,8 +42,48 @@ def corpus() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of a run, quick to start and quiet."""
+    from oncewire.pipeline.session import BRIEF, open_session
+
+    session = open_session("oncewire-tests", master="local[2]", config=BRIEF)
+    yield session
+    session.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Seconds())
+    config.pluginmanager.register(needs.Watch())
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(Sharing())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # First of all, because `-m` looks at the markers.
+    needs.mark(items)
+
+
+class Sharing:
+    """Shares tests out among workers, where there are several."""
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> object:
+        config.option.loadscopereorder = False
+        return Scheduler(config, log)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        if hasattr(config, "workerinput"):
+            arrange(items)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark") is not None:
         lacks = _spark_lacks()
         if lacks is not None:
             parts.missing(lacks)
+        if "spark" in getattr(item, "fixturenames", ()) and not in_spark_group(item.nodeid):
+            pytest.fail("would start a second Spark: name its file in tests/workers.py")

@@ -116,10 +116,12 @@ def test_a_dot_in_a_package_file_means_that_package() -> None:
     assert found == [(1, "oncewire.store.contract.Store")]
 
 
+@pytest.mark.process
 def test_importing_the_package_is_light() -> None:
     assert rules.modules_pulled("import oncewire", HEAVY) == set()
 
 
+@pytest.mark.process
 def test_a_heavy_import_is_seen() -> None:
     assert rules.modules_pulled("import apsw", HEAVY) == {"apsw"}
 

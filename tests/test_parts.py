@@ -54,16 +54,7 @@ def test_the_corpus_is_there(corpus: Path) -> None:
     assert (corpus / "INDEX.md").stat().st_size > 0
 
 
-@pytest.mark.spark
-def test_spark_starts_and_runs_python_workers() -> None:
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .getOrCreate()
-    )
+def test_spark_starts_and_runs_python_workers(spark) -> None:
     # Arrow there and back crosses the JVM and a Python worker: the parts that a bad set-up lacks.
     counted = spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
     assert counted == 10

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.demo import free_port
 from oncewire.entry.keys import KeyKind
 from oncewire.entry.partners import Wish, add_partner, with_values
 from oncewire.entry.party import make_party, read_card
 from oncewire.entry.settings import load
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="session")

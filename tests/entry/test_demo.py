@@ -82,12 +82,9 @@ def test_what_it_leaves_can_be_asked(played: tuple[Path, dict[str, object], int]
     run("verify", folder / "buyer", folder / "seller", "--ended")
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_spark_reads_a_party_by_its_folder(played: tuple[Path, dict[str, object], int]) -> None:
-    from oncewire.pipeline.session import BRIEF, open_session
-
     folder, _, _ = played
-    open_session(config=BRIEF)  # Whoever is first decides for all tests how Java is started.
     joined = run_json("pipeline", "reconcile", folder / "buyer", folder / "seller")
     assert (joined["compared"], joined["agreed"]) == (MESSAGES, MESSAGES)
     done = run_json(
@@ -159,6 +156,7 @@ def test_the_counters_count_rows() -> None:
     assert (progress.submitted, progress.resends, progress.duplicates) == (1, 1, 1)
 
 
+@pytest.mark.process
 def test_a_handler_that_does_not_start_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +165,7 @@ def test_a_handler_that_does_not_start_is_said(
     assert "did not start" in found.stderr
 
 
+@pytest.mark.process
 def test_nothing_is_left_running_after_an_interruption(tmp_path: Path) -> None:
     async def interrupted() -> list[int | None]:
         one = demo.Demo(Plan(tmp_path / "d", messages=1000), lambda _progress: None)

@@ -43,7 +43,7 @@ def exchanged() -> tuple[dict[str, list[Row]], list[str]]:
     return nodes, sorted(sent)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_clean_books_end_it_with_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, sent = exchanged()
     stores = make_stores(tmp_path / "stores", nodes)
@@ -53,7 +53,7 @@ def test_clean_books_end_it_with_0(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert said["reconciliation"][0]["agreed"] == len(sent)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_books_that_are_not_clean_end_it_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +81,7 @@ def test_books_that_are_not_clean_end_it_with_1(
     assert run_json("demo", tmp_path / "d", "--no-spark")["ok"]
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_a_store_that_spark_cannot_read_ends_it_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.parts import missing
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,7 @@ def test_a_first_exchange_takes_at_most_ten_commands() -> None:
     assert all(command.strip() and not command.startswith("#") for command in commands)
 
 
+@pytest.mark.process
 def test_the_commands_of_the_readme_work_in_an_empty_home(tmp_path: Path) -> None:
     for port in (8601, 8602):
         with socket.socket() as probe:

@@ -21,6 +21,7 @@ def java(folder: Path, says: str) -> Path:
     return folder
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("says", "number"),
     [
@@ -34,6 +35,7 @@ def test_the_number_of_a_java(tmp_path: Path, says: str, number: int | None) -> 
     assert java_version(java(tmp_path, says) / "bin" / "java") == number
 
 
+@pytest.mark.process
 def test_what_is_no_program_has_no_number(tmp_path: Path) -> None:
     assert java_version(tmp_path / "nothing") is None
 
@@ -54,6 +56,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("installed")
 def test_what_is_lacking_is_named_with_its_remedy(tmp_path: Path) -> None:
     new = java(tmp_path / "new", 'openjdk version "17.0.15"')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,15 +24,9 @@ from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
 from oncewire.transport.http_server import HttpServerSettings
 from tests.handler.pair import agreement_text
+from tests.ports import free_port as free_port
 
 FAST = '[delivery]\ntimeout = "PT0.3S"\nretry_interval = "PT0.3S"\nretries = 40\n'
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def order(number: int, **more: object) -> Submission:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, and one year of business."""
+"""One year of business, and the files of the corpus."""
 
 import json
 from pathlib import Path
@@ -6,15 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.books import SEED, Year
-
-
-@pytest.fixture(scope="session")
-def spark():
-    from oncewire.pipeline.session import BRIEF, open_session
-
-    session = open_session("oncewire-tests", master="local[2]", config=BRIEF)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")

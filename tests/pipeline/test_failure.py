@@ -69,6 +69,7 @@ def test_errors_of_ours_pass_as_they_are() -> None:
         raise errors.UnknownMessage("no such message")
 
 
+@pytest.mark.process
 def test_a_java_that_does_not_start_gives_its_reason(tmp_path: Path) -> None:
     """What Spark's process says of itself is hidden only as long as all is well."""
     java = tmp_path / "bin" / "java"

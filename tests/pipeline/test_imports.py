@@ -21,6 +21,7 @@ print(len(found), *sorted(inner))
 """
 
 
+@pytest.mark.process
 def test_every_module_imports_without_databases_servers_and_the_command_line() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", PROBE], capture_output=True, text=True, check=False
@@ -31,6 +32,7 @@ def test_every_module_imports_without_databases_servers_and_the_command_line() -
     assert set(inner) <= {"pipeline", "message", "protocol", "wire", "journal", "errors"}
 
 
+@pytest.mark.process
 def test_the_package_itself_needs_no_spark() -> None:
     code = "import sys; sys.modules['pyspark'] = None; import oncewire, oncewire.pipeline"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -67,6 +67,7 @@ def _killed(path: Path, chance: random.Random) -> tuple[int, int]:
     return durable, begun
 
 
+@pytest.mark.process
 @pytest.mark.requirement("STO-1", "STO-3")
 def test_a_killed_writer_loses_nothing_it_reported(tmp_path: Path) -> None:
     print(f"seed {SEED}")

@@ -69,6 +69,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     assert "folder that exists" in caught.value.remedy
 
 
+@pytest.mark.process
 def test_one_process_owns_the_writer(path: Path) -> None:
     store = SqliteStore.open(path, node="a")
     with pytest.raises(StoreProblem, match=f"process {os.getpid()}") as caught:

@@ -49,6 +49,7 @@ def test_a_size_may_be_agreed() -> None:
 @pytest.mark.parametrize(
     "damaged",
     [b"not gzip at all", gzip.compress(b"x" * 100)[:-5], gzip.compress(b"x") + b"more", b""],
+    ids=["no gzip", "cut", "more after it", "nothing"],  # The bytes themselves hold the hour.
 )
 def test_damage_is_refused(damaged: bytes) -> None:
     inflater = Inflater("gzip")

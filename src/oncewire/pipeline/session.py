@@ -60,6 +60,10 @@ BRIEF: dict[str, str] = {
         f"{PROCESS['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     ),
     "spark.sql.shuffle.partitions": "2",
+    # Nor does a query of some thousand rows earn code of its own, or plans that change on the way.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 """Settings for small books: the demo's, and those of tests."""
 

@@ -57,6 +57,7 @@ def test_starting_up_loads_nothing_heavy() -> None:
     assert modules_pulled(code, heavy) == set()
 
 
+@pytest.mark.process
 def test_help_and_exit_codes_as_a_real_process(tmp_path: Path) -> None:
     shown = process("--help", cwd=tmp_path)
     assert shown.returncode == 0
@@ -69,6 +70,7 @@ def test_help_and_exit_codes_as_a_real_process(tmp_path: Path) -> None:
     assert missing.stdout == ""
 
 
+@pytest.mark.process
 def test_a_fault_of_our_own_is_told_without_a_traceback(tmp_path: Path) -> None:
     code = (
         "import oncewire.entry.cli.main as m\n"
@@ -97,6 +99,7 @@ def test_version_names_what_it_stands_on() -> None:
 # --- a new user --------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_two_parties_in_three_commands_as_real_processes(tmp_path: Path) -> None:
     for name, port in (("acme", "8601"), ("globex", "8602")):
         made = process("init", name, "--port", port, cwd=tmp_path)

@@ -120,6 +120,7 @@ def test_a_large_message_is_read_from_the_spool(served: Served, tmp_path: Path) 
         assert large.read_bytes() in file.read_bytes()
 
 
+@pytest.mark.process
 def test_raw_bytes_reach_a_pipe_untouched(served: Served, delivered: str) -> None:
     done = process("show", delivered, "--raw", "-c", served.folder / "acme")
     assert done.returncode == 0

@@ -165,6 +165,7 @@ def test_validation_is_chosen(corpus: Path) -> None:
     assert "enforce" in bad["problems"][0]["next"]
 
 
+@pytest.mark.process
 def test_decode_as_a_real_process_from_a_file_and_from_stdin(corpus: Path, tmp_path: Path) -> None:
     file = corpus / "hermes" / "msg" / "test2.msg"
     ended = process("message", "decode", file, "--json", cwd=tmp_path)

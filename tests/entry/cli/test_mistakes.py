@@ -41,6 +41,7 @@ def test_a_module_that_breaks_when_it_is_imported_is_said_to(
 # --- serve --detach ----------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("words", "cause", "remedy"),
     [
@@ -58,6 +59,7 @@ def test_what_keeps_it_from_the_background_is_said_as_in_the_foreground(
     assert remedy in problem["next"]
 
 
+@pytest.mark.process
 def test_a_second_one_in_the_background_is_not_allowed(served: Served) -> None:
     found = run_json("serve", "--detach", exit_code=output.NOT_ALLOWED)
     (problem,) = found["problems"]

@@ -215,6 +215,7 @@ def test_an_undelivered_message_ends_with_1(pair: Path, document: Path) -> None:
     assert run_json("outbox")["messages"][0]["reason"] == "cannot be reached"
 
 
+@pytest.mark.process
 def test_a_waiting_command_tells_of_a_failure_in_its_report_alone(
     pair: Path, document: Path
 ) -> None:
@@ -359,6 +360,7 @@ def test_bad_orders_are_refused_in_words(pair: Path, document: Path) -> None:
     assert run_json("send", document)["messages"]
 
 
+@pytest.mark.process
 def test_the_shell_completes_partners_and_states(pair: Path) -> None:
     def completed(*words: str) -> list[str]:
         line = " ".join(("oncewire", *words))
@@ -404,6 +406,7 @@ def serve(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT])
 def test_serve_says_when_it_is_ready_and_stops_gracefully(pair: Path, name: signal.Signals) -> None:
     process = serve(pair / "acme")
@@ -425,6 +428,7 @@ def test_serve_says_when_it_is_ready_and_stops_gracefully(pair: Path, name: sign
     assert not sock.exists()
 
 
+@pytest.mark.process
 def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> None:
     process = serve(pair / "acme")
     assert process.stdout is not None
@@ -448,6 +452,7 @@ def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> Non
     assert (found["violations"], found["restarts"]) == (0, 1)
 
 
+@pytest.mark.process
 def test_two_handlers_of_one_party_are_refused(served: Served) -> None:
     second = serve(served.folder / "acme")
     try:
@@ -458,6 +463,7 @@ def test_two_handlers_of_one_party_are_refused(served: Served) -> None:
     assert "runs already" in json.loads(out)["problems"][0]["problem"]
 
 
+@pytest.mark.process
 def test_a_port_in_use_is_said_and_the_store_let_go(served: Served, pair: Path) -> None:
     served.stop("acme")
     port = run_json("config", "show", "-c", pair / "globex")["settings"]
@@ -472,6 +478,7 @@ def test_a_port_in_use_is_said_and_the_store_let_go(served: Served, pair: Path) 
     run("outbox")
 
 
+@pytest.mark.process
 def test_in_the_background_and_stopped_again(pair: Path) -> None:
     started = run_json("serve", "--detach")
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.handler.pair import agreement_text
 from tests.handler.processes.party import Settings
 from tests.handler.processes.proxy import GOOD, Luck
-from tests.handler.processes.stage import Stage, quiet_port
+from tests.handler.processes.stage import Stage
+from tests.ports import free_port
 
 FAST = (
     '[delivery]\ntimeout = "PT0.3S"\nretry_interval = "PT0.3S"\nretries = 2000\n'
@@ -38,7 +39,7 @@ def two_parties(
 ) -> Stage:
     """alpha sends orders to beta, or each to the other; `luck` None: no proxy between them."""
     profile, terms = MODES[mode]
-    ports = {"alpha": quiet_port(), "beta": quiet_port()}
+    ports = {"alpha": free_port(), "beta": free_port()}
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         listen = ports[own] if luck is None else stage.put_proxy(own, ports[own], luck)
         stage.parties[own] = Settings(
@@ -57,7 +58,7 @@ def two_parties(
 
 def three_parties(stage: Stage, orders: int, *, luck: Luck | None = None) -> Stage:
     """alpha sends orders to beta by way of a hub that stores and forwards."""
-    ports = {name: quiet_port() for name in ("alpha", "hub", "beta")}
+    ports = {name: free_port() for name in ("alpha", "hub", "beta")}
     for own in ports:
         listen = ports[own] if luck is None else stage.put_proxy(own, ports[own], luck)
         stage.parties[own] = Settings(

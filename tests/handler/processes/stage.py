@@ -11,9 +11,7 @@ import hashlib
 import itertools
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,32 +27,13 @@ from oncewire.store.sqlite_reader import SqliteReaders
 from tests.handler.processes.party import Settings, document, order_id
 from tests.handler.processes.proxy import Luck, Proxy, Wires
 from tests.parts import ROOT
+from tests.ports import free_port
 
 PATIENCE = 60.0
 """Seconds without a sign of life after which something hangs, even on a busy machine."""
 
 OPEN = ("out.waiting", "out.outstanding", "out.suspended", "in.held", "in.ready", "in.handed_over")
 """What is not settled yet, as the store counts it."""
-
-_given: set[int] = set()
-
-
-def quiet_port() -> int:
-    """A port that stays ours while the process that listens on it is dead.
-
-    It lies below those the system gives to connections: one of them could take the port of a
-    killed party before the party is back.
-    """
-    while True:
-        port = random.SystemRandom().randrange(12_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in _given:
-            _given.add(port)
-            return port
 
 
 class Run:
@@ -247,7 +226,7 @@ class Stage:
 
     def put_proxy(self, name: str, port: int, luck: Luck) -> int:
         """Put a proxy on a party's public port; returns the port the party itself listens on."""
-        inner = quiet_port()
+        inner = free_port()
         proxy = self.proxies[name] = Proxy(f"to {name}", port, inner, self.seed, luck)
         self.wires.open(proxy)
         return inner
