@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncewire.agreement import Agreement, Agreements, Direction, outbound, read_cpa, resolve
-from oncewire.agreement.resolve import channel_of
+from oncewire.agreement.resolve import channel_of, resolve_under
 from oncewire.errors import (
     AgreementProblem,
     EbxmlError,
@@ -234,6 +234,27 @@ def test_outside_its_period_an_agreement_is_not_in_force() -> None:
             with pytest.raises(Inconsistent) as caught:
                 resolve([known], turned, receiving=receiving, now=now)
             assert caught.value.location == "//Header/MessageHeader/CPAId"
+
+
+@pytest.mark.requirement("RM-17")
+def test_what_was_accepted_under_an_agreement_is_placed_there_after_its_end() -> None:
+    known = samples.agreement(top="end = 2020-01-01")
+    found = resolve_under(known, samples.message(), receiving=True, accepted_at=7)
+    assert (found.agreement, found.accepted_at) == (known, 7)
+    assert (
+        found.terms
+        == resolve([samples.agreement()], samples.message(), receiving=True, now=NOW).terms
+    )
+    for wrong, location in (
+        (samples.message(from_party=BETA), "//Header/MessageHeader/From/PartyId"),
+        (samples.message(cpa_id="another"), "//Header/MessageHeader/CPAId"),
+    ):
+        with pytest.raises(Inconsistent) as caught:
+            resolve_under(known, wrong, receiving=True, accepted_at=7)
+        assert caught.value.location == location
+    hub = samples.agreement(top="forwards = true")
+    behind = samples.message(to_party=Party.of("urn:ex:gamma"), cpa_id="another")
+    assert resolve_under(hub, behind, receiving=True, accepted_at=7).at_hop
 
 
 @pytest.mark.requirement("CPA-1", "CPA-8", "HDR-9")

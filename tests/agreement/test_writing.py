@@ -16,7 +16,9 @@ from oncewire.agreement import (
     read_toml,
     read_views,
     write_toml,
+    write_whole,
 )
+from oncewire.agreement.agreement import Origin
 from oncewire.agreement.keys import KEYS
 from oncewire.errors import AgreementProblem, InvalidValue
 from tests.agreement import samples
@@ -55,6 +57,18 @@ def test_an_agreement_survives_writing_and_reading(profile: str) -> None:
         top='start = 2026-01-01\nalso_known_as = ["x"]\nlisted_only = true\nforwards = true',
     )
     assert _again(written) == written
+    assert read_toml(write_whole(written)) == written
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_is_written_whole_leaves_nothing_to_a_profile_or_a_default(profile: str) -> None:
+    agreement = samples.agreement(profile, "[delivery]\nretries = 9\n")
+    read = read_toml(write_whole(agreement))
+    assert read == agreement
+    unsaid = [value.key for value in read.sending.values if value.origin is not Origin.FILE]
+    assert write_whole(read) == write_whole(agreement)
+    # What asks the next handler may follow from the other wishes, and cannot be said beside them.
+    assert set(unsaid) <= {"ack.hop_request"}
 
 
 def test_only_what_was_said_is_written() -> None:
@@ -68,6 +82,7 @@ def test_only_what_was_said_is_written() -> None:
 def test_a_cpa_becomes_toml_that_means_the_same(corpus: Path, name: str) -> None:
     for view in read_views((corpus / name).read_bytes()):
         assert _again(view) == replace(view, not_offered=())
+        assert read_toml(write_whole(view)) == replace(view, not_offered=())
 
 
 _SAID: dict[str, st.SearchStrategy[str]] = {
@@ -117,6 +132,7 @@ def test_any_agreement_survives_writing_and_reading(
     except AgreementProblem:
         assume(False)
     assert _again(read) == read
+    assert read_toml(write_whole(read)) == read
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -262,8 +262,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "give one number twice",
         _SENDING,
-        "next_number=terms.numbers.after(number), used",
-        "next_number=terms.numbers.after(number, channel.used % 7 > 0), used",
+        "next_number=terms.numbers.after(number),\n",
+        "next_number=terms.numbers.after(number, channel.used % 7 > 0),\n",
         ("S4", "S8", "L1"),
         PLAIN,
         "SEQ-1",
@@ -289,11 +289,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "release everything that is held",
         _RECEIVING,
-        "        while number in held:\n            released.append(held.pop(number))\n"
-        "            number, passed = terms.numbers.after(number), passed + 1\n        channel",
-        "        while held:\n            number = next(iter(held))\n"
-        "            released.append(held.pop(number))\n"
-        "            number, passed = terms.numbers.after(number), passed + 1\n        channel",
+        "        while number in held or outrun > 0:\n",
+        "        while held:\n            number = next(iter(held))\n",
         ("S4", "S6", "S7"),
         "messages=60,loss=0.4",
         "SW-10",
@@ -321,7 +318,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "let a refused number block the channel",
         _RECEIVER,
-        "    if channel is None or sequence is None or sequence.number not in terms.numbers:\n",
+        "    if channel is None or sequence is None:\n",
         "    if True:\n",
         ("S4", "L1", "S7"),
         SHORT_LIVED + PATIENT,
@@ -373,8 +370,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "treat a copy as a refusal",
         _ARRIVE,
-        "        if judgement.verdict is Verdict.DUPLICATE and known is not None:\n",
-        "        if False:\n",
+        "        if judgement.verdict is not Verdict.DUPLICATE:\n",
+        "        if True:\n",
         ("S5", "S2", "S4", "S9", "S10"),
         "messages=60,duplicate=0.5",
         "DUP-4",
@@ -383,9 +380,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "acknowledge what was refused",
         _ARRIVE,
         "        answer = answer_error(node, self.message, self.agreement, (error,), plan)\n"
-        "        incoming",
+        "        terms",
         "        answer = self._acknowledge(ack_owed(self.message, self.resolution.terms,"
-        " final=self.final), plan)\n        incoming",
+        " final=self.final), plan)\n        terms",
         ("S3", "S4", "S5"),
         SHORT_LIVED,
         "ACK-1",

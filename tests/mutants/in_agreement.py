@@ -11,6 +11,7 @@ _RULES = "oncewire.agreement.rules"
 _SUBMIT = "oncewire.handler.submit"
 
 _TESTS = "tests/handler/test_agreement_at_work.py"
+_ACCEPTED = "tests/handler/test_accepted_under.py"
 
 IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
@@ -100,5 +101,50 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         'attributes(child(element, "Nothing"))',
         requirement="CPA-17",
         tests=(f"{_TESTS}::test_the_channels_characteristics_say_what_comes_back_at_once",),
+    ),
+    Mutant(
+        "a copy is judged by today's agreement",
+        "oncewire.handler.receive",
+        "    original = copied(node, tx, message)\n",
+        "    original = None\n",
+        requirement="RM-17",
+        tests=(f"{_ACCEPTED}::test_a_copy_of_what_was_delivered_gets_its_answer_again",),
+    ),
+    Mutant(
+        "after the end nothing that answers is believed",
+        "oncewire.handler.receive",
+        "        about = None if message.kind is MessageKind.NORMAL else asked(node, tx, message)\n",
+        "        about = None\n",
+        tests=(
+            f"{_ACCEPTED}::test_an_acknowledgement_is_believed_under_the_terms_of_what_it_acknowledges",
+        ),
+    ),
+    Mutant(
+        "a known id needs no proof",
+        "oncewire.handler.secure",
+        "    required = security.require_signature\n",
+        "    required = security.require_signature and resolution.accepted_at is None\n",
+        tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
+    ),
+    Mutant(
+        "who cannot prove that he repeats a message is told what is wrong",
+        "oncewire.handler.receive",
+        "        if original is not None:\n",
+        "        if original is None:\n",
+        tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
+    ),
+    Mutant(
+        "a revoked certificate is good for what is under way",
+        "oncewire.handler.secure",
+        "    _check_withdrawn(node, verified.certificate)\n",
+        "",
+        tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),
+    ),
+    Mutant(
+        "another document under a used id is taken for the first",
+        _SUBMIT,
+        "or facts.digest != identity_digest(message):\n",
+        "or facts.size != sum(payload.size for payload in message.payloads):\n",
+        tests=(f"{_ACCEPTED}::test_another_message_under_a_used_id_is_refused",),
     ),
 )

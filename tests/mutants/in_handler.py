@@ -242,9 +242,9 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "hop numbers are judged by the header's timestamp",
-        "oncewire.handler.arrive",
-        "        if per_hop and hop is not None and hop.timestamp is not None:\n",
-        "        if not per_hop and hop is not None and hop.timestamp is not None:\n",
+        "oncewire.handler.arrival",
+        "    if per_hop and hop is not None and hop.timestamp is not None:\n",
+        "    if not per_hop and hop is not None and hop.timestamp is not None:\n",
         requirement="SEQ-15",
         tests=(f"{_CLAIMS}::test_the_numbers_of_a_hop_are_told_apart_by_the_times_of_the_hop",),
     ),

@@ -15,6 +15,7 @@ _BLOCKS = "oncewire.wire.draft_blocks"
 
 _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
 _WINDOWS = "tests/handler/test_windows_at_work.py"
+_CHANGED = "tests/handler/test_changed_numbers.py"
 
 IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
@@ -44,8 +45,8 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "the number after the previous one is refused",
         _RECEIVING,
-        "        if ahead == 0:\n            return Fit.NEXT\n",
-        "        if ahead == 0:\n            return Fit.NEXT if self.passed == 0 else Fit.TAKEN\n",
+        "        ahead = terms.numbers.distance(self.expected, number)\n        if window is None",
+        "        ahead = terms.numbers.distance(self.expected, number)\n        if ahead == 0 and self.passed > 0:\n            return Fit.TAKEN\n        if window is None",
         requirement="SEQ-5",
         tests=(f"{_NUMBERS}::test_v0_078_counts_from_one_by_one",),
     ),
@@ -60,8 +61,8 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "one after one is always a repeat",
         _RECEIVING,
-        "        is_first = sequence.number == terms.numbers.first\n",
-        "        is_first = sequence.number == terms.numbers.first and self.passed > 1\n",
+        "        is_first = number == terms.numbers.first\n",
+        "        is_first = number == terms.numbers.first and self.passed > 1\n",
         requirement="SEQ-7",
         tests=(f"{_NUMBERS}::test_after_number_one_the_id_decides_whether_number_one_is_a_repeat",),
     ),
@@ -76,8 +77,8 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "v0-078 keeps what came too early",
         _RECEIVING,
-        "        return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND\n",
-        "        return Fit.EARLY\n",
+        "    return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND\n",
+        "    return Fit.EARLY\n",
         requirement="SEQ-9",
         tests=(f"{_NUMBERS}::test_any_other_number_is_discarded_with_an_error",),
     ),
@@ -148,9 +149,71 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "the receiver holds whatever comes early",
         _RECEIVING,
-        "        if ahead < terms.window_size:\n            return Fit.TAKEN",
-        "        if ahead < 2 * terms.window_size:\n            return Fit.TAKEN",
+        "            if ahead < terms.window_size or (",
+        "            if ahead < 2 * terms.window_size or (",
         requirement="SW-9",
         tests=(f"{_WINDOWS}::test_no_more_than_a_window_is_held_and_all_comes_in_order",),
+    ),
+    Mutant(
+        "the duplication window is one number too wide",
+        _SEQUENCE,
+        "        return self.numbers.after(self.furthest, 1 - self.window)\n",
+        "        return self.numbers.after(self.furthest, -self.window)\n",
+        requirement="SW-7",
+        tests=(
+            f"{_CHANGED}::test_a_number_the_window_has_slid_past_is_stale_and_nobody_is_called",
+        ),
+    ),
+    Mutant(
+        "the duplication window is one number too narrow",
+        _SEQUENCE,
+        "        return self.numbers.distance(self.start, number) < self.window\n",
+        "        return 0 < self.numbers.distance(self.start, number) < self.window\n",
+        requirement="SW-7",
+        tests=(
+            f"{_CHANGED}::test_a_number_inside_the_window_under_another_id_is_invalid_and_somebody_is_called",
+        ),
+    ),
+    Mutant(
+        "the last number of the next window is not new",
+        _SEQUENCE,
+        "        return 1 <= self.numbers.distance(self.furthest, number) <= self.window\n",
+        "        return 1 <= self.numbers.distance(self.furthest, number) < self.window\n",
+        requirement="SW-8",
+        tests=(
+            f"{_CHANGED}::test_the_far_end_of_the_next_window_fits_and_what_lies_beyond_names_the_window",
+        ),
+    ),
+    Mutant(
+        "the duplication window ends at the latest arrival",
+        _RECEIVING,
+        "            furthest=entry.number if further else self.furthest,\n",
+        "            furthest=entry.number,\n",
+        requirement="SW-8",
+        tests=(
+            f"{_CHANGED}::test_a_number_that_is_missing_fits_although_it_lies_inside_the_window",
+        ),
+    ),
+    Mutant(
+        "what is early is held although no order was agreed",
+        _RECEIVING,
+        "        if not kept.ordered and not entry.refused:\n",
+        "        if False:\n",
+        requirement="SW-10",
+        tests=(f"{_CHANGED}::test_without_order_nothing_waits_for_a_lost_message",),
+    ),
+    Mutant(
+        "the numbers go on in another range than they began in",
+        _SENDING,
+        "        return self._numbers(terms) != terms.numbers or self.next_number not in terms.numbers\n",
+        "        return False\n",
+        tests=(f"{_CHANGED}::test_a_range_that_changes_while_the_stream_is_idle",),
+    ),
+    Mutant(
+        "what is under way is judged by a range agreed on later",
+        _RECEIVING,
+        "        numbers = self.numbers or terms.numbers\n",
+        "        numbers = terms.numbers\n",
+        tests=(f"{_CHANGED}::test_a_range_that_changes_while_messages_are_under_way",),
     ),
 )

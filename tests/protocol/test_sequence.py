@@ -82,14 +82,6 @@ def test_an_empty_or_negative_range_is_refused(bounds: tuple[int, int]) -> None:
     assert caught.value.remedy
 
 
-def test_a_number_outside_the_range_is_refused_with_the_range() -> None:
-    assert TEN.check(9) == 9
-    for number in (-1, 10):
-        with pytest.raises(InvalidValue, match=r"outside 0\.\.9") as caught:
-            TEN.check(number)
-        assert "sequence.range" in caught.value.remedy
-
-
 @pytest.mark.parametrize("window", [0, -1])
 def test_a_window_below_one_is_refused(window: int) -> None:
     with pytest.raises(InvalidValue, match="smaller than 1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,20 +196,23 @@ def test_a_response_stays_while_the_message_it_answers_is_kept(store: Store) -> 
 def test_a_removed_message_is_remembered_while_the_journal_names_it(backend: Backend) -> None:
     store = backend.store
     with store.transition() as transaction:
-        add(transaction, sent("a", state=UNKNOWN, submitted_at=5, first_sent_at=7))
+        transaction.remember_agreement("x", "text")
+        first = sent("a", state=UNKNOWN, submitted_at=5, first_sent_at=7)
+        add(transaction, replace(first, agreement_id="x"))
         add(transaction, sent("b", state=OutgoingState.NOT_DELIVERED, submitted_at=5))
-        transaction.add_incoming(received("a", state=CONFIRMED, received_at=9))
+        arrived = received("a", state=CONFIRMED, received_at=9)
+        transaction.add_incoming(replace(arrived, agreement_id="x"))
         transaction.add_incoming(received("a", sender="abe", state=IncomingState.REFUSED))
         add(transaction, sent("unnamed", state=DELIVERED))
         transaction.journal([row("submitted", "a", at=1), row("submitted", "b", at=2)])
         transaction.journal([row("received", "a", at=3)])
         assert transaction.removed("a") == []
     assert _sweep(store, 10 * DAY) == 5
-    sent_from_here = Removed("a", None, "d" * 64, "unknown", 7, 10 * DAY)
+    sent_from_here = Removed("a", None, "d" * 64, "unknown", 7, 10 * DAY, "x")
     seen = [
         sent_from_here,
         Removed("a", "abe", "d" * 64, "refused", 100, 10 * DAY),
-        Removed("a", "buyer", "d" * 64, "confirmed", 9, 10 * DAY),
+        Removed("a", "buyer", "d" * 64, "confirmed", 9, 10 * DAY, "x"),
     ]
     store = backend.crash()
     with store.transition() as transaction:

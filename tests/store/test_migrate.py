@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import apsw
 import pytest
 
 from oncewire.errors import StoreGone, StoreProblem
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState
 from oncewire.store import migrate as migrate_module
 from oncewire.store import sqlite, sqlite_reader
@@ -87,23 +90,44 @@ def test_an_older_store_keeps_its_content(tmp_path: Path, monkeypatch: pytest.Mo
     store.close()
 
 
-def test_a_store_of_the_first_version_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _write_as(version: int, path: Path, new: Path) -> None:
+    """A store of an older version with what a new one has in its tables."""
+    older = apsw.Connection(str(path))
+    migrate(older, known_migrations()[:version])
+    older.execute("PRAGMA foreign_keys = OFF; ATTACH ? AS new", (str(new),))
+    tables = older.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall()
+    for (table,) in tables:
+        known = older.execute(f"PRAGMA main.table_info('{table}')").fetchall()
+        columns = ", ".join(str(name) for _, name, *_ in known)
+        older.execute(f"DELETE FROM main.{table}")
+        older.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
+    older.close()
+
+
+def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     large = StoredParcel("text/xml", (), (b"head", SpoolSlice("a" * 64, 0, 9)))
-    with monkeypatch.context() as before:
-        before.setattr(sqlite, "known_migrations", lambda: known_migrations()[:1])
-        store = SqliteStore.open(path, node="node")
-        prepare(store)
-        with store.transition() as transaction:
-            done = sent("a", state=OutgoingState.DELIVERED)
-            transaction.add_outgoing(done, parcel=large, draft=None)
-            transaction.add_incoming(received("b", body=large))
-            transaction.journal([row("submitted", "a"), row("received", "b")])
-        store.commit()
-        store.close()
+    store = SqliteStore.open(tmp_path / "new.db", node="node")
+    prepare(store)
+    with store.transition() as transaction:
+        done = sent("a", state=OutgoingState.DELIVERED)
+        transaction.add_outgoing(done, parcel=large, draft=None)
+        transaction.add_incoming(received("b", body=large))
+        transaction.save_sending_channel(SendingChannel("c", epoch=2))
+        transaction.save_receiving_channel(ReceivingChannel("c", epoch=2))
+        transaction.journal([row("submitted", "a"), row("received", "b")])
+    store.commit()
+    store.close()
+    _write_as(1, path, tmp_path / "new.db")
     store = SqliteStore.open(path, node="node")
+    with store.reader() as reader:
+        # What this version did not note yet is not made up.
+        assert reader.outgoing("a") == replace(done, position=1)
+        assert [one.agreement_id for one in reader.incoming("b")] == [None]
+        assert reader.channels() == (
+            [SendingChannel("c", epoch=2)],
+            [ReceivingChannel("c", epoch=2)],
+        )
     with store.reader() as reader:
         assert reader.outgoing_parcel("a") == large
         assert reader.spooled() == {"a" * 64}

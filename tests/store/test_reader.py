@@ -6,6 +6,7 @@ import pytest
 
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.records import SpoolSlice, StoredAnswer, StoredParcel
@@ -77,15 +78,19 @@ def test_counts_name_every_state(filled: Store) -> None:
     assert sum(counts.values()) == 18
 
 
+HELD_NUMBERS = (Held(5, "m5"), Held(6, "m6", refused=True), Held(7, "m7", handed=True))
+
+
 def test_channels_come_by_key(store: Store) -> None:
     sending = [
         SendingChannel("a"),
         SendingChannel(
-            "b", 1, 2, 3, frozenset({5, 9, 7}), 4, True, True, True, "why", "m1", 55, 66
+            *("b", 1, 2, 3, frozenset({5, 9, 7}), 4, True, True, True, "why", "m1", 55, 66),
+            SequenceRange(1, 9),
         ),
     ]
     receiving = [
-        ReceivingChannel("x", 1, 2, 3, 4, (Held(5, "m5"), Held(6, "m6", refused=True)), 7, 8),
+        ReceivingChannel("x", 1, 2, 3, 4, HELD_NUMBERS, 7, 8, SequenceRange(0, 99), 10),
         ReceivingChannel("y"),
     ]
     with store.transition() as transaction:

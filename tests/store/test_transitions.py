@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -184,6 +185,37 @@ def test_nothing_is_kept_of_a_transition_that_only_reads_before_one_that_fails(
     assert store.pending()
     store.commit()
     assert everything(store)["counts"]["out.waiting"] == 1
+
+
+def test_an_agreement_is_kept_once_and_with_what_was_accepted_under_it(backend: Backend) -> None:
+    store = backend.store
+    under = replace(received("i"), agreement_id="a1")
+    missing = "agreement a1 is not kept"
+    with pytest.raises(NotAllowed, match=missing), store.transition() as transaction:
+        transaction.add_incoming(under)
+    with pytest.raises(NotAllowed, match=missing), store.transition() as transaction:
+        add(transaction, replace(sent("o"), agreement_id="a1"))
+    with undone(store) as transaction:
+        assert transaction.remember_agreement("a1", "one")
+        add(transaction, replace(sent("o"), agreement_id="a1"))
+    with store.transition() as transaction:
+        assert transaction.agreement("a1") is None
+        assert transaction.remember_agreement("a1", "the text")
+        assert not transaction.remember_agreement("a1", "the text")
+        transaction.add_incoming(under)
+        add(transaction, replace(sent("o"), agreement_id="a1"))
+    store.commit()
+    store = backend.crash()
+    with store.transition() as transaction:
+        assert transaction.agreement("a1") == "the text"
+        assert transaction.agreement("a2") is None
+        assert not transaction.remember_agreement("a1", "the text")
+        for kept in (transaction.outgoing("o"), transaction.incoming("buyer", "i")):
+            assert kept is not None
+            assert kept.agreement_id == "a1"
+    with store.reader() as reader:
+        assert reader.agreement("a1") == "the text"
+        assert reader.agreement("a2") is None
 
 
 @pytest.mark.requirement("STO-1", "STO-3")

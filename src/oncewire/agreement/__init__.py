@@ -27,7 +27,7 @@ from oncewire.agreement.profiles import PROFILES, Profile
 from oncewire.agreement.resolve import Outbound, Resolution, outbound, resolve
 from oncewire.agreement.show import Row, rows
 from oncewire.agreement.toml import read_toml
-from oncewire.agreement.writing import new, write_toml
+from oncewire.agreement.writing import new, write_toml, write_whole
 
 __all__ = [
     "PROFILES",
@@ -66,4 +66,5 @@ __all__ = [
     "resolve",
     "rows",
     "write_toml",
+    "write_whole",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from oncewire.agreement.agreement import Agreement, PartyTerms
 from oncewire.errors import (
@@ -28,6 +29,16 @@ class Found:
 
     agreement: Agreement
     at_hop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Certificates that are believed no more, under whatever agreement they were."""
+
+    certificates: frozenset[bytes]
+    # Revocation lists, and the authorities that may have signed them; all DER.
+    lists: tuple[bytes, ...]
+    issuers: tuple[bytes, ...]
 
 
 class Agreements:
@@ -58,6 +69,17 @@ class Agreements:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    @cached_property
+    def withdrawn(self) -> Withdrawn:
+        """Whom we have ceased to trust. An agreement that ends or changes leaves what is under
+        way alone; a certificate that is revoked in any of them counts for nothing at once."""
+        secured = [binding.security for one in self._all for binding in one.bindings()]
+        return Withdrawn(
+            frozenset(der for security in secured for der in security.revoked),
+            tuple(dict.fromkeys(der for one in secured for der in one.revocation_lists)),
+            tuple(dict.fromkeys(der for one in secured for der in one.trust_anchors)),
+        )
 
     def by_cpa_id(self, cpa_id: str) -> tuple[Agreement, ...]:
         """Those of that name; two partners may use one name, as PHINMS' `self`."""
@@ -121,6 +143,23 @@ class Agreements:
         if receiving and form.unknown_cpa is UnknownCpa.FAULT:
             return SoapFault("Client", problem, remedy=remedy)
         return ValueNotRecognized(problem, location=CPA_ID, remedy=remedy)
+
+
+def place_under(agreement: Agreement, message: Message, *, receiving: bool) -> Found:
+    """A message under the one agreement it is known to run under, or the error it earns."""
+    cpa_id = message.header.cpa_id
+    named = agreement.any_cpa_id or cpa_id in (agreement.cpa_id, *agreement.also_known_as)
+    if named and _fits(agreement, message, receiving=receiving):
+        return Found(agreement)
+    if agreement.forwards and _comes_from(agreement, message.header.from_party, message):
+        return Found(agreement, at_hop=True)
+    if named:
+        raise _wrong_party((agreement,), message, receiving=receiving)
+    raise Inconsistent(
+        f"the message refers to one under agreement {agreement.cpa_id}, and names {cpa_id}",
+        location=CPA_ID,
+        remedy="name the agreement of the message that is meant",
+    )
 
 
 def _is_ours(side: PartyTerms, party: Party, message: Message) -> bool:

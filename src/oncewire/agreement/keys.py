@@ -215,7 +215,9 @@ _ALL = (
     Key("security.trust_anchors", kinds.CERTIFICATES, "security.trust_anchors",
         "Authorities whose certificates are believed."),
     Key("security.revocation_lists", kinds.REVOCATION_LISTS, "security.revocation_lists",
-        "Certificates that are not believed any more."),
+        "Lists of certificates that their authorities have revoked."),
+    Key("security.revoked", kinds.CERTIFICATES, "security.revoked",
+        "Certificates that are believed no more, not even for what is under way."),
     # --- the business
     Key("business.non_repudiation", kinds.BOOL, "business.non_repudiation",
         "The sender must not be able to deny a message."),

@@ -7,7 +7,7 @@ is a message how one has to be sent.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import (
     ActionBinding,
@@ -16,7 +16,7 @@ from oncewire.agreement.agreement import (
     EndpointType,
     address_of,
 )
-from oncewire.agreement.agreements import CPA_ID, Agreements
+from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
 from oncewire.agreement.rules import settle, signal_terms
 from oncewire.errors import AgreementProblem, Inconsistent, ValueNotRecognized
 from oncewire.message.envelope import Message, MessageKind
@@ -49,6 +49,8 @@ class Resolution:
     at_hop: bool = False
     # TimeToLive of the header, else by the agreement's lifetime (CPA-8).
     expires_at: Instant | None = None
+    # When this was agreed on for the message it is about; None: it is judged as of now.
+    accepted_at: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,31 @@ def resolve(
             location=CPA_ID,
             remedy="agree on a new period",
         )
+    return _settled(found, message, receiving=receiving, transport=transport)
+
+
+def resolve_under(
+    agreement: Agreement,
+    message: Message,
+    *,
+    receiving: bool,
+    accepted_at: Instant,
+    transport: str | None = None,
+) -> Resolution:
+    """The terms of a message that is bound to an agreement by what was accepted under it then.
+
+    Whether the agreement is still in force, or there at all, does not matter: a message keeps
+    the terms it was accepted under, and with it its copies and what answers it (RM-17).
+    """
+    found = place_under(agreement, message, receiving=receiving)
+    settled = _settled(found, message, receiving=receiving, transport=transport)
+    return replace(settled, accepted_at=accepted_at)
+
+
+def _settled(
+    found: Found, message: Message, *, receiving: bool, transport: str | None
+) -> Resolution:
+    agreement = found.agreement
     direction = Direction.RECEIVE if receiving else Direction.SEND
     if found.at_hop:
         binding = agreement.default(direction)

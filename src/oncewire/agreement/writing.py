@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from oncewire.agreement.agreement import (
@@ -113,6 +114,37 @@ def write_toml(agreement: Agreement) -> str:
         lines += ["", "[[actions]]", *_entry(binding, receiver.endpoints, said)]
         lines += _sections(said, "actions.")
     return "\n".join(lines) + "\n"
+
+
+def write_whole(agreement: Agreement) -> str:
+    """The agreement with every value said, so that it means the same whatever a later version
+    of its profile, or of our defaults, says."""
+    # What follows from other values somewhere cannot be said beside them.
+    unsaid = {key for binding in agreement.bindings() for key in _overruled(agreement, binding)}
+
+    def said(binding: ActionBinding) -> ActionBinding:
+        values = tuple(
+            value if value.key in unsaid else replace(value, origin=Origin.FILE)
+            for value in binding.values
+        )
+        return replace(binding, values=values)
+
+    whole = replace(
+        agreement,
+        sending=said(agreement.sending),
+        receiving=said(agreement.receiving),
+        actions=tuple(said(binding) for binding in agreement.actions),
+    )
+    return write_toml(whole)
+
+
+def _overruled(agreement: Agreement, binding: ActionBinding) -> Iterator[str]:
+    """Keys whose value is not the one in force."""
+    for value in binding.values:
+        key = KEYS[value.key]
+        part = agreement if key.part == "form" else binding
+        if getattr(getattr(part, key.part), key.field) != value.value:
+            yield value.key
 
 
 def _spoken(binding: ActionBinding) -> dict[str, Value]:

@@ -10,7 +10,7 @@ from oncewire.agreement.rules import replies_unasked
 from oncewire.errors import EbxmlError, InvalidValue, SoapFault
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.node import Node
-from oncewire.handler.route import Route, route_under
+from oncewire.handler.route import Route, as_of_today, route_under
 from oncewire.handler.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.secure import receipt_references
 from oncewire.handler.source import Source
@@ -202,7 +202,7 @@ def post_signal(
     message_id: str = "",
 ) -> None:
     """Send a signal to the partner's handler over the first transport that reaches it."""
-    route = signal_route(agreement, answer.kind)
+    route = signal_route(as_of_today(node, agreement), answer.kind)
     kind = EndpointType.ERROR if answer.kind is MessageKind.ERROR else EndpointType.RESPONSE
     for transport in route.terms.transports:
         address = route.address(transport, kind)

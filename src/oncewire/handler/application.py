@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from oncewire.agreement.agreement import Direction
+from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.handler.actions import Notice
 from oncewire.handler.confide import opened
@@ -44,7 +44,7 @@ class Taken:
         if stored.parcel is None:
             raise ValueError(f"message {stored.incoming.message_id} has no bytes")
         message = codec.read(whole_parcel(node, stored.parcel)).message
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        agreement = _accepted_under(node, stored)
         if agreement is not None:
             binding = find_binding(agreement, Direction.RECEIVE, message)
             message = opened(node, message, binding.security)
@@ -58,6 +58,12 @@ class Taken:
             stored.incoming.channel,
             () if message.error_list is None else message.error_list.errors,
         )
+
+
+def _accepted_under(node: Node, stored: StoredIncoming) -> Agreement | None:
+    """What was accepted is handed over as it was agreed then."""
+    kept = node.agreement_accepted(stored)
+    return kept or agreement_for(node, stored.facts.cpa_id, stored.peer)
 
 
 class Application(Protocol):

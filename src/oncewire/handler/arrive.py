@@ -25,9 +25,11 @@ from oncewire.handler.answer import (
     response_again,
     write_answer,
 )
+from oncewire.handler.arrival import arrival_of, channel_of_arrival
 from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
+from oncewire.handler.original import removed
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import follow, release
 from oncewire.handler.reply import Patience, await_response, await_rider, is_awaited
@@ -36,8 +38,8 @@ from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
-from oncewire.message.instant import Instant
 from oncewire.protocol.acknowledging import (
+    NOTHING_OWED,
     AckOwed,
     DuplicateReply,
     ack_owed,
@@ -47,11 +49,10 @@ from oncewire.protocol.acknowledging import (
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict, judge, refuse
-from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.receiver import Judgement, Remembered, Verdict, judge, refuse
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
-from oncewire.protocol.terms import Scope, Terms
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     MessageFacts,
@@ -76,13 +77,10 @@ class Arriving:
     message: Message
     resolution: Resolution
     source: Source
-    # The way on, when this handler is a hub on the message's way; None: it is for us.
+    # Whether this handler acts for the To Party, or is a hub on the message's way.
+    final: bool = True
+    # The way on from a hub; a copy needs none.
     ahead: Agreement | None = None
-
-    @property
-    def final(self) -> bool:
-        """Whether this handler acts for the To Party."""
-        return self.ahead is None
 
     @property
     def agreement(self) -> Agreement:
@@ -105,38 +103,56 @@ class Arriving:
         if known is not None and self._repeats_pass(known.incoming.state):
             # Neither side asked for repeats to be stopped: each copy is a message (C40).
             sender, known = f"{sender} {self.node.world.new_id()}", None
-        channel = self._channel()
-        arrival = Arrival(
-            message.header.message_id,
-            facts.digest,
-            self._stamp(),
-            message.sequence if channel is not None else None,
-            self._expires_at(),
-        )
+        if known is not None or gone is not None:
+            return self._copy(known, gone, facts, owed)
+        channel = channel_of_arrival(self.tx, message, self.resolution)
+        arrival = arrival_of(message, self.resolution, facts.digest, channel)
         try:
             plan = self._plan(owed)
             # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
             check_signing(self.node, owed)
             if self.final:
                 check_receipt(message, terms)
-                if known is None and gone is None:
-                    check_reference(self.tx, message, self.resolution)
+                check_reference(self.tx, message, self.resolution)
         except EbxmlError as error:
-            plan = SyncPlan(terms.sync_mode) if self.source.can_answer else ASYNCHRONOUS
-            return self._refused(sender, facts, refuse(arrival, error, channel, terms), plan)
-        remembered = None
-        if known is not None:
-            remembered = Remembered(known.incoming.message_id, known.incoming.digest)
-        elif gone is not None:
-            remembered = Remembered(gone.message_id, gone.digest)
-        judgement = judge(arrival, remembered, channel, terms, self.node.now())
+            refused = refuse(arrival, error, channel, terms)
+            return self._refused(sender, facts, refused, self._plain_plan())
+        judgement = judge(arrival, None, channel, terms, self.node.now())
         if judgement.verdict is Verdict.FIRST:
             return self._first(sender, facts, judgement, owed, plan)
-        if judgement.verdict is Verdict.DUPLICATE and known is not None:
-            return self._duplicate(known, owed, plan)
-        if judgement.verdict is Verdict.DUPLICATE and gone is not None:
-            return self._late_copy(gone, facts, judgement, owed, plan)
         return self._refused(sender, facts, judgement, plan)
+
+    def _copy(
+        self,
+        known: StoredIncoming | None,
+        gone: Removed | None,
+        facts: MessageFacts,
+        owed: AckOwed,
+    ) -> Answer:
+        """The id is known: that is judged before anything an agreement could refuse (RM-17)."""
+        message, resolution = self.message, self.resolution
+        digest = known.incoming.digest if known is not None else gone.digest if gone else ""
+        channel = channel_of_arrival(self.tx, message, resolution)
+        arrival = arrival_of(message, resolution, facts.digest, channel)
+        remembered = Remembered(arrival.message_id, digest)
+        judgement = judge(arrival, remembered, channel, resolution.terms, self.node.now())
+        if owed.signed and self.node.keys is None:
+            # The key is gone that could sign it anew; what was said before is still there.
+            owed = NOTHING_OWED
+        try:
+            plan = self._plan(owed)
+        except EbxmlError:
+            plan = self._plain_plan()
+        if judgement.verdict is not Verdict.DUPLICATE:
+            return self._refused(facts.from_party, facts, judgement, plan)
+        if known is not None:
+            return self._duplicate(known, owed, plan)
+        return NOTHING if gone is None else self._late_copy(gone, facts, judgement, owed, plan)
+
+    def _plain_plan(self) -> SyncPlan:
+        """How an answer goes back where nothing may be asked of the connection."""
+        terms = self.resolution.terms
+        return SyncPlan(terms.sync_mode) if self.source.can_answer else ASYNCHRONOUS
 
     def _plan(self, owed: AckOwed) -> SyncPlan:
         """What this connection carries back, or the error that refuses the wish."""
@@ -146,43 +162,18 @@ class Arriving:
             return plan_reply(message, terms, can_answer=here, final=False, ack_owed=owed.owed)
         return plan_under(binding, message, terms, can_answer=here, ack_owed=owed.owed)
 
-    def _stamp(self) -> Instant:
-        """When the handler that numbered the message made it ready (see `receiving`)."""
-        hop = self.message.last_hop
-        per_hop = self.resolution.terms.scope is not Scope.CONVERSATION
-        if per_hop and hop is not None and hop.timestamp is not None:
-            return hop.timestamp
-        return self.message.header.timestamp
-
-    def _expires_at(self) -> Instant | None:
-        """The agreed lifetime is that of business messages; a failure notice has its own."""
-        if self.message.kind is MessageKind.NORMAL:
-            return self.resolution.expires_at
-        return self.message.header.time_to_live
-
     def _removed(self, sender: str) -> Removed | None:
-        """What is remembered of the message if retention removed it.
-
-        Its sender should have stopped before that, but networks keep copies and not every
-        handler stops. A refused message is judged anew: nothing was done with it.
-        """
-        for gone in self.tx.removed(self.message.header.message_id):
-            state = gone.state
-            if gone.sender == sender and state != IncomingState.REFUSED:
-                return None if self._repeats_pass(IncomingState(state)) else gone
-        return None
+        """What is remembered of the message if retention removed it."""
+        gone = removed(self.tx, sender, self.message.header.message_id)
+        if gone is None or self._repeats_pass(IncomingState(gone.state)):
+            return None
+        return gone
 
     def _repeats_pass(self, state: IncomingState) -> bool:
         if not self.final or state is IncomingState.REFUSED:
             return False
         # What the agreement does not ask for the header still may.
         return self.resolution.terms.repeats_pass and not self.message.header.duplicate_elimination
-
-    def _channel(self) -> ReceivingChannel | None:
-        key, terms = self.resolution.channel, self.resolution.terms
-        if key is None or self.message.sequence is None or not terms.numbered:
-            return None
-        return self.tx.receiving_channel(key) or ReceivingChannel.open(key, terms)
 
     # --- a message never seen before ---
 
@@ -194,7 +185,7 @@ class Arriving:
         owed: AckOwed,
         plan: SyncPlan,
     ) -> Answer:
-        node, tx, patience = self.node, self.tx, self._patience(owed, plan)
+        node, tx, patience = self.node, self.tx, self._patience(owed, plan, judgement.terms)
         terms = patience.terms
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
         incoming = self._incoming(sender, facts, judgement, terms).moved(
@@ -229,8 +220,8 @@ class Arriving:
             return self._midway.kept_open(incoming.sender)
         return NOTHING if self.final else self._midway.until_forwarded(stored, plan)
 
-    def _patience(self, owed: AckOwed, plan: SyncPlan) -> Patience:
-        terms = self.resolution.terms
+    def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
+        terms = kept or self.resolution.terms
         if not self.final or self.message.kind is not MessageKind.NORMAL:
             return Patience(terms)
         return Patience.of(terms, plan, owed, called=self.node.application_called)
@@ -304,6 +295,7 @@ class Arriving:
             None if refused else self.kept,
             answer,
             hop=len(self.message.routing),
+            agreement_id=self.node.keep_agreement(self.tx, self.agreement),
         )
 
     def _journal_received(self, stored: StoredIncoming) -> None:
@@ -414,7 +406,8 @@ class Arriving:
         node, tx = self.node, self.tx
         error = judgement.error or Error("Unknown")
         answer = answer_error(node, self.message, self.agreement, (error,), plan)
-        incoming = self._incoming(sender, facts, judgement, self.resolution.terms).moved(
+        terms = judgement.terms or self.resolution.terms
+        incoming = self._incoming(sender, facts, judgement, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.REFUSED
         )
         stored = self._stored(incoming, facts, answer)

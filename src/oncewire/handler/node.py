@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.agreement.writing import write_whole
 from oncewire.errors import StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.keys import Keys
@@ -17,7 +21,8 @@ from oncewire.journal.row import Kind, Row
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.terms import Terms
-from oncewire.store.contract import Store, Transaction
+from oncewire.store.contract import Reader, Store, Transaction
+from oncewire.store.records import StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -70,6 +75,9 @@ class Node:
         self.relaying: Collection[tuple[str, str]] = ()
         # A digest of thirty values is not made anew for every message.
         self._terms_ids: dict[Terms, str] = {}
+        # Nor is an agreement written down for every message, or read again.
+        self._written: dict[int, tuple[Agreement, str, str]] = {}
+        self._kept: dict[str, Agreement] = {}
         # Collected by transitions, given out by the commit.
         self.actions: list[Action] = []
         # Messages whose fate is to be asked of their receiver (C37).
@@ -198,6 +206,45 @@ class Node:
             row = Row(0, at, mono, self.boot, self.name, Kind.TERMS.value, terms_id=terms_id)
             tx.journal([row._replace(detail=write_terms(terms))])
         return terms_id
+
+    def keep_agreement(self, tx: Transaction, agreement: Agreement) -> str:
+        """Keep the agreement that a message is accepted under, as it is today."""
+        written = self._written.get(id(agreement))
+        if written is None:
+            text = write_whole(agreement)
+            agreement_id = hashlib.sha256(text.encode()).hexdigest()[:32]
+            # The agreement stays with it: an id is only good for what is alive.
+            written = self._written[id(agreement)] = (agreement, agreement_id, text)
+            self._kept.setdefault(agreement_id, agreement)
+        _, agreement_id, text = written
+        tx.remember_agreement(agreement_id, text)
+        return agreement_id
+
+    def agreement_kept(
+        self, keeper: Transaction | Reader, agreement_id: str | None
+    ) -> Agreement | None:
+        """The agreement a stored message was accepted under, whatever became of its file;
+        None for a message of a version that did not keep them."""
+        if agreement_id is None:
+            return None
+        kept = self._kept.get(agreement_id)
+        if kept is None:
+            text = keeper.agreement(agreement_id)
+            if text is None:
+                raise StoreProblem(
+                    f"the agreement {agreement_id} of a stored message is missing",
+                    remedy="restore the store from a backup; its agreements are incomplete",
+                )
+            kept = self._kept[agreement_id] = read_toml(text)
+            self._written[id(kept)] = (kept, agreement_id, text)
+        return kept
+
+    def agreement_accepted(self, stored: StoredIncoming) -> Agreement | None:
+        """The same for a message that is read outside of any transition."""
+        if stored.agreement_id is None or stored.agreement_id in self._kept:
+            return self._kept.get(stored.agreement_id or "")
+        with self.store.reader() as reader:
+            return self.agreement_kept(reader, stored.agreement_id)
 
     def terms_of(self, tx: Transaction, terms_id: str) -> Terms:
         """Terms that a stored message runs under, whatever the agreement says today."""

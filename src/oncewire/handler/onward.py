@@ -76,6 +76,7 @@ def send_onward(
         route.peer,
         relayed_from=stored.facts.from_party,
         hop=len(message.routing) + 1,
+        agreement_id=node.keep_agreement(tx, ahead),
     )
     _journal_forwarded(node, tx, copy, message)
     channel = None

@@ -20,7 +20,7 @@ from oncewire.handler.relay import give_back, waiting_for
 from oncewire.handler.route import (
     Route,
     address_for,
-    agreement_for,
+    agreement_of_hop,
     agreement_toward,
     peer_label,
     route_under,
@@ -91,14 +91,14 @@ def pass_back(
     It must come over the connection that leads on to the To Party, if its agreement binds one.
     """
     ahead = agreement_toward(node, asked.facts.to_party)
-    before = agreement_for(node, asked.facts.cpa_id, asked.peer)
+    before = agreement_of_hop(node, tx, asked)
     if ahead is None or before is None:
         raise ValueNotRecognized(
             f"no agreement leads to {asked.peer if ahead else asked.facts.to_party} any more",
             location="//MessageData/RefToMessageId",
             remedy="put back the agreement that the message came or went under",
         )
-    check_connection(ahead, source)
+    check_connection(node, ahead, source)
     kind = received.message.kind
     route = route_under(before, before.signal_binding(Direction.SEND, kind))
     error = kind is MessageKind.ERROR
@@ -142,7 +142,7 @@ def pass_again(
     parcel = tx.outgoing_parcel(copy.outgoing.message_id)
     terms = node.terms_of(tx, copy.outgoing.terms_id)
     transport = copy.outgoing.transport_name(terms)
-    address = address_for(node, copy, transport)
+    address = address_for(node, tx, copy, transport)
     if parcel is None or address is None:
         return False
     sender, message_id = known.incoming.sender, known.incoming.message_id
@@ -210,7 +210,10 @@ def _remember(
         node.now(),
     ).moved(IncomingEvent.ARRIVED, IncomingState.FORWARDED)
     peer, hop = peer_label(before.agreement), len(message.routing)
-    tx.add_incoming(StoredIncoming(incoming, facts, peer, source.transport, None, hop=hop))
+    kept = node.keep_agreement(tx, before.agreement)
+    tx.add_incoming(
+        StoredIncoming(incoming, facts, peer, source.transport, None, hop=hop, agreement_id=kept)
+    )
 
 
 def _post(

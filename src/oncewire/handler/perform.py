@@ -102,7 +102,7 @@ def _post(
     terms: Terms,
     parcel: StoredParcel | None,
 ) -> None:
-    address = address_for(node, stored, effect.transport)
+    address = address_for(node, tx, stored, effect.transport)
     if parcel is None:
         parcel = tx.outgoing_parcel(effect.message_id)
     if address is None or parcel is None:

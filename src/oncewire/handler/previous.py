@@ -8,7 +8,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.errors import InvalidValue
 from oncewire.handler.answer import Answer, acknowledge, answer_error, write_answer
 from oncewire.handler.node import Node
-from oncewire.handler.route import agreement_for
+from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.seal import whole_parcel
 from oncewire.message.envelope import Message
 from oncewire.message.fault import Error, Severity
@@ -48,7 +48,7 @@ class Previous:
         cls, node: Node, tx: Transaction, stored: StoredIncoming, plan: SyncPlan
     ) -> Previous | None:
         """Read it again from the store; None where its bytes or its agreement are gone."""
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        agreement = agreement_of_hop(node, tx, stored)
         if agreement is None or stored.parcel is None:
             return None
         received = codec.read(whole_parcel(node, stored.parcel), node.limits)

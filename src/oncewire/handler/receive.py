@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.resolve import Resolution, resolve
+from oncewire.agreement.resolve import Resolution
 from oncewire.errors import EbxmlError, MimeProblem, SoapFault, ValueNotRecognized
 from oncewire.handler import signals
 from oncewire.handler.actions import PostOn
@@ -22,10 +21,10 @@ from oncewire.handler.answer import (
     post_signal,
 )
 from oncewire.handler.arrive import Arriving
-from oncewire.handler.confide import opened
-from oncewire.handler.conform import check_form, strictly
+from oncewire.handler.conform import strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
+from oncewire.handler.original import copied, is_known
 from oncewire.handler.passing import (
     asked_here,
     is_answer,
@@ -34,10 +33,11 @@ from oncewire.handler.passing import (
     pass_on,
     relay_receipt,
 )
+from oncewire.handler.place import place, place_as_answer
 from oncewire.handler.relay import not_passed, nothing_more
-from oncewire.handler.route import agreement_for
+from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.seal import stored_parcel
-from oncewire.handler.secure import check_connection, verified_message
+from oncewire.handler.secure import check_connection
 from oncewire.handler.source import REPLY, Source
 from oncewire.handler.stranded import go_on_at_last
 from oncewire.handler.transmit import Transmission, transmission_over
@@ -48,7 +48,6 @@ from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
-from oncewire.wire.ebms2_header import UNNAMED
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
@@ -75,6 +74,9 @@ def receive(
     except ReadFault as lenient:
         fault = strictly(node, parcel, lenient, source)
         _journal_refused(node, tx, fault.known, fault.error, source)
+        if is_known(tx, fault.known):
+            # To call it wrong would take back what was said of the copy that was whole.
+            return DAMAGED
         return answer_unread(node, fault, source)
     return receive_message(node, tx, received, source, stored)
 
@@ -90,18 +92,24 @@ def receive_message(
     message = received.message
     kept = stored or stored_parcel(received.parcel)
     asked = asked_here(tx, message) if is_answer(message) else None
+    original = copied(node, tx, message) if _is_for_application(message) else None
     try:
         if asked is not None and asked.passed_on:
             # Whomever it names: it answers what came through here (HOP-7).
             pass_back(node, tx, received, asked, source)
             return NOTHING
-        named, resolution = _resolve(node, tx, message, source)
-        check_form(received, resolution.form, source)
-        if resolution.at_hop and not _is_ours(resolution.agreement, named):
+        placed = place(node, tx, received, source, original)
+        message, resolution = placed.message, placed.resolution
+        if placed.for_others:
             return _take_for_others(node, tx, received, kept, resolution, source, asked)
-        message = verified_message(node, received, resolution, source)
-        message = opened(node, message, resolution.security)
     except (EbxmlError, SoapFault) as error:
+        if original is not None:
+            # Whoever says he repeats what we have and cannot prove it is told nothing: an
+            # error about that message would be believed by the one who sent it. A fault only
+            # goes to the one who is there.
+            _journal_refused(node, tx, PartialHeader.of(message), error, source)
+            return answer_fault(error) if isinstance(error, SoapFault) else NOTHING
+        _settle_refused(node, tx, received, source)
         return _refuse(node, tx, message, error, source)
     if not _is_for_application(message):
         if asked is not None and is_receipt(message, asked):
@@ -122,69 +130,17 @@ def _is_for_application(message: Message) -> bool:
     return message.kind is MessageKind.ACKNOWLEDGMENT and bool(message.payloads)
 
 
-def _resolve(
-    node: Node, tx: Transaction, message: Message, source: Source
-) -> tuple[Message, Resolution]:
-    """Everything about a message that was agreed, and the message with the names that were
-    found to be meant; or the error it is answered with."""
-
-    def under(named: Message) -> tuple[Message, Resolution]:
-        transport = None if source.transport == REPLY else source.transport
-        found = resolve(node.agreements, named, receiving=True, now=node.now(), transport=transport)
-        return named, found
-
-    try:
-        return under(_completed(node, tx, message))
-    except (EbxmlError, SoapFault):
-        behind = _from_behind(node, tx, message)
-        if behind is None:
-            raise
-    return under(behind)
-
-
-def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | None:
-    """An answer that came through a hub, with the names of our own hop in it.
-
-    In the drafts it names the two ends of the hop that it answers (ACK-4, ACK-12). Where a hub
-    passed it back, that hop is one we need not know (HOP-5); what it refers to, we sent.
-    """
-    reference = message.header.ref_to_message_id
-    about = tx.outgoing(reference) if reference is not None and is_answer(message) else None
-    agreement = agreement_for(node, about.facts.cpa_id, about.peer) if about is not None else None
-    if about is None or agreement is None:
-        return None
-    if agreement.via is None and about.relayed_from is None:
-        return None
-    partner, own = agreement.partner.party, agreement.own.party
-    return replace(message, header=replace(message.header, from_party=partner, to_party=own))
-
-
-def _completed(node: Node, tx: Transaction, message: Message) -> Message:
-    """A signal with what its sender left out, taken from the message of ours it refers to.
-
-    PHINMS acknowledges to nobody by name. A partner that could not read our CPAId reports
-    that under a name nobody knows (Norway's handlers write `unknown`).
-    """
-    header = message.header
-    unnamed = header.to_party.ids == (UNNAMED,)
-    reported = message.kind is MessageKind.ERROR and not node.agreements.by_cpa_id(header.cpa_id)
-    if not (unnamed or reported) or header.ref_to_message_id is None:
-        return message
-    about = tx.outgoing(header.ref_to_message_id)
-    agreement = agreement_for(node, about.facts.cpa_id, about.peer) if about is not None else None
-    if agreement is None:
-        return message
-    if unnamed:
-        header = replace(header, to_party=agreement.own.party)
-    if reported:
-        header = replace(header, cpa_id=agreement.cpa_id)
-    return replace(message, header=header)
-
-
-def _is_ours(agreement: Agreement, message: Message) -> bool:
-    """Whether a hub is itself addressed: a neighbour's signal about its own hop."""
-    to_party = message.header.to_party
-    return agreement.own.is_named_by(to_party) or agreement.own.handles(to_party)
+def _settle_refused(node: Node, tx: Transaction, received: Received, source: Source) -> None:
+    """A message that is refused may carry the acknowledgement of one that was accepted: it is
+    true all the same, if it proves to come from the one who can say so."""
+    if received.message.kind is not MessageKind.NORMAL:
+        return
+    placed = place_as_answer(node, tx, received, source)
+    if placed is not None and not placed.for_others:
+        message = placed.message
+        header = replace(message.header, ref_to_message_id=None)
+        acks = replace(message, header=header)
+        signals.settle_references(node, tx, acks, placed.resolution)
 
 
 def _take_for_others(
@@ -197,9 +153,15 @@ def _take_for_others(
     asked: StoredIncoming | None,
 ) -> Answer:
     """A hub's part: pass it on, or store it and take over the duty to deliver."""
-    check_connection(resolution.agreement, source)
+    check_connection(node, resolution.agreement, source, resolution.accepted_at)
     message = received.message
+    known = tx.incoming(str(message.header.from_party), message.header.message_id)
+    passed = known is not None and known.passed_on
     ahead = node.agreements.toward(message.header.to_party)
+    if ahead is None and known is not None and not passed:
+        # A copy of what this hub has taken upon itself needs no way on to be answered.
+        arriving = Arriving(node, tx, received, kept, message, resolution, source, final=False)
+        return arriving.take()
     if ahead is None:
         raise ValueNotRecognized(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
@@ -207,14 +169,13 @@ def _take_for_others(
     signals.settle_passing(node, tx, message, resolution)
     if asked is not None and _ends_here(message):
         return NOTHING
-    known = tx.incoming(str(message.header.from_party), message.header.message_id)
-    passed = known is not None and known.passed_on
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
         # A copy goes the way of the first one: nobody here has what was passed on.
         return pass_on(node, tx, received, ahead, resolution, source)
     # What stands here for want of a way goes before what comes after it.
     go_on_at_last(node, tx, str(message.header.to_party))
-    return Arriving(node, tx, received, kept, message, resolution, source, ahead).take()
+    arriving = Arriving(node, tx, received, kept, message, resolution, source, False, ahead)
+    return arriving.take()
 
 
 def _ends_here(message: Message) -> bool:
@@ -328,7 +289,7 @@ def receive_onward(
 def repost_answers(node: Node, tx: Transaction) -> None:
     """After a restart: answers that were stored but may never have left are sent again."""
     for stored in tx.answers_owed(10_000):
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        agreement = agreement_of_hop(node, tx, stored)
         if agreement is not None and stored.answer is not None:
             incoming = stored.incoming
             post_signal(

@@ -20,7 +20,7 @@ from oncewire.handler.answer import (
     write_answer,
 )
 from oncewire.handler.node import Node
-from oncewire.handler.route import agreement_for, peer_label
+from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.seal import sealed, whole_parcel
 from oncewire.handler.submit import Submission, agreement_called
 from oncewire.message.acknowledgment import Acknowledgment
@@ -51,7 +51,7 @@ class Request:
     @classmethod
     def read(cls, node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
         """None where its bytes or its agreement are gone."""
-        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+        agreement = agreement_of_hop(node, tx, stored)
         if agreement is None or stored.parcel is None:
             return None
         received = codec.read(whole_parcel(node, stored.parcel), node.limits)

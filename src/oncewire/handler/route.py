@@ -28,7 +28,8 @@ from oncewire.message.instant import Instant
 from oncewire.message.routing import RoutingHeader
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.terms import FlowMode, Scope, Terms
-from oncewire.store.records import StoredOutgoing
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,27 @@ def agreement_toward(node: Node, party: str) -> Agreement | None:
     return None
 
 
-def address_for(node: Node, stored: StoredOutgoing, transport: str) -> str | None:
+def as_of_today(node: Node, agreement: Agreement) -> Agreement:
+    """The agreement of that name with the same two handlers, for a partner that has moved
+    hears us at its new address; where it is gone, the one at hand."""
+    for one in node.agreements.by_cpa_id(agreement.cpa_id):
+        if peer_label(one) == peer_label(agreement) and one.own.is_named_by(agreement.own.party):
+            return one
+    return agreement
+
+
+def agreement_of_hop(
+    node: Node, tx: Transaction, stored: StoredOutgoing | StoredIncoming
+) -> Agreement | None:
+    """The agreement by which a stored message's other handler is reached: today's, for that
+    may name a new address; where there is none any more, the one it was accepted under."""
+    today = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    return today or node.agreement_kept(tx, stored.agreement_id)
+
+
+def address_for(node: Node, tx: Transaction, stored: StoredOutgoing, transport: str) -> str | None:
     """Where a stored message goes now; agreements may have changed since it was stored."""
-    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    agreement = agreement_of_hop(node, tx, stored)
     if agreement is None:
         return None
     return route_under(agreement, agreement.sending).address(transport)

@@ -14,6 +14,8 @@ from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
 from oncewire.message.envelope import Message
 from oncewire.message.form import Security
+from oncewire.message.ids import Party
+from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
 from oncewire.wire import nodeset, references, signature, signing, wrapping
 from oncewire.wire.algorithms import (
@@ -27,7 +29,7 @@ from oncewire.wire.algorithms import (
     digest_name,
     signature_name,
 )
-from oncewire.wire.certificates import Trust, load_certificate, load_crl
+from oncewire.wire.certificates import Trust, der_of, is_revoked, load_certificate, load_crl
 from oncewire.wire.codec import Signer
 from oncewire.wire.digests import signature_parts
 from oncewire.wire.received import Received
@@ -86,7 +88,7 @@ def verified_message(
     Where there is a signature the values are read again from the signed tree alone, so
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
-    check_connection(resolution.agreement, source)
+    check_connection(node, resolution.agreement, source, resolution.accepted_at)
     security = resolution.security
     required = security.require_signature
     if not received.signed:
@@ -100,17 +102,53 @@ def verified_message(
         # Signed for somebody who can check it; to us it is as good as unsigned.
         return received.message
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
+    # A certificate that has expired since was good for what was signed with it before.
+    at = node.now() if resolution.accepted_at is None else resolution.accepted_at
     verified = signature.verify(
-        received.envelope, signature_parts(received), _trust(security), node.now(), policy
+        received.envelope, signature_parts(received), _trust(security), at, policy
     )
-    return read_verified(received, verified, node.limits).message
+    _check_withdrawn(node, verified.certificate)
+    believed = read_verified(received, verified, node.limits).message
+    if _name(believed) != _name(received.message):
+        raise SecurityFailure(
+            "the signed header is of another message than the one that was found first",
+            location="//MessageData/MessageId",
+        )
+    return believed
 
 
-def check_connection(agreement: Agreement, source: Source) -> None:
-    """The TLS certificate of the connection, where the agreement binds one."""
-    expected = agreement.partner.client_certificates
+def _name(message: Message) -> tuple[Party, str]:
+    return message.header.from_party, message.header.message_id
+
+
+def _check_withdrawn(node: Node, certificate: x509.Certificate) -> None:
+    """Whatever was agreed, and whenever: who is not trusted any more is not believed."""
+    withdrawn = node.agreements.withdrawn
+    if der_of(certificate) not in withdrawn.certificates:
+        lists = [load_crl(der) for der in withdrawn.lists]
+        if not is_revoked(certificate, lists, [load_certificate(der) for der in withdrawn.issuers]):
+            return
+    raise SecurityFailure(
+        "the message is signed with a certificate that was revoked",
+        location="//Header/Signature",
+        remedy="sign with the partner's new certificate",
+    )
+
+
+def check_connection(
+    node: Node, agreement: Agreement, source: Source, accepted_at: Instant | None = None
+) -> None:
+    """The TLS certificate of the connection, where the agreement binds one.
+
+    What was accepted under an older agreement may come over a connection of today's.
+    """
+    expected = set(agreement.partner.client_certificates)
     if not expected or source.transport != "http":
         return
+    if accepted_at is not None:
+        for today in node.agreements.between(agreement.own.party, agreement.partner.party):
+            expected |= set(today.partner.client_certificates)
+    expected -= {hashlib.sha256(der).hexdigest() for der in node.agreements.withdrawn.certificates}
     if source.certificate is None:
         raise SecurityFailure(
             "the agreement binds a client certificate, the connection showed none",

@@ -11,7 +11,7 @@ from oncewire.handler.actions import Ponged, Warned
 from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
-from oncewire.handler.route import agreement_for, is_receiver, peer_label
+from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.seal import seal, whole_parcel
 from oncewire.handler.secure import proves_receipt
 from oncewire.handler.source import Source
@@ -180,7 +180,7 @@ def receive_fault(node: Node, tx: Transaction, message_id: str, fault: Fault) ->
 
 def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Fault) -> bool:
     """Whether the agreement lists one of the fault's codes as worth another attempt."""
-    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    agreement = agreement_of_hop(node, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     if agreement is None or parcel is None:
         return True
@@ -255,7 +255,7 @@ def _may_report(stored: StoredOutgoing, message: Message, agreement: Agreement) 
 
 def receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
     """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
-    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    agreement = agreement_of_hop(node, tx, stored)
     if agreement is not None:
         receive_errors(node, tx, message, agreement)
     now = node.now()
@@ -377,7 +377,7 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
     stored = tx.outgoing(message_id)
     if stored is None:
         return
-    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    agreement = agreement_of_hop(node, tx, stored)
     if agreement is None:
         return
     parcel = tx.outgoing_parcel(message_id)

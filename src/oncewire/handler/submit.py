@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, Requested
@@ -10,7 +11,7 @@ from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under, with_hop, with_number
-from oncewire.handler.seal import draft_of, seal
+from oncewire.handler.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
@@ -69,14 +70,15 @@ def submit(
     `acknowledgments` and `warnings` ride on it: they answer the message that it responds to
     (ACK-16, ERR-10).
     """
-    message, route = _compose(node, tx, submission, agreement_called(node, submission.cpa_id))
+    known = None if submission.message_id is None else tx.outgoing(submission.message_id)
+    if known is not None:
+        return _repeated(node, tx, known, submission)
+    agreement = agreement_called(node, submission.cpa_id)
+    message, route = _compose(node, submission, agreement, lambda *way: _stamp(node, tx, *way))
     if acknowledgments:
         message = replace(message, acknowledgments=acknowledgments)
     if warnings:
         message = replace(message, error_list=ErrorList(warnings))
-    known = tx.outgoing(message.header.message_id)
-    if known is not None:
-        return _repeated(known, message)
     _check_unused(tx, message.header.message_id)
     store_outgoing(node, tx, message, route)
     return Accepted(message.header.message_id, message.header.conversation_id)
@@ -93,20 +95,42 @@ def agreement_called(node: Node, cpa_id: str) -> Agreement:
     return found[0]
 
 
-def _repeated(known: StoredOutgoing, message: Message) -> Accepted:
-    """A submission that was accepted before: its answer was lost, its message was not."""
-    facts, header = known.facts, message.header
-    same = (
-        facts.action == header.action
-        and facts.cpa_id == header.cpa_id
-        and facts.size == sum(payload.size for payload in message.payloads)
+def _repeated(
+    node: Node, tx: Transaction, known: StoredOutgoing, submission: Submission
+) -> Accepted:
+    """A submission that was accepted before: its answer was lost, its message was not.
+
+    It is composed once more as it was then, under the agreement of then and at that time. If
+    the application gave the same, it is the same message down to its identity; what it left to
+    us is not compared. Anything else under the id would be accepted and never sent.
+    """
+    facts, message_id = known.facts, known.outgoing.message_id
+    agreement = node.agreement_kept(tx, known.agreement_id)
+    if agreement is None:
+        agreement = agreement_called(node, submission.cpa_id)
+    named = submission.cpa_id in (agreement.cpa_id, *agreement.also_known_as)
+    given = replace(submission, conversation_id=submission.conversation_id or facts.conversation_id)
+    message, _ = _compose(node, given, agreement, lambda *_: facts.timestamp)
+    same = facts.digest == identity_digest(message) or (
+        facts.digest == _digest_warned(node, tx, known, message)
     )
-    if not same:
+    if known.relayed_from is not None or not named or not same:
         raise InvalidValue(
-            f"MessageId {header.message_id} was used for another message",
-            remedy="give every message an id of its own",
+            f"MessageId {message_id} was used for another message",
+            remedy="give every message an id of its own; to repeat a submission, give what was "
+            "given before",
         )
-    return Accepted(header.message_id, facts.conversation_id, repeated=True)
+    return Accepted(message_id, facts.conversation_id, repeated=True)
+
+
+def _digest_warned(node: Node, tx: Transaction, known: StoredOutgoing, message: Message) -> str:
+    """The identity of the message with the warnings that ride on the first one."""
+    parcel = tx.outgoing_parcel(known.outgoing.message_id)
+    if parcel is not None:
+        whole = whole_parcel(node, parcel)
+    else:
+        whole = unpack_draft(tx.draft(known.outgoing.message_id) or b"")
+    return identity_digest(replace(message, error_list=codec.read(whole).message.error_list))
 
 
 def _check_unused(tx: Transaction, message_id: str) -> None:
@@ -123,7 +147,10 @@ def _check_unused(tx: Transaction, message_id: str) -> None:
 
 
 def _compose(
-    node: Node, tx: Transaction, submission: Submission, agreement: Agreement
+    node: Node,
+    submission: Submission,
+    agreement: Agreement,
+    stamped: Callable[[Route, Message], Instant],
 ) -> tuple[Message, Route]:
     """The message's values and its way, before a number is known."""
     conversation = submission.conversation_id or node.world.new_id()
@@ -144,7 +171,7 @@ def _compose(
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
     route = route_under(agreement, binding, terms)
-    stamp = _stamp(node, tx, route, message)
+    stamp = stamped(route, message)
     header = _quality(replace(header, timestamp=stamp), submission, terms, stamp)
     if binding.rules.duplicate_elimination is Requested.ALWAYS:
         # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
@@ -227,7 +254,12 @@ def store_outgoing(
         expires_at=message.header.time_to_live,
     )
     stored = StoredOutgoing(
-        outgoing, facts, route.peer, relayed_from=relayed_from, hop=len(message.routing)
+        outgoing,
+        facts,
+        route.peer,
+        relayed_from=relayed_from,
+        hop=len(message.routing),
+        agreement_id=node.keep_agreement(tx, route.agreement),
     )
     first = notes or (_submitted(message, channel_key, terms),)
     node.write(

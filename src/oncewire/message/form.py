@@ -86,3 +86,5 @@ class Security:
     partner_encryption_certificates: tuple[bytes, ...] = ()
     trust_anchors: tuple[bytes, ...] = ()
     revocation_lists: tuple[bytes, ...] = ()
+    # Certificates that are believed no more, not even under an agreement that named them.
+    revoked: tuple[bytes, ...] = ()

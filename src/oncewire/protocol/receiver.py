@@ -68,6 +68,8 @@ class Judgement:
     # The refusal is remembered with the number, so that a copy gets the same answer.
     remember: bool = True
     effects: tuple[Effect, ...] = ()
+    # What the message runs under, where its epoch is older than today's terms.
+    terms: Terms | None = None
 
 
 def judge(
@@ -118,7 +120,7 @@ def refuse(
     """Answer with an error and settle the number, so that the stream goes on (gap 14)."""
     error = Error.of(fault)
     sequence = arrival.sequence
-    if channel is None or sequence is None or sequence.number not in terms.numbers:
+    if channel is None or sequence is None:
         return Judgement(Verdict.REFUSED, channel, error=error)
     fit = channel.fit(sequence, arrival.stamp, terms)
     if fit not in (Fit.NEXT, Fit.EARLY, Fit.NEW_EPOCH):
@@ -126,22 +128,31 @@ def refuse(
     entry = Held(sequence.number, arrival.message_id, refused=True)
     taken = _take(channel, entry, fit, arrival.stamp, terms)
     return Judgement(
-        Verdict.REFUSED, taken.channel, deliver=taken.deliver, error=error, effects=taken.effects
+        Verdict.REFUSED,
+        taken.channel,
+        deliver=taken.deliver,
+        error=error,
+        effects=taken.effects,
+        terms=taken.channel.in_force(terms),
     )
 
 
 def _judge_number(
     arrival: Arrival, sequence: SequenceNumber, channel: ReceivingChannel, terms: Terms
 ) -> Judgement:
-    if sequence.number not in terms.numbers:
+    fit = channel.fit(sequence, arrival.stamp, terms)
+    if fit is Fit.OUTSIDE:
+        numbers = terms.numbers
+        if sequence.number in numbers:
+            # It would begin nothing, and the epoch there is has another range.
+            numbers = channel.in_force(terms).numbers
         return _odd_number(
             channel,
             f"number {sequence.number} lies outside the agreed range "
-            f"{terms.numbers.first}..{terms.numbers.last}",
+            f"{numbers.first}..{numbers.last}",
         )
-    fit = channel.fit(sequence, arrival.stamp, terms)
     if fit is Fit.BEYOND:
-        return _beyond(sequence, channel, terms)
+        return _beyond(sequence, channel, channel.in_force(terms))
     if fit is Fit.PASSED:
         return _too_late(sequence, channel)
     if fit is Fit.TAKEN:
@@ -160,6 +171,7 @@ def _judge_number(
         held=arrival.message_id not in taken.deliver,
         deliver=taken.deliver,
         effects=taken.effects,
+        terms=taken.channel.in_force(terms),
     )
 
 
@@ -227,14 +239,15 @@ def _take(
         effects += [_skip(channel.key, old_epoch, number, None, "given up") for number in skipped]
         effects += _skips(leftover, channel.key, old_epoch)
         effects.append(Note("epoch_began", channel=channel.key, epoch=channel.epoch))
-    channel, in_turn = channel.take(entry, stamp, terms)
+    channel, in_turn, outrun = channel.take(entry, stamp, terms)
+    effects += [_skip(channel.key, channel.epoch, number, None, "never came") for number in outrun]
     effects += _skips(in_turn, channel.key, channel.epoch)
     released.extend(in_turn)
     return Released(channel, _to_deliver(released), tuple(effects))
 
 
 def _to_deliver(entries: Iterable[Held]) -> tuple[str, ...]:
-    return tuple(entry.message_id for entry in entries if not entry.refused)
+    return tuple(entry.message_id for entry in entries if not (entry.refused or entry.handed))
 
 
 def _skips(entries: tuple[Held, ...], key: str, epoch: int) -> list[Effect]:

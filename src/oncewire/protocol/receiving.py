@@ -4,6 +4,12 @@ The MessageId is judged before anything here is asked, so a late copy of a known
 never reaches this module. What arrives here is a message never seen before, and the
 question is whether its number fits: next, early, of a new epoch, too late, or impossible.
 
+The slides' duplication check window is the first test (SW-7, gap 13). A number inside it was
+received already, unless it is one of those that are missing; one beyond it by at most W is
+new; any other that lies behind is stale. Where order is agreed a new number is also bounded
+by the first missing one, for what is early is held (SW-9). Where it is not, nothing is held:
+a number is handed over as it comes, and one that the window slides past was never sent.
+
 Numbers repeat, in the next epoch and after a wrap-around, so a number alone cannot say
 whether a straggler belongs to the past. Timestamps can: the sender's rise strictly along
 the stream, whatever its clock does. Three rules follow, and together with the opener that
@@ -15,12 +21,16 @@ travels alone (see `sending`) they leave no case open:
    where this epoch has none belongs to another epoch: to a new one if the message is newer
    than all of this one, else to one that is over.
 3. A number behind the expected one is a straggler if the message is older than the newest
-   one here, and a mistake of the sender if it is not.
+   one here, and a mistake of the sender if it is not. Behind the duplication window no
+   sender has anything left to say: there it is a straggler whatever it claims.
 
 Rule 1 says nothing of the very first epoch, so a partner whose timestamps do not rise is
 not hurt by it. It need not: the sender gives no second number before its opener is
 settled, so the only strangers in the first epoch are openers that were given up, and
 rule 2 knows them.
+
+An agreement may change while messages are under way. An epoch keeps the range it began with,
+and its window does not shrink; what is agreed today holds from the next epoch on (C2, C7).
 """
 
 from __future__ import annotations
@@ -31,8 +41,8 @@ from enum import StrEnum
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
-from oncewire.protocol.sequence import DuplicationWindow
-from oncewire.protocol.terms import OnGap, ResetRule, Terms
+from oncewire.protocol.sequence import DuplicationWindow, SequenceRange
+from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 
 
 class Fit(StrEnum):
@@ -45,16 +55,19 @@ class Fit(StrEnum):
     TAKEN = "taken"  # the number belongs to another message: the sender is mistaken
     PASSED = "passed"  # too late: its number was skipped, or its epoch is over
     BEYOND = "beyond"  # further ahead than the window allows
+    OUTSIDE = "outside"  # no number of this stream at all
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A stored message that waits for an earlier number, or a number that was refused."""
+    """A number that came before an earlier one, and the stored message that waits with it."""
 
     number: int
     message_id: str
     # A refused number is settled, but there is nothing to hand over.
     refused: bool = False
+    # No order was agreed, so the message was handed over when it came.
+    handed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +85,27 @@ class ReceivingChannel:
     newest_stamp: Instant = -1
     # Anything older belongs to an epoch before this one.
     previous_stamp: Instant = -1
+    # The range of this epoch and the largest W in it; None and 0: nobody noted them.
+    numbers: SequenceRange | None = None
+    widest: int = 0
 
     @classmethod
     def open(cls, key: str, terms: Terms) -> ReceivingChannel:
         """A channel that has received nothing yet."""
         return cls(key, expected=terms.numbers.first)
+
+    def in_force(self, terms: Terms) -> Terms:
+        """The terms as the messages of this epoch have them, whatever was agreed since."""
+        if self.furthest is None:
+            return terms
+        numbers = self.numbers or terms.numbers
+        if numbers != terms.numbers:
+            fitting = min(terms.window, numbers.size // 2)
+            terms = replace(terms, numbers=numbers, window=fitting)
+        if self.widest <= terms.window_size or terms.reset is ResetRule.SILENT:
+            return terms
+        # Whoever has several messages under way sends some of them early.
+        return replace(terms, flow=FlowMode.WINDOW, window=self.widest, on_gap=OnGap.BUFFER)
 
     def window(self, terms: Terms) -> DuplicationWindow | None:
         """SDW and EDW as the slides define them; None before the first arrival."""
@@ -85,43 +114,65 @@ class ReceivingChannel:
         return DuplicationWindow(terms.numbers, terms.window_size, self.furthest)
 
     def fit(self, sequence: SequenceNumber, stamp: Instant, terms: Terms) -> Fit:
-        """How the number of a message never seen before fits."""
-        number = terms.numbers.check(sequence.number)
-        ahead = terms.numbers.distance(self.expected, number)
+        """How the number of a message never seen before fits.
+
+        `terms` are today's; they hold for the epoch that the number may begin.
+        """
+        kept = self.in_force(terms)
         if self.furthest is not None:
             if stamp < self.previous_stamp:
                 return Fit.PASSED
-            if self._begins_another_epoch(sequence, ahead, stamp, terms):
+            if self._begins_another_epoch(sequence, stamp, kept, terms):
                 newer = stamp >= self.newest_stamp
-                return self._fit_new_epoch(number, terms) if newer else Fit.PASSED
-        if ahead == 0:
-            return Fit.NEXT
-        if ahead < terms.window_size:
-            return Fit.TAKEN if self._holds(number) else Fit.EARLY
+                return self._fit_new_epoch(sequence.number, terms) if newer else Fit.PASSED
+        if sequence.number not in kept.numbers:
+            return Fit.OUTSIDE
+        return self._fit_epoch(sequence.number, stamp, kept)
+
+    def _fit_epoch(self, number: int, stamp: Instant, terms: Terms) -> Fit:
+        """How a number fits the epoch there is, by the duplication check window."""
+        window = self.window(terms)
+        ahead = terms.numbers.distance(self.expected, number)
+        if window is None or window.is_ahead(number):
+            if ahead < terms.window_size or (window is not None and not terms.ordered):
+                return Fit.NEXT if ahead == 0 else Fit.EARLY
+            return _too_far(terms)
+        if number in window and ahead < terms.window_size:
+            # Between the first missing number and the furthest: it came, or it is missing.
+            if self._holds(number):
+                return Fit.TAKEN
+            return Fit.NEXT if ahead == 0 else Fit.EARLY
         behind = terms.numbers.distance(number, self.expected)
-        if behind <= min(self.passed, terms.numbers.size // 2):
-            return Fit.PASSED if stamp < self.newest_stamp else Fit.TAKEN
-        return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND
+        if behind > min(self.passed, terms.numbers.size // 2):
+            return _too_far(terms)
+        newer = stamp >= self.newest_stamp
+        return Fit.TAKEN if newer and number in window else Fit.PASSED
 
     def _fit_new_epoch(self, number: int, terms: Terms) -> Fit:
+        if number not in terms.numbers:
+            return Fit.OUTSIDE
         offset = terms.numbers.distance(terms.numbers.first, number)
         return Fit.NEW_EPOCH if offset < terms.window_size else Fit.BEYOND
 
     def _begins_another_epoch(
-        self, sequence: SequenceNumber, ahead: int, stamp: Instant, terms: Terms
+        self, sequence: SequenceNumber, stamp: Instant, kept: Terms, terms: Terms
     ) -> bool:
         """Whether a number carries the mark of a beginning where this epoch has none."""
-        is_first = sequence.number == terms.numbers.first
+        number = sequence.number
+        is_first = number == terms.numbers.first
         silent = terms.reset is ResetRule.SILENT
         if not (is_first if silent else sequence.status is SequenceStatus.RESET):
             return False
-        marked = terms.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
-        if ahead >= terms.window_size or self.passed + ahead >= marked:
+        if number not in kept.numbers:
+            return True
+        ahead = kept.numbers.distance(self.expected, number)
+        marked = kept.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
+        if ahead >= kept.window_size or self.passed + ahead >= marked:
             return True
         # The place is marked in this epoch too, but another message has it; or the first
         # number is missing, yet this one was made after messages that follow it: the
         # missing one was given up, and this is its successor.
-        return self._holds(sequence.number) or (is_first and stamp > self.newest_stamp)
+        return self._holds(number) or (is_first and stamp > self.newest_stamp)
 
     def _holds(self, number: int) -> bool:
         return any(held.number == number for held in self.held)
@@ -132,6 +183,7 @@ class ReceivingChannel:
         Held messages were acknowledged, so they are handed over; the numbers missing
         between them were given up by the sender and are skipped.
         """
+        kept = self.in_force(terms)
         released: list[Held] = []
         skipped: list[int] = []
         held = {entry.number: entry for entry in self.held}
@@ -142,7 +194,7 @@ class ReceivingChannel:
                 skipped.append(number)
             else:
                 released.append(entry)
-            number = terms.numbers.after(number)
+            number = kept.numbers.after(number)
         fresh = ReceivingChannel(
             self.key,
             epoch=self.epoch + 1,
@@ -153,28 +205,56 @@ class ReceivingChannel:
 
     def take(
         self, entry: Held, stamp: Instant, terms: Terms
-    ) -> tuple[ReceivingChannel, tuple[Held, ...]]:
-        """Note a number that fits; returns what may now be handed over, in order."""
+    ) -> tuple[ReceivingChannel, tuple[Held, ...], list[int]]:
+        """Note a number that fits; what may now be handed over, in order, and what the
+        window slid past."""
+        kept = self.in_force(terms)
+        released: list[Held] = []
+        if not kept.ordered and not entry.refused:
+            released.append(entry)
+            entry = replace(entry, handed=True)
         held = {waiting.number: waiting for waiting in self.held}
         held[entry.number] = entry
         number, passed = self.expected, self.passed
         # The first number of an epoch that began by a restart is its oldest message.
         opens = self.epoch > 1 and passed == 0 and entry.number == number
-        released = []
-        while number in held:
-            released.append(held.pop(number))
-            number, passed = terms.numbers.after(number), passed + 1
+        skipped: list[int] = []
+        window = self.window(kept)
+        further = window is None or window.is_ahead(entry.number)
+        outrun = self._outrun(entry.number, kept) if further else 0
+        while number in held or outrun > 0:
+            if number in held:
+                released.append(held.pop(number))
+            else:
+                skipped.append(number)
+            number, passed, outrun = kept.numbers.after(number), passed + 1, outrun - 1
         channel = replace(
             self,
             epoch=max(self.epoch, 1),
             expected=number,
             passed=passed,
-            furthest=self._further(entry.number, terms),
+            furthest=entry.number if further else self.furthest,
             held=tuple(held.values()),
             newest_stamp=max(self.newest_stamp, stamp),
             previous_stamp=stamp if opens else self.previous_stamp,
+            numbers=kept.numbers,
+            widest=kept.window_size,
         )
-        return channel, tuple(released)
+        return channel, tuple(released), skipped
+
+    def _outrun(self, number: int, terms: Terms) -> int:
+        """How many places the first missing number lies behind the window that this one ends.
+
+        Never where order is agreed: there a number fits only within W of the missing one.
+        """
+        if self.furthest is None:
+            return 0
+        lag = terms.numbers.distance(self.expected, self.furthest)
+        if lag >= terms.window_size:
+            # Nothing is missing: the furthest number is the one before the expected.
+            lag = -1
+        lag += terms.numbers.distance(self.furthest, number)
+        return max(0, lag - terms.window_size + 1)
 
     def refuse_held(self, message_id: str) -> ReceivingChannel:
         """A message that waits here will not be handed over: its number is settled, and
@@ -196,6 +276,7 @@ class ReceivingChannel:
                 f"channel {self.key} holds no message with number {number}",
                 remedy="name the number of a message that is held",
             )
+        kept = self.in_force(terms)
         released: list[Held] = []
         skipped: list[int] = []
         expected, passed, reached = self.expected, self.passed, False
@@ -206,13 +287,11 @@ class ReceivingChannel:
                 skipped.append(expected)
             else:
                 released.append(entry)
-            expected, passed = terms.numbers.after(expected), passed + 1
+            expected, passed = kept.numbers.after(expected), passed + 1
         channel = replace(self, expected=expected, passed=passed, held=tuple(held.values()))
         return channel, tuple(released), skipped
 
-    def _further(self, number: int, terms: Terms) -> int:
-        """EDW after this arrival: the further one in window order (gap 13)."""
-        if self.furthest is None:
-            return number
-        ahead = terms.numbers.distance(self.furthest, number)
-        return number if ahead <= terms.numbers.size // 2 else self.furthest
+
+def _too_far(terms: Terms) -> Fit:
+    """A number further ahead than fits: a gap where the agreement has none."""
+    return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND

@@ -10,6 +10,9 @@ was acknowledged. That makes a restart unambiguous for the receiver without any 
 drafts do not have: nothing else of the epoch can arrive before the receiver has noted the
 opener, and the opener's timestamp is later than anything of the epochs before. It holds for
 the first epoch as well: the receiver may remember a stream that this sender has forgotten.
+
+An agreement may change the range while numbers are under way. They keep theirs: the first
+message of the new range waits until all of the old one are settled and begins an epoch (C2).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass, replace
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
-from oncewire.protocol.sequence import SendingWindow
+from oncewire.protocol.sequence import SendingWindow, SequenceRange
 from oncewire.protocol.terms import ResetRule, Terms
 
 
@@ -47,6 +50,8 @@ class SendingChannel:
     paused_until: Instant = 0
     # Timestamps rise strictly along the stream: they tell one epoch's numbers from another's.
     last_stamp: Instant = 0
+    # The range of this epoch; None: nobody noted it.
+    numbers: SequenceRange | None = None
 
     @classmethod
     def open(cls, key: str, terms: Terms) -> SendingChannel:
@@ -54,11 +59,21 @@ class SendingChannel:
         first = terms.numbers.first
         return cls(key, epoch=0, next_number=first, first_unsettled=first)
 
+    def _numbers(self, terms: Terms) -> SequenceRange:
+        """The range that this epoch's numbers are counted in."""
+        return self.numbers or terms.numbers
+
+    def _restarts(self, terms: Terms) -> bool:
+        """Whether a message under these terms begins an epoch."""
+        if self.ending or self.epoch == 0:
+            return True
+        return self._numbers(terms) != terms.numbers or self.next_number not in terms.numbers
+
     def span(self, terms: Terms) -> int:
         """How many numbers lie between SSW and the next one to give."""
         if self.next_number == self.first_unsettled:
             return 0
-        return terms.numbers.distance(self.first_unsettled, self.next_number)
+        return self._numbers(terms).distance(self.first_unsettled, self.next_number)
 
     def unsettled(self, terms: Terms) -> int:
         """How many given numbers are not settled."""
@@ -68,13 +83,13 @@ class SendingChannel:
         """How many messages may enter the window now."""
         if self.suspended or self.alone:
             return 0
-        if self.ending or self.epoch == 0:
+        if self._restarts(terms):
             return 1 if self.unsettled(terms) == 0 else 0
         return max(0, terms.window_size - self.span(terms))
 
     def window(self, terms: Terms) -> SendingWindow:
         """SSW and ESW as the slides define them."""
-        return SendingWindow(terms.numbers, terms.window_size, self.first_unsettled)
+        return SendingWindow(self._numbers(terms), terms.window_size, self.first_unsettled)
 
     def stamp(self, now: Instant) -> tuple[SendingChannel, Instant]:
         """A timestamp for a new message that is later than any given before."""
@@ -88,11 +103,14 @@ class SendingChannel:
                 f"the window of channel {self.key} is full",
                 remedy="wait until its first unsettled number is settled",
             )
-        channel = self
-        if self.ending or self.epoch == 0:
-            channel = self._next_epoch(terms)
+        channel = self._next_epoch(terms) if self._restarts(terms) else self
         number = channel.next_number
-        entered = replace(channel, next_number=terms.numbers.after(number), used=channel.used + 1)
+        entered = replace(
+            channel,
+            next_number=terms.numbers.after(number),
+            used=channel.used + 1,
+            numbers=terms.numbers,
+        )
         return entered, SequenceNumber(number, channel.status(terms))
 
     def _next_epoch(self, terms: Terms) -> SendingChannel:
@@ -120,7 +138,7 @@ class SendingChannel:
         """Whether this number of this epoch was given and is not settled."""
         if number is None or epoch != self.epoch or number in self.settled:
             return False
-        return terms.numbers.distance(self.first_unsettled, number) < self.span(terms)
+        return self._numbers(terms).distance(self.first_unsettled, number) < self.span(terms)
 
     def settle(self, number: int, terms: Terms) -> SendingChannel:
         """Mark the number settled and slide SSW past everything settled (SW-5)."""
@@ -129,7 +147,7 @@ class SendingChannel:
         first = self.first_unsettled
         while first in settled:
             settled.discard(first)
-            first = terms.numbers.after(first)
+            first = self._numbers(terms).after(first)
         # The opener is the only number under way while `alone`, so any settling frees it.
         return replace(self, first_unsettled=first, settled=frozenset(settled), alone=False)
 

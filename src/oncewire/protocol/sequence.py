@@ -35,15 +35,6 @@ class SequenceRange:
     def __contains__(self, number: int) -> bool:
         return self.first <= number <= self.last
 
-    def check(self, number: int) -> int:
-        """The number itself, or an error that names the agreed range."""
-        if not self.first <= number <= self.last:
-            raise InvalidValue(
-                f"sequence number {number} lies outside {self.first}..{self.last}",
-                remedy="both sides must agree on one sequence.range",
-            )
-        return number
-
     def after(self, number: int, steps: int = 1) -> int:
         """The number that many steps later (or earlier, if negative), wrapped around."""
         return self.first + (number - self.first + steps) % self.size

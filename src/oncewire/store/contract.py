@@ -15,7 +15,8 @@ what was kept since the last commit is undone with it; if there was anything, `p
 stays true and transitions are refused until `commit()` has raised the failure, so that
 every caller is told. Saving a message that is not there raises
 UnknownMessage. A message is filed under its terms, so they are remembered first: adding
-or saving one whose terms are not kept raises NotAllowed.
+or saving one whose terms are not kept raises NotAllowed. The same holds for its agreement,
+where it names one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from oncewire.store.records import (
 class Transaction(Protocol):
     """One transition. It sees its own changes and those of transitions before it."""
 
-    # --- journal and terms ---
+    # --- journal, terms and agreements ---
 
     def journal(self, rows: Iterable[Row]) -> None:
         """Append rows in order. The store sets `seq`; the rows' own is ignored."""
@@ -55,6 +56,12 @@ class Transaction(Protocol):
 
     def terms(self, terms_id: str) -> Terms | None:
         """Terms by their id."""
+
+    def remember_agreement(self, agreement_id: str, content: str) -> bool:
+        """Keep an agreement's text under its id; True when it was not kept before."""
+
+    def agreement(self, agreement_id: str) -> str | None:
+        """The text of an agreement by its id."""
 
     # --- channels ---
 
@@ -242,6 +249,9 @@ class Reader(Protocol):
 
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""
+
+    def agreement(self, agreement_id: str) -> str | None:
+        """See `Transaction.agreement`."""
 
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         """The message that was sent from here under that id."""

@@ -62,15 +62,18 @@ class KeepingSteps:
         outgoing, sent_at = stored.outgoing, stored.outgoing.first_sent_at
         at = outgoing.submitted_at if sent_at is None else sent_at
         state = outgoing.state.value
-        self._remember(Removed(message_id, None, stored.facts.digest, state, at, now))
+        digest = stored.facts.digest
+        self._remember(Removed(message_id, None, digest, state, at, now, stored.agreement_id))
 
     def _remove_incoming(self, key: IncomingKey, now: Instant) -> None:
         table = self._tables.incoming
-        incoming = table.rows[key].stored.incoming
+        stored = table.rows[key].stored
+        incoming = stored.incoming
         table.put(key, None)
         state, at = incoming.state.value, incoming.received_at
+        sender, digest = incoming.sender, incoming.digest
         self._remember(
-            Removed(incoming.message_id, incoming.sender, incoming.digest, state, at, now)
+            Removed(incoming.message_id, sender, digest, state, at, now, stored.agreement_id)
         )
 
     def _remember(self, gone: Removed) -> None:

@@ -55,6 +55,9 @@ class MemoryReader:
         rows = self._tables.journal.rows
         return [rows[seq] for _, seq in self._tables.journal.by_message.of(message_id)]
 
+    def agreement(self, agreement_id: str) -> str | None:
+        return self._tables.agreements.get(agreement_id)
+
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         row = self._tables.outgoing.get(message_id)
         return None if row is None else row.stored

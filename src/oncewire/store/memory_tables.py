@@ -277,6 +277,7 @@ class Tables:
     log: list[Change] = field(default_factory=list)
     journal: JournalTable = field(init=False)
     terms: Table[str, Terms] = field(init=False)
+    agreements: Table[str, str] = field(init=False)
     sending: Table[str, SendingChannel] = field(init=False)
     receiving: Table[str, ReceivingChannel] = field(init=False)
     outgoing: OutgoingTable = field(init=False)
@@ -288,6 +289,7 @@ class Tables:
     def __post_init__(self) -> None:
         self.journal = JournalTable(self.log)
         self.terms = Table(self.log)
+        self.agreements = Table(self.log)
         self.sending = Table(self.log)
         self.receiving = Table(self.log)
         self.outgoing = OutgoingTable(self.log)
@@ -327,6 +329,7 @@ class Tables:
     def _all(self) -> Iterable[Table[Any, Any]]:
         yield self.journal
         yield self.terms
+        yield self.agreements
         yield self.sending
         yield self.receiving
         yield self.outgoing

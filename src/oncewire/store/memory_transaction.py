@@ -30,6 +30,7 @@ from oncewire.store.schedule import (
     has_entered,
     id_of,
     incoming_keep_until,
+    not_kept,
     outgoing_keep_until,
     sends_from,
 )
@@ -43,7 +44,7 @@ class MemoryTransaction(KeepingSteps):
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    # --- journal and terms ---
+    # --- journal, terms and agreements ---
 
     def journal(self, rows: Iterable[Row]) -> None:
         tables = self._tables
@@ -60,6 +61,19 @@ class MemoryTransaction(KeepingSteps):
 
     def terms(self, terms_id: str) -> Terms | None:
         return self._tables.terms.get(terms_id)
+
+    def remember_agreement(self, agreement_id: str, content: str) -> bool:
+        if self._tables.agreements.get(agreement_id) is not None:
+            return False
+        self._tables.agreements.put(agreement_id, content)
+        return True
+
+    def agreement(self, agreement_id: str) -> str | None:
+        return self._tables.agreements.get(agreement_id)
+
+    def _check_agreement(self, agreement_id: str | None) -> None:
+        if agreement_id is not None and self.agreement(agreement_id) is None:
+            raise not_kept(agreement_id)
 
     # --- channels ---
 
@@ -99,6 +113,7 @@ class MemoryTransaction(KeepingSteps):
                 f"message {stored.outgoing.message_id} was submitted before",
                 remedy="use a new MessageId, or ask for the state of the first",
             )
+        self._check_agreement(stored.agreement_id)
         stored = replace(stored, position=self._tables.count("outgoing"))
         self._put_outgoing(stored, parcel, draft, None)
         return stored
@@ -182,6 +197,7 @@ class MemoryTransaction(KeepingSteps):
             )
         key = (incoming.sender, incoming.message_id)
         terms = self._known_terms(incoming.terms_id)
+        self._check_agreement(stored.agreement_id)
         known = self._tables.incoming.get(key)
         if known is not None:
             return known.stored

@@ -78,6 +78,8 @@ class StoredOutgoing:
     # For a hub's onward copy: the sender of the message it relays (HOP-8), else None.
     relayed_from: str | None = None
     hop: int = 0
+    # The agreement it was accepted under; None: by a version that did not keep them.
+    agreement_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class StoredIncoming:
     hop: int = 0
     # Order of arrival; the store gives it, and listings go on from it.
     row: int = 0
+    # The agreement it was judged under, by which its copies are judged too.
+    agreement_id: str | None = None
 
     @property
     def passed_on(self) -> bool:
@@ -130,6 +134,7 @@ class Removed:
     # When it was received, or first sent (submitted where nothing was sent).
     at: Instant
     removed_at: Instant
+    agreement_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

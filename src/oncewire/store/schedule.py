@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
@@ -79,6 +80,13 @@ def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:
 def id_of(terms: Terms) -> str:
     """`terms_id` is a digest over every value: too dear to compute for every message."""
     return terms.terms_id
+
+
+def not_kept(agreement_id: str) -> NotAllowed:
+    """The error for filing a message under an agreement that is not there."""
+    return NotAllowed(
+        f"agreement {agreement_id} is not kept here", remedy="call remember_agreement first"
+    )
 
 
 def still_counts(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> bool:

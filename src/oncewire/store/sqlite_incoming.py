@@ -29,7 +29,7 @@ _STATE = ", ".join(INCOMING_STATE)
 _ANSWER = tuple(f"answer_{name}" for name in PARCEL)
 _COLUMNS = (
     f"row, message, sender, {_STATE}, position, keep_until, answer_id, answer_kind, answer_owed, "
-    f"{', '.join(INCOMING_FACTS)}, peer, transport, hop"
+    f"{', '.join(INCOMING_FACTS)}, peer, transport, hop, agreement_id"
 )
 # The unique key decides; a look-up before it would be a guess.
 _INSERT = (
@@ -52,7 +52,7 @@ _UPDATE_ANSWER_BYTES = (
 )
 
 VALUES = (
-    f"message_id, sender, incoming.row, position, peer, transport, hop, {_STATE}, "
+    f"message_id, sender, incoming.row, position, peer, transport, hop, agreement_id, {_STATE}, "
     f"{', '.join(INCOMING_FACTS)}"
 )
 """What `read_stored_incoming` reads of a message without its bytes."""
@@ -92,6 +92,7 @@ class IncomingSteps:
                 remedy="judge it first, then store it in the state it got",
             )
         terms = writer.known_terms(incoming.terms_id)
+        writer.check_agreement(stored.agreement_id)
         number, row = writer.number_of(incoming.message_id), writer.next("incoming")
         ready = incoming.state is IncomingState.READY
         answered = (None, None, 0) if answer is None else _answered(answer)
@@ -101,7 +102,7 @@ class IncomingSteps:
                 *(row, number, incoming.sender, *incoming_state(incoming)),
                 *(writer.next("ready") if ready else 0, incoming_keep_until(incoming, terms)),
                 *(*answered, *facts_values(stored.facts)),
-                *(stored.peer, stored.transport, stored.hop),
+                *(stored.peer, stored.transport, stored.hop, stored.agreement_id),
             ),
         )
         if not writer.changed_rows():

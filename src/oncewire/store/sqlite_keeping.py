@@ -28,13 +28,14 @@ _OLD_OUTGOING = (
     "ORDER BY keep_until, position LIMIT ?4"
 )
 _OLD_INCOMING = (
-    f"SELECT row, message, sender, digest, state, received_at {FROM_INCOMING} "
+    f"SELECT row, message, sender, digest, state, received_at, agreement_id {FROM_INCOMING} "
     "WHERE keep_until <= ? AND state IN ('confirmed', 'forwarded', 'refused', 'closed') "
     f"AND answer_owed = 0 AND held = 0 {_NO_INCIDENT} ORDER BY keep_until, row LIMIT ?"
 )
 _REMEMBER = (
-    "INSERT OR REPLACE INTO removed (message, sender, digest, state, at, removed_at) "
-    "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM journal_row WHERE message = ?1)"
+    "INSERT OR REPLACE INTO removed "
+    "(message, sender, digest, state, at, agreement_id, removed_at) "
+    "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE EXISTS (SELECT 1 FROM journal_row WHERE message = ?1)"
 )
 _UNREMEMBER = (
     "DELETE FROM removed WHERE message = ?1 "
@@ -48,7 +49,7 @@ _FORGET = (
     "AND NOT EXISTS (SELECT 1 FROM incoming WHERE message = ?1)"
 )
 REMOVED = (
-    "SELECT message_id, sender, digest, state, at, removed_at "
+    "SELECT message_id, sender, digest, state, at, removed_at, agreement_id "
     "FROM removed JOIN message ON message.id = removed.message "
     "WHERE message_id = ? ORDER BY sender"
 )
@@ -78,8 +79,8 @@ class KeepingSteps:
         return len(gone)
 
     def _old_outgoing(self, now: Instant, limit: int) -> list[Values]:
-        """(position, message, '', digest, state, at) of those to remove; a channel may still
-        need some of them."""
+        """(position, message, '', digest, state, at, agreement) of those to remove; a channel
+        may still need some of them."""
         writer = self._writer
         found: list[Values] = []
         after = (-1, -1)
@@ -95,7 +96,7 @@ class KeepingSteps:
                     sent_at = outgoing.first_sent_at
                     at = outgoing.submitted_at if sent_at is None else sent_at
                     kept = (number, "", stored.facts.digest, outgoing.state, at)
-                    found.append((stored.position, *kept))
+                    found.append((stored.position, *kept, stored.agreement_id))
             if len(rows) < limit:
                 break
         return found[:limit]

@@ -35,7 +35,8 @@ from oncewire.store.sqlite_writer import SqliteWriter
 _STATE = ", ".join(OUTGOING_STATE)
 _SAVED = (*OUTGOING_STATE, "deadline", "due_at", "keep_until")
 _COLUMNS = (
-    f"position, message, {', '.join(_SAVED)}, entered, {', '.join(FACTS)}, peer, relayed_from, hop"
+    f"position, message, {', '.join(_SAVED)}, entered, {', '.join(FACTS)}, "
+    "peer, relayed_from, hop, agreement_id"
 )
 _INSERT = f"INSERT INTO outgoing ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"  # noqa: S608
 _INSERT_BYTES = (
@@ -46,7 +47,9 @@ _UPDATE_BYTES = (
     "WHERE position = ?"
 )
 
-VALUES = f"message_id, position, peer, relayed_from, hop, {_STATE}, {', '.join(FACTS)}"
+VALUES = (
+    f"message_id, position, peer, relayed_from, hop, agreement_id, {_STATE}, {', '.join(FACTS)}"
+)
 """What `read_stored_outgoing` reads."""
 FROM = "FROM outgoing JOIN message ON message.id = outgoing.message "
 _SELECT = f"SELECT {VALUES} {FROM}"
@@ -118,6 +121,7 @@ class OutgoingSteps:
                 remedy="use a new MessageId, or ask for the state of the first",
             )
         filed = self._filed(outgoing)
+        writer.check_agreement(stored.agreement_id)
         # Only ever compared, so a number that is not needed is no loss.
         entered = writer.count("entered") if has_entered(outgoing) else 0
         position = writer.count("outgoing")
@@ -126,6 +130,7 @@ class OutgoingSteps:
             (
                 *(position, number, *outgoing_state(outgoing), *filed, entered),
                 *(*facts_values(stored.facts), stored.peer, stored.relayed_from, stored.hop),
+                stored.agreement_id,
             ),
         )
         writer.run(_INSERT_BYTES, (position, draft, *parcel_values(parcel)))

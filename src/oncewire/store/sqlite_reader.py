@@ -90,6 +90,11 @@ class SqliteReader:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
         return [Row(*row) for row in self._run(statement, (message_id,))]
 
+    def agreement(self, agreement_id: str) -> str | None:
+        select = "SELECT content FROM agreement WHERE agreement_id = ?"
+        rows = self._run(select, (agreement_id,))
+        return str(rows[0][0]) if rows else None
+
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         select = f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING} WHERE message_id = ?"
         rows = self._run(select, (message_id,))

@@ -18,6 +18,7 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import (
     MessageFacts,
@@ -57,11 +58,11 @@ FACTS = (
 )
 SENDING = (
     *("key", "epoch", "next_number", "first_unsettled", "settled", "used", "ending", "alone"),
-    *("suspended", "suspended_reason", "suspended_by", "paused_until", "last_stamp"),
+    *("suspended", "suspended_reason", "suspended_by", "paused_until", "last_stamp", "numbers"),
 )
 RECEIVING = (
     *("key", "epoch", "expected", "passed", "furthest", "held"),
-    *("newest_stamp", "previous_stamp"),
+    *("newest_stamp", "previous_stamp", "numbers", "widest"),
 )
 PARCEL = ("content_type", "headers", "layout", "body")
 
@@ -87,27 +88,30 @@ def read_outgoing(message_id: str, values: Sequence[Any]) -> Outgoing:
 
 
 def read_stored_outgoing(row: Values) -> StoredOutgoing:
-    """From `message_id, position, peer, relayed_from, hop`, the state and the facts."""
-    message_id, position, peer, relayed_from, hop = row[:5]
-    outgoing = read_outgoing(message_id, row[5 : 5 + _OUT])
-    return StoredOutgoing(outgoing, _facts(row[5 + _OUT :]), peer, position, relayed_from, hop)
+    """From `message_id, position, peer, relayed_from, hop, agreement_id`, the state and the
+    facts."""
+    message_id, position, peer, *rest = row[:6]
+    outgoing = read_outgoing(message_id, row[6 : 6 + _OUT])
+    return StoredOutgoing(outgoing, _facts(row[6 + _OUT :]), peer, position, *rest)
 
 
 def read_stored_incoming(row: Values) -> StoredIncoming:
-    """From `message_id, sender, row, position, peer, transport, hop`, the state and the facts,
-    and, where they were asked for, the answer's three columns, the parcel and its parcel."""
-    message_id, sender, number, position, peer, transport, hop = row[:7]
-    fields: list[Any] = [sender, message_id, *row[7 : 7 + _IN]]
+    """From `message_id, sender, row, position, peer, transport, hop, agreement_id`, the state
+    and the facts, and, where they were asked for, the answer's three columns, the parcel and
+    its parcel."""
+    message_id, sender, number, position, peer, transport, hop, agreement_id = row[:8]
+    fields: list[Any] = [sender, message_id, *row[8 : 8 + _IN]]
     fields[5] = _INCOMING_STATES[fields[5]]
     incoming = Incoming(*fields)
-    facts = _facts(row[7 + _IN : 7 + _IN + _FACTS])
+    facts = _facts(row[8 + _IN : 8 + _IN + _FACTS])
     parcel: StoredParcel | None = None
     answer: StoredAnswer | None = None
-    bytes_of = row[7 + _IN + _FACTS :]
+    bytes_of = row[8 + _IN + _FACTS :]
     if bytes_of:
         parcel = read_parcel(bytes_of[3:7])
         answer = _answer(bytes_of[:3], bytes_of[7:])
-    return StoredIncoming(incoming, facts, peer, transport, parcel, answer, position, hop, number)
+    placed = (position, hop, number, agreement_id)
+    return StoredIncoming(incoming, facts, peer, transport, parcel, answer, *placed)
 
 
 def _facts(values: Values) -> MessageFacts:
@@ -185,6 +189,7 @@ def spool_names(layout: str) -> set[str]:
 _sending_values = attrgetter(*SENDING)
 _receiving_values = attrgetter(*RECEIVING)
 _SETTLED, _HELD = SENDING.index("settled"), RECEIVING.index("held")
+_SENT_IN, _RECEIVED_IN = SENDING.index("numbers"), RECEIVING.index("numbers")
 _FLAGS = tuple(SENDING.index(name) for name in ("ending", "alone", "suspended"))
 
 
@@ -192,6 +197,7 @@ def sending_values(channel: SendingChannel) -> Values:
     """The columns of SENDING."""
     values = list(_sending_values(channel))
     values[_SETTLED] = _encode(sorted(channel.settled))
+    values[_SENT_IN] = _range_text(channel.numbers)
     return tuple(values)
 
 
@@ -201,25 +207,42 @@ def read_sending(row: Values) -> SendingChannel:
     fields[_SETTLED] = frozenset(json.loads(fields[_SETTLED]))
     for flag in _FLAGS:
         fields[flag] = bool(fields[flag])
+    fields[_SENT_IN] = _range(fields[_SENT_IN])
     return SendingChannel(*fields)
 
 
 def receiving_values(channel: ReceivingChannel) -> Values:
     """The columns of RECEIVING."""
     values = list(_receiving_values(channel))
-    held = [
-        [entry.number, entry.message_id, 1] if entry.refused else [entry.number, entry.message_id]
-        for entry in channel.held
-    ]
-    values[_HELD] = _encode(held)
+    values[_HELD] = _encode([_held_values(entry) for entry in channel.held])
+    values[_RECEIVED_IN] = _range_text(channel.numbers)
     return tuple(values)
+
+
+_REFUSED, _HANDED = 1, 2
+"""What the third value of a held number says; most have none."""
+
+
+def _held_values(entry: Held) -> Values:
+    mark = _REFUSED if entry.refused else _HANDED if entry.handed else 0
+    return (entry.number, entry.message_id, mark) if mark else (entry.number, entry.message_id)
 
 
 def read_receiving(row: Values) -> ReceivingChannel:
     """The channel of those columns."""
     fields: list[Any] = list(row)
     fields[_HELD] = tuple(
-        Held(number, message_id, refused=bool(refused))
-        for number, message_id, *refused in json.loads(fields[_HELD])
+        Held(number, message_id, refused=_REFUSED in mark, handed=_HANDED in mark)
+        for number, message_id, *mark in json.loads(fields[_HELD])
     )
+    fields[_RECEIVED_IN] = _range(fields[_RECEIVED_IN])
     return ReceivingChannel(*fields)
+
+
+def _range_text(numbers: SequenceRange | None) -> str | None:
+    return None if numbers is None else _encode((numbers.first, numbers.last))
+
+
+@lru_cache(maxsize=64)
+def _range(text: str | None) -> SequenceRange | None:
+    return None if text is None else SequenceRange(*json.loads(text))

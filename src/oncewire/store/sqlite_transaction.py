@@ -31,7 +31,7 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
         self._known_outgoing = {}
         self._known_incoming = {}
 
-    # --- journal and terms ---
+    # --- journal, terms and agreements ---
 
     def journal(self, rows: Iterable[Row]) -> None:
         writer = self._writer
@@ -50,6 +50,15 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
 
     def terms(self, terms_id: str) -> Terms | None:
         return self._writer.terms(terms_id)
+
+    def remember_agreement(self, agreement_id: str, content: str) -> bool:
+        if self._writer.keeps_agreement(agreement_id):
+            return False
+        self._writer.remember_agreement(agreement_id, content)
+        return True
+
+    def agreement(self, agreement_id: str) -> str | None:
+        return self._writer.agreement(agreement_id)
 
     # --- channels ---
 

@@ -18,6 +18,7 @@ from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
+from oncewire.store.schedule import not_kept
 from oncewire.store.sqlite_connection import failure
 from oncewire.store.sqlite_rows import (
     RECEIVING,
@@ -143,6 +144,9 @@ class SqliteWriter:
         )
         self._terms: dict[str, Terms] = {}
         self._new_terms: list[str] = []
+        # Ids of agreements that are kept; their texts are long and seldom asked for.
+        self._agreements: set[str] = set()
+        self._new_agreements: list[str] = []
         self._numbers: dict[str, int] = {}
         self._new_numbers: list[str] = []
 
@@ -184,6 +188,7 @@ class SqliteWriter:
         self.sending.keep()
         self.receiving.keep()
         self._new_terms.clear()
+        self._new_agreements.clear()
         self._new_numbers.clear()
         return changed
 
@@ -196,9 +201,11 @@ class SqliteWriter:
         self.receiving.undo()
         for terms_id in self._new_terms:
             del self._terms[terms_id]
+        self._agreements.difference_update(self._new_agreements)
         for message_id in self._new_numbers:
             self._numbers.pop(message_id, None)
         self._new_terms.clear()
+        self._new_agreements.clear()
         self._new_numbers.clear()
 
     def commit(self) -> None:
@@ -250,6 +257,31 @@ class SqliteWriter:
         self.run("INSERT INTO terms (terms_id, content) VALUES (?, ?)", (terms_id, content))
         self._terms[terms_id] = terms
         self._new_terms.append(terms_id)
+
+    def agreement(self, agreement_id: str) -> str | None:
+        """An agreement's text by its id."""
+        select = "SELECT content FROM agreement WHERE agreement_id = ?"
+        for row in self.run(select, (agreement_id,)):
+            self._agreements.add(agreement_id)
+            return str(row[0])
+        return None
+
+    def keeps_agreement(self, agreement_id: str) -> bool:
+        """Whether an agreement is kept under that id."""
+        return agreement_id in self._agreements or self.agreement(agreement_id) is not None
+
+    def check_agreement(self, agreement_id: str | None) -> None:
+        """Refuse to file a message under an agreement that is not kept."""
+        if agreement_id is not None and not self.keeps_agreement(agreement_id):
+            raise not_kept(agreement_id)
+
+    def remember_agreement(self, agreement_id: str, content: str) -> None:
+        """Keep an agreement that was not kept before."""
+        self.run(
+            "INSERT INTO agreement (agreement_id, content) VALUES (?, ?)", (agreement_id, content)
+        )
+        self._agreements.add(agreement_id)
+        self._new_agreements.append(agreement_id)
 
     def find_number(self, message_id: str) -> int | None:
         """The number that the tables know a MessageId by, if any of them does."""

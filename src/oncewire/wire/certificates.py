@@ -302,6 +302,21 @@ def _check_revocation(certificate: x509.Certificate, trust: Trust, now: int) -> 
         raise SecurityFailure(f"there is no revocation list of the issuer of {who}")
 
 
+def is_revoked(
+    certificate: x509.Certificate,
+    lists: Sequence[x509.CertificateRevocationList],
+    issuers: Sequence[x509.Certificate],
+) -> bool:
+    """Whether a list that its issuer signed names the certificate; however old the list is,
+    what was revoked stays so."""
+    return any(
+        crl.issuer == certificate.issuer
+        and crl.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None
+        and any(issuer.subject == crl.issuer and _signed_crl(crl, issuer) for issuer in issuers)
+        for crl in lists
+    )
+
+
 def _check_crl(crl: x509.CertificateRevocationList, trust: Trust, now: int) -> None:
     """A list is used only when a known issuer signed it and it has not run out."""
     name = crl.issuer.rfc4514_string()[:200]

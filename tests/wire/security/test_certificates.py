@@ -104,6 +104,23 @@ def test_a_revoked_certificate_is_refused_when_lists_are_on(corpus: Path) -> Non
     )
 
 
+def test_what_was_revoked_stays_so_however_old_the_list_is() -> None:
+    authority, other = _authority(), _authority()
+    leaf = issue("leaf", issuer=authority)
+    serial = leaf.certificate.serial_number
+    old = _crl(authority, serial, until=datetime(2026, 1, 2, tzinfo=UTC))
+    known = (authority.certificate,)
+    assert certificates.is_revoked(leaf.certificate, [old], known)
+    assert not certificates.is_revoked(leaf.certificate, [_crl(authority, serial + 1)], known)
+    assert not certificates.is_revoked(leaf.certificate, [], known)
+    # A list that somebody else signed, in that name or in his own, revokes nothing.
+    assert not certificates.is_revoked(leaf.certificate, [_crl(other, serial)], known)
+    assert not certificates.is_revoked(leaf.certificate, [old], ())
+    stranger = _authority("somebody else")
+    lists = [_crl(stranger, serial)]
+    assert not certificates.is_revoked(leaf.certificate, lists, (stranger.certificate,))
+
+
 def test_a_valid_certificate_is_accepted_until_its_day(corpus: Path) -> None:
     certificate = _corpus(corpus, "valid.qcevident.ca23.ssl.buypass.no.cer")
     certificates.check(certificate, Trust((certificate,)), NOW)

@@ -1,0 +1,54 @@
+"""Arrival: what the protocol is asked about a message that came in."""
+
+from __future__ import annotations
+
+from oncewire.agreement.resolve import Resolution
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.instant import Instant
+from oncewire.protocol.receiver import Arrival
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.terms import Scope
+from oncewire.store.contract import Transaction
+
+
+def channel_of_arrival(
+    tx: Transaction, message: Message, resolution: Resolution
+) -> ReceivingChannel | None:
+    """The stream that the message's number counts in; None: it has no number here."""
+    key, terms = resolution.channel, resolution.terms
+    if key is None or message.sequence is None or not terms.numbered:
+        return None
+    channel = tx.receiving_channel(key)
+    if channel is None or channel.furthest is None:
+        # Nothing was received yet: today's range is the first one.
+        return ReceivingChannel.open(key, terms)
+    return channel
+
+
+def arrival_of(
+    message: Message, resolution: Resolution, digest: str, channel: ReceivingChannel | None
+) -> Arrival:
+    """What the judgement needs to know of the message."""
+    return Arrival(
+        message.header.message_id,
+        digest,
+        _stamp(message, resolution),
+        message.sequence if channel is not None else None,
+        _expires_at(message, resolution),
+    )
+
+
+def _stamp(message: Message, resolution: Resolution) -> Instant:
+    """When the handler that numbered the message made it ready (see `receiving`)."""
+    hop = message.last_hop
+    per_hop = resolution.terms.scope is not Scope.CONVERSATION
+    if per_hop and hop is not None and hop.timestamp is not None:
+        return hop.timestamp
+    return message.header.timestamp
+
+
+def _expires_at(message: Message, resolution: Resolution) -> Instant | None:
+    """The agreed lifetime is that of business messages; a failure notice has its own."""
+    if message.kind is MessageKind.NORMAL:
+        return resolution.expires_at
+    return message.header.time_to_live

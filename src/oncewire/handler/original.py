@@ -1,0 +1,123 @@
+"""Original: what a message was accepted under, for its copies and for what answers it.
+
+Agreements end, change and are replaced while messages are under way. A copy of a message that
+was accepted is a copy still: to judge it by today's agreement would refuse what its receiver
+has, and its sender would call it not delivered (RM-17). So would an acknowledgement that comes
+after the end be refused. Both are judged by the agreement of the message they belong to, which
+is kept with it; only what is new is judged by today's. A certificate that is revoked counts for
+nothing at once, whatever was agreed (`Agreements.withdrawn`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.handler.node import Node
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.instant import Instant
+from oncewire.protocol.states import IncomingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import Removed, StoredIncoming
+from oncewire.wire.refusal import PartialHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """An agreement by what was accepted under it, and when: certificates are judged as of then."""
+
+    agreement: Agreement
+    accepted_at: Instant
+
+
+def copied(node: Node, tx: Transaction, message: Message) -> Original | None:
+    """What a message was accepted under that says it is a copy; None: it is judged as new.
+
+    Nothing is believed of it yet. It has to prove that it comes from the party it names, by the
+    terms that its original was accepted under, before anything is said about that.
+    """
+    sender, message_id = str(message.header.from_party), message.header.message_id
+    known = tx.incoming(sender, message_id)
+    if known is not None:
+        if _repeats_pass(node, tx, message, known):
+            return None
+        return _original(node, tx, known.agreement_id, known.incoming.received_at)
+    gone = removed(tx, sender, message_id)
+    if gone is None:
+        return None
+    return _original(node, tx, gone.agreement_id, gone.at)
+
+
+def is_known(tx: Transaction, known: PartialHeader) -> bool:
+    """Whether what could be read of a message names one that was accepted before."""
+    if known.message_id is None or known.from_party is None:
+        return False
+    sender = str(known.from_party)
+    stored = tx.incoming(sender, known.message_id)
+    if stored is not None:
+        return stored.incoming.state is not IncomingState.REFUSED
+    return removed(tx, sender, known.message_id) is not None
+
+
+def removed(tx: Transaction, sender: str, message_id: str) -> Removed | None:
+    """What is remembered of an accepted message if retention removed it.
+
+    Its sender should have stopped before that, but networks keep copies and not every
+    handler stops. A refused message is judged anew: nothing was done with it.
+    """
+    for gone in tx.removed(message_id):
+        if gone.sender == sender and gone.state != IncomingState.REFUSED:
+            return gone
+    return None
+
+
+def _repeats_pass(node: Node, tx: Transaction, message: Message, known: StoredIncoming) -> bool:
+    """Whether a copy is a message of its own (C40), which today's agreement must allow."""
+    if message.header.duplicate_elimination:
+        return False
+    if known.incoming.state in (IncomingState.REFUSED, IncomingState.FORWARDED):
+        return False
+    return node.terms_of(tx, known.incoming.terms_id).repeats_pass
+
+
+def answered(node: Node, tx: Transaction, message: Message) -> Original | None:
+    """What the message that a signal is about was accepted under, if that is known here."""
+    if message.kind is MessageKind.STATUS_REQUEST:
+        return _asked_about(node, tx, message)
+    for reference in _references(message):
+        stored = tx.outgoing(reference)
+        if stored is not None:
+            return _original(node, tx, stored.agreement_id, stored.outgoing.submitted_at)
+    return None
+
+
+def _references(message: Message) -> Iterator[str]:
+    """The messages of ours that a message speaks of."""
+    yield from (ack.ref_to_message_id for ack in message.acknowledgments)
+    if message.kind is MessageKind.NORMAL:
+        # What is new answers to today's agreement, whatever it refers to.
+        return
+    if message.status_response is not None:
+        yield message.status_response.ref_to_message_id
+    if message.header.ref_to_message_id is not None:
+        yield message.header.ref_to_message_id
+
+
+def _asked_about(node: Node, tx: Transaction, message: Message) -> Original | None:
+    """A sender asks when it has heard nothing, and that may be after the agreement's end."""
+    if message.status_request is None:
+        return None
+    reference, sender = message.status_request.ref_to_message_id, str(message.header.from_party)
+    known = tx.incoming(sender, reference)
+    if known is not None:
+        return _original(node, tx, known.agreement_id, known.incoming.received_at)
+    gone = removed(tx, sender, reference)
+    return None if gone is None else _original(node, tx, gone.agreement_id, gone.at)
+
+
+def _original(
+    node: Node, tx: Transaction, agreement_id: str | None, at: Instant
+) -> Original | None:
+    agreement = node.agreement_kept(tx, agreement_id)
+    return None if agreement is None else Original(agreement, at)

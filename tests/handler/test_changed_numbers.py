@@ -1,0 +1,231 @@
+"""The duplication check window, numbers without order, and a range that changes, at work."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.message import MessageKind
+from oncewire.message.fault import Error
+from oncewire.message.instant import MINUTE, SECOND
+from oncewire.protocol.states import OutgoingState
+from tests.handler.pair import Pair
+from tests.handler.test_accepted_under import agree, change
+from tests.handler.test_exchange import state_of
+from tests.handler.test_numbers_on_the_wire import Forge, accepted
+
+WIDE = "[sequence]\nrange = [0, 99]\n[flow]\nwindow = 4\n"
+
+
+def streamed(count: int, extra: str = WIDE) -> Forge:
+    """A receiver that has taken so many numbers of one epoch."""
+    forge = Forge("window", extra)
+    for number in range(count):
+        status = "Reset" if number < 4 else "Continue"
+        assert accepted(forge.hand_in(str(number), number, status, second=number))
+    return forge
+
+
+def refusal(forge: Forge, number: int) -> Error:
+    """Why a message of another id and of today is refused under that number."""
+    answer = forge.hand_in(f"stranger-{number}", number, "Continue", second=59)
+    assert answer.kind is MessageKind.ERROR
+    assert answer.error_list is not None
+    return answer.error_list.errors[0]
+
+
+def incidents(forge: Forge) -> int:
+    with forge.pair.beta.node.store.reader() as reader:
+        return len(reader.incidents())
+
+
+# --- the duplication check window --------------------------------------------------------------
+
+
+@pytest.mark.requirement("SW-7")
+def test_a_number_inside_the_window_under_another_id_is_invalid_and_somebody_is_called() -> None:
+    forge = streamed(20)
+    for number in (16, 19):
+        assert refusal(forge, number).location == "//SequenceNumber"
+    assert incidents(forge) == 1
+    assert forge.take() == [str(number) for number in range(20)]
+
+
+@pytest.mark.requirement("SW-7", "SW-8")
+def test_a_number_the_window_has_slid_past_is_stale_and_nobody_is_called() -> None:
+    forge = streamed(20)
+    for number in (0, 10, 15):
+        assert refusal(forge, number).location == "//MessageData/Timestamp"
+    assert incidents(forge) == 0
+    # One more number, and the window has slid by one.
+    assert accepted(forge.hand_in("20", 20, "Continue", second=20))
+    assert refusal(forge, 16).location == "//MessageData/Timestamp"
+
+
+@pytest.mark.requirement("SW-8")
+def test_a_number_that_is_missing_fits_although_it_lies_inside_the_window() -> None:
+    forge = streamed(10)
+    assert accepted(forge.hand_in("12", 12, "Continue", second=12))
+    assert accepted(forge.hand_in("11", 11, "Continue", second=11))
+    # EDW is the furthest number, not the latest: else 12 would be new again (gap 13).
+    for number in (11, 12):
+        assert refusal(forge, number).location == "//SequenceNumber"
+    assert accepted(forge.hand_in("10", 10, "Continue", second=10))
+    assert forge.take() == [str(number) for number in range(13)]
+
+
+@pytest.mark.requirement("SW-8")
+def test_the_far_end_of_the_next_window_fits_and_what_lies_beyond_names_the_window() -> None:
+    forge = streamed(10)
+    assert accepted(forge.hand_in("13", 13, "Continue", second=13))
+    assert "window of 4" in refusal(forge, 14).description
+    assert incidents(forge) == 1
+
+
+# --- numbers without order ---------------------------------------------------------------------
+
+LOOSE = '[sequence]\nnumbered = true\nordered = false\n[flow]\nmode = "window"\nwindow = 4\n'
+
+
+@pytest.mark.parametrize("profile", ["ms-0.9x", "window"])
+def test_without_order_nothing_waits_for_a_lost_message(profile: str) -> None:
+    pair = Pair(profile, LOOSE)
+    pair.send(1)
+    pair.lose_request = lambda attempt: True
+    pair.send(2)
+    pair.lose_request = lambda attempt: False
+    for number in (3, 4, 5):
+        pair.send(number)
+    assert pair.take() == [f"order-{number}@alpha" for number in (1, 3, 4, 5)]
+    # W is 4: the sixth waits at its sender until the second is acknowledged.
+    pair.send(6)
+    assert state_of(pair, "order-6@alpha") is OutgoingState.WAITING
+    pair.pass_time(MINUTE)
+    assert pair.take() == ["order-2@alpha", "order-6@alpha"]
+    with pair.beta.node.store.reader() as reader:
+        _, (channel,) = reader.channels()
+    assert (channel.expected, channel.held) == (6, ())
+    assert pair.verify().clean
+
+
+def test_without_order_numbers_are_still_judged() -> None:
+    forge = streamed(10, LOOSE)
+    assert accepted(forge.hand_in("12", 12, "Continue", second=12))
+    assert forge.take()[-1] == "12"
+    for number in (12, 9):
+        assert refusal(forge, number).location == "//SequenceNumber"
+    assert refusal(forge, 3).location == "//MessageData/Timestamp"
+    assert "window of 4" in refusal(forge, 17).description
+    assert accepted(forge.hand_in("10", 10, "Continue", second=10))
+    assert forge.take() == ["10"]
+
+
+def test_without_order_a_number_that_never_comes_holds_nobody_up() -> None:
+    forge = streamed(10, LOOSE)
+    for number in range(11, 40):
+        assert accepted(forge.hand_in(str(number), number, "Continue", second=number))
+    assert forge.take() == [str(number) for number in range(40) if number != 10]
+    assert forge.pair.kinds("beta").count("skipped") == 1
+
+
+# --- a range that changes ----------------------------------------------------------------------
+
+
+def ranged(last: int, first: int = 0, window: int = 2) -> str:
+    numbers = f"[flow]\nwindow = {window}\n[sequence]\nrange = [{first}, {last}]\n"
+    return f"[delivery]\nretries = 2\n{numbers}"
+
+
+ORDERS = [("alpha", "beta"), ("beta", "alpha")]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["sender first", "receiver first"])
+@pytest.mark.parametrize(("first", "last"), [(0, 3), (200, 299), (0, 9999)])
+def test_a_range_that_changes_while_the_stream_is_idle(
+    order: tuple[str, str], first: int, last: int
+) -> None:
+    pair = Pair("window", ranged(99))
+    for number in range(1, 7):
+        pair.send(number)
+    for name in order:
+        change(pair, name, agree(name, "window", ranged(last, first)))
+    for number in range(7, 20):
+        pair.send(number)
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, 20)]
+    assert pair.notices == []
+    report = pair.verify()
+    assert report.clean, report.violations
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["sender first", "receiver first"])
+@pytest.mark.parametrize(("first", "last"), [(0, 3), (200, 299), (0, 9999)])
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_a_range_that_changes_while_messages_are_under_way(
+    order: tuple[str, str], first: int, last: int, lost: str
+) -> None:
+    pair = Pair("window", ranged(99))
+    for number in range(1, 7):
+        pair.send(number)
+    setattr(pair, f"lose_{lost}", lambda _: True)
+    pair.send(7)
+    setattr(pair, f"lose_{lost}", lambda _: False)
+    pair.send(8)
+    setattr(pair, f"lose_{lost}", lambda _: True)
+    for number in range(9, 12):
+        pair.send(number)
+    for name in order:
+        change(pair, name, agree(name, "window", ranged(last, first)))
+    for number in range(12, 20):
+        pair.send(number)
+    setattr(pair, f"lose_{lost}", lambda _: False)
+    for _ in range(3):
+        pair.pass_time(MINUTE)
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, 20)]
+    assert pair.notices == []
+    with pair.alpha.node.store.reader() as reader:
+        (channel,), _ = reader.channels()
+        assert reader.incidents() == []
+    assert channel.numbers is not None
+    assert (channel.numbers.first, channel.numbers.last) == (first, last)
+    report = pair.verify()
+    assert report.clean, report.violations
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_where_only_one_side_changes_the_stream_goes_on_all_the_same(name: str) -> None:
+    """The two do not agree, so single messages are refused and told of; nothing hangs."""
+    pair = Pair("window", ranged(99))
+    for number in range(1, 7):
+        pair.send(number)
+    change(pair, name, agree(name, "window", ranged(3)))
+    for number in range(7, 40):
+        pair.send(number)
+        pair.pass_time(SECOND)
+    told = {notice.message_id for notice in pair.notices}
+    taken = pair.take()
+    assert {*taken, *told} == {f"order-{number}@alpha" for number in range(1, 40)}
+    assert not told & set(taken)
+    report = pair.verify()
+    assert report.clean, report.violations
+
+
+def test_a_window_that_shrinks_refuses_nothing_that_is_under_way() -> None:
+    pair = Pair("window", ranged(99, window=8))
+    pair.send(1)
+    pair.lose_request = lambda _: True
+    pair.send(2)
+    pair.lose_answer = lambda _: True
+    for number in range(3, 10):
+        pair.send(number)
+    for name in ("beta", "alpha"):
+        change(pair, name, agree(name, "window", ranged(99, window=2)))
+    pair.lose_request = lambda attempt: attempt == 1
+    # The last of them arrives first.
+    pair.lose_answer = lambda _: False
+    for _ in range(4):
+        pair.pass_time(MINUTE)
+    pair.send(10)
+    pair.lose_request = lambda _: False
+    pair.pass_time(MINUTE)
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, 11)]
+    assert pair.notices == []
+    assert pair.verify().clean

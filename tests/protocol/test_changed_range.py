@@ -1,0 +1,165 @@
+"""An agreement that changes its numbers leaves those that are under way alone (C2, C7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.protocol import sender
+from oncewire.protocol.effects import Admit, Raise
+from oncewire.protocol.receiver import Verdict, give_up_gap, judge
+from oncewire.protocol.receiving import Fit, ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.sequence import SequenceRange
+from oncewire.protocol.terms import FlowMode, OnGap, Terms
+from tests.protocol.samples import (
+    CONTINUE,
+    NOW,
+    ORDERED,
+    RESET,
+    STOP_AND_WAIT,
+    Stream,
+    arrival,
+    of_kind,
+)
+
+WIDE = replace(ORDERED, numbers=SequenceRange(0, 99), window=2)
+NARROW = replace(WIDE, numbers=SequenceRange(0, 3))
+SHIFTED = replace(WIDE, numbers=SequenceRange(200, 299))
+
+
+def _stream_at(count: int, terms: Terms = WIDE) -> Stream:
+    stream = Stream(terms)
+    for number in range(count):
+        stream.enter(f"m{number}")
+        stream.ack(f"m{number}")
+    return stream
+
+
+def _receiver_at(count: int, terms: Terms = WIDE) -> ReceivingChannel:
+    channel = ReceivingChannel.open("a>b", terms)
+    for number in range(count):
+        status = RESET if number < terms.window_size else CONTINUE
+        judged = judge(arrival(number, NOW + number, status), None, channel, terms, NOW)
+        assert judged.verdict is Verdict.FIRST
+        assert judged.channel is not None
+        channel = judged.channel
+    return channel
+
+
+# --- the sender ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [NARROW, SHIFTED])
+def test_an_idle_stream_goes_on_in_the_new_range_with_a_reset(terms: Terms) -> None:
+    stream = _stream_at(6)
+    stream.terms = terms
+    assert stream.channel.places(terms) == 1
+    stream.enter("new")
+    assert stream.number("new") == terms.numbers.first
+    assert stream.messages["new"].status is RESET
+    assert stream.channel.epoch == 2
+    assert stream.channel.numbers == terms.numbers
+
+
+def test_the_new_range_waits_until_the_old_numbers_are_settled() -> None:
+    stream = _stream_at(6)
+    stream.enter("old-1", "old-2")
+    assert stream.channel.places(NARROW) == 0
+    stream.ack("old-2")
+    assert stream.channel.places(NARROW) == 0, "number 6 is still under way, and counted in 0..99"
+    done = stream.step("old-1", sender.ack_arrived, WIDE, ack_id="ack")
+    assert of_kind(done, Admit)
+    assert stream.channel.places(NARROW) == 1
+    assert not stream.channel.is_unsettled(1, 6, NARROW)
+
+
+def test_a_channel_that_noted_no_range_takes_that_of_its_next_message() -> None:
+    # A store from before ranges were noted.
+    channel = SendingChannel("a>b", epoch=1, next_number=2, first_unsettled=2, used=2)
+    entered, sequence = channel.enter(NARROW)
+    assert (sequence.number, entered.epoch, entered.numbers) == (2, 1, NARROW.numbers)
+    outgrown = replace(channel, next_number=50, first_unsettled=50)
+    entered, sequence = outgrown.enter(NARROW)
+    assert (sequence.number, sequence.status, entered.epoch) == (0, RESET, 2)
+
+
+# --- the receiver ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [NARROW, SHIFTED])
+def test_what_was_under_way_still_fits_and_a_reset_brings_the_new_range(terms: Terms) -> None:
+    channel = _receiver_at(6)
+    late = judge(arrival(6, NOW + 6), None, channel, terms, NOW)
+    assert late.verdict is Verdict.FIRST
+    assert late.terms is not None
+    assert late.terms.numbers == WIDE.numbers, "it runs under the range of its epoch"
+    assert late.channel is not None
+    opener = arrival(terms.numbers.first, NOW + 7, RESET)
+    began = judge(opener, None, late.channel, terms, NOW)
+    assert began.verdict is Verdict.FIRST
+    assert began.terms == terms
+    assert began.channel is not None
+    assert (began.channel.epoch, began.channel.numbers) == (2, terms.numbers)
+    # A straggler of the old range is one of an epoch that is over, and nobody is called.
+    straggler = judge(arrival(8, NOW + 5), None, began.channel, terms, NOW)
+    assert straggler.verdict is Verdict.REFUSED
+    assert of_kind(straggler.effects, Raise) == []
+
+
+def test_a_gap_of_the_old_range_is_given_up_in_the_old_range() -> None:
+    channel = _receiver_at(6)
+    early = judge(arrival(7, NOW + 7), None, channel, NARROW, NOW)
+    assert early.held
+    assert early.channel is not None
+    freed = give_up_gap(early.channel, 7, NARROW)
+    assert freed.deliver == (early.channel.held[0].message_id,)
+    assert freed.channel.expected == 8
+    opener = judge(arrival(0, NOW + 9, RESET), None, early.channel, NARROW, NOW)
+    assert opener.deliver == (early.channel.held[0].message_id, f"s{NOW + 9}")
+
+
+def test_a_number_of_neither_range_names_the_one_it_misses() -> None:
+    channel = _receiver_at(2)
+    for number, status, named in (
+        (150, CONTINUE, "200..299"),
+        (150, RESET, "200..299"),
+        (250, CONTINUE, "0..99"),
+        (50, RESET, "200..299"),
+    ):
+        judged = judge(arrival(number, NOW + 9, status), None, channel, SHIFTED, NOW)
+        assert judged.verdict is Verdict.REFUSED
+        assert named in of_kind(judged.effects, Raise)[0].reason
+
+
+def test_a_window_does_not_shrink_under_what_is_under_way() -> None:
+    terms = replace(WIDE, window=8)
+    channel = _receiver_at(10, terms)
+    for smaller in (replace(terms, window=2), replace(terms, flow=FlowMode.STOP_AND_WAIT)):
+        assert channel.fit(_of(17), NOW + 17, smaller) is Fit.EARLY
+        assert channel.fit(_of(18), NOW + 18, smaller) is Fit.BEYOND
+        opener = judge(arrival(0, NOW + 20, RESET), None, channel, smaller, NOW)
+        assert opener.channel is not None
+        assert opener.channel.widest == smaller.window_size
+
+
+def test_a_window_grows_at_once_but_not_beyond_half_of_the_old_range() -> None:
+    channel = _receiver_at(2, NARROW)
+    larger = replace(WIDE, window=40)
+    assert channel.in_force(larger).window_size == 2
+    assert _receiver_at(2).in_force(larger).window_size == 40
+
+
+def test_silent_restarts_stay_one_message_at_a_time() -> None:
+    channel = replace(
+        _receiver_at(3, replace(WIDE, window=4)), numbers=STOP_AND_WAIT.numbers, expected=4
+    )
+    assert channel.in_force(STOP_AND_WAIT) == STOP_AND_WAIT
+    assert STOP_AND_WAIT.on_gap is OnGap.REJECT
+
+
+def _of(number: int):  # type: ignore[no-untyped-def]
+    sequence = arrival(number, 0).sequence
+    assert sequence is not None
+    return sequence
