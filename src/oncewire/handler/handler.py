@@ -231,6 +231,10 @@ class Handler:
         """Put a message under legal hold, or lift it."""
         await self._shell.do("operate", lambda: self.engine.hold(message_id, held=held))
 
+    async def accept_clock(self) -> None:
+        """The operator says that the machine's clock is right."""
+        await self._shell.do("operate", self.engine.accept_clock)
+
     # --- what leaves ---
 
     def _perform(self, action: Action) -> None:

@@ -145,7 +145,7 @@ def _compose(
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
     route = route_under(agreement, binding, terms)
     stamp = _stamp(node, tx, route, message)
-    header = _quality(replace(header, timestamp=stamp), submission, terms, stamp)
+    header = _quality(replace(header, timestamp=stamp), submission, terms, node.now())
     if binding.rules.duplicate_elimination is Requested.ALWAYS:
         # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
         header = replace(header, duplicate_elimination=True)
@@ -166,8 +166,12 @@ def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Insta
     return stamp
 
 
-def _quality(header: Header, submission: Submission, terms: Terms, stamp: Instant) -> Header:
-    """Semantics, lifetime and wishes, as the terms say."""
+def _quality(header: Header, submission: Submission, terms: Terms, now: Instant) -> Header:
+    """Semantics, lifetime and wishes, as the terms say.
+
+    The lifetime counts from now. The timestamp may lie ahead of it, by as much as the clock was
+    set back: it has to be later than the one before.
+    """
     lifetime = submission.time_to_live or terms.time_to_live
     once = terms.reliable and terms.duplicate_elimination
     opening = submission.ref_to_message_id is None
@@ -175,7 +179,7 @@ def _quality(header: Header, submission: Submission, terms: Terms, stamp: Instan
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
     return replace(
         header,
-        time_to_live=None if lifetime is None else stamp + lifetime,
+        time_to_live=None if lifetime is None else now + lifetime,
         semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
         duplicate_elimination=terms.duplicate_elimination and terms.reliable,
         delivery_receipt_requested=terms.ack_requested if wants_receipt else None,
@@ -262,7 +266,7 @@ def _send_now(
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    step = first_attempt(node, entered, terms, now)
+    step = first_attempt(node, tx, stored, entered, terms, now)
     parcel = seal(node, message, route)
     fresh = replace(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
