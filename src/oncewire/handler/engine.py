@@ -66,6 +66,9 @@ class Engine:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        if node.at_rest:
+            # It is never started; what it writes must not look like a time that was accepted.
+            clock.begin(node)
 
     # --- life ---
 
@@ -346,8 +349,6 @@ class Engine:
 
     def accept_clock(self) -> None:
         """The operator says that the machine's clock is right, however it was set."""
-        if self.node.at_rest:
-            clock.begin(self.node)
         with self.node.transition() as tx:
             clock.accept(self.node, tx)
 

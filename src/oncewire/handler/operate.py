@@ -145,7 +145,7 @@ def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
     behind = [one for one in map(tx.outgoing, due) if one is not None and one.peer == peer]
     tx.save_sending_channel(receiver.resume())
     resolve_incidents(node, tx, Resolve(channel=receiver.key))
-    node.write(tx, [Note("resumed", channel=receiver.key)])
+    node.write(tx, [Note("resumed")], peer=peer)
     for key in {one.outgoing.channel: None for one in behind}:
         channel = None if key is None else tx.sending_channel(key)
         if channel is not None:
