@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from oncewire.errors import OncewireError, StoreFull, StoreGone
+from oncewire.errors import OncewireError
 from oncewire.handler.node import NEVER, Node
 from oncewire.handler.perform import first_attempt, open_incident, perform, relieve
 from oncewire.handler.seal import build_numbered
@@ -44,32 +44,32 @@ def admit_waiting(node: Node) -> None:
 
 def _admit_one(node: Node, key: str) -> bool:
     """Bring the next one in; False when there is none, or no place for it."""
-    stored = None
-    try:
-        with node.transition() as tx:
-            channel = tx.sending_channel(key)
-            stored = None if channel is None else _next_waiting(node, tx, key)
-            if channel is None or stored is None:
-                return False
-            terms = node.terms_of(tx, stored.outgoing.terms_id)
-            if channel.places(terms) < 1:
-                return False
-            deadline = stored.outgoing.deadline(terms)
-            if deadline is None or node.now() < deadline:
-                enter(node, tx, stored, channel, terms)
-            elif node.in_doubt:
-                return False
-            else:
-                # It expired while it waited: it must not use up a number.
-                step = deadline_passed(stored.outgoing, channel, terms, node.now())
-                perform(node, tx, stored, channel, step, terms)
-    except (StoreFull, StoreGone):
-        raise
-    except Exception as problem:
-        if stored is None:
-            raise
-        set_aside(node, stored.outgoing.message_id, problem)
-    return True
+    found: list[StoredOutgoing] = []
+
+    def bring_in(tx: Transaction) -> None:
+        channel = tx.sending_channel(key)
+        stored = None if channel is None else _next_waiting(node, tx, key)
+        if channel is None or stored is None:
+            return
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        if channel.places(terms) < 1:
+            return
+        deadline = stored.outgoing.deadline(terms)
+        if deadline is None or node.now() < deadline:
+            found.append(stored)
+            enter(node, tx, stored, channel, terms)
+        elif not node.in_doubt:
+            # It expired while it waited: it must not use up a number.
+            found.append(stored)
+            step = deadline_passed(stored.outgoing, channel, terms, node.now())
+            perform(node, tx, stored, channel, step, terms)
+
+    problem = node.apart(bring_in)
+    if problem is not None and not found:
+        raise problem
+    if problem is not None:
+        set_aside(node, found[0].outgoing.message_id, problem)
+    return bool(found)
 
 
 def _next_waiting(node: Node, tx: Transaction, key: str) -> StoredOutgoing | None:
@@ -102,17 +102,16 @@ def set_aside(node: Node, message_id: str, problem: Exception) -> None:
     """A step of this message was undone: call the operator, once, and look at it again later."""
     if not isinstance(problem, OncewireError):
         logger.error("a step of a message failed", exc_info=problem)
-    until = node.now() + LOOK_AGAIN
-    node.troubled[message_id] = until
-    try:
-        with node.transition() as tx:
-            open_incident(node, tx, Raise(f"it cannot go on: {problem}"[:500], message_id))
-            stored = tx.outgoing(message_id)
-            if stored is not None and stored.outgoing.state is OutgoingState.OUTSTANDING:
-                tx.save_outgoing(replace(stored.outgoing, next_attempt_at=until))
-    except (StoreFull, StoreGone):
-        raise
-    except Exception as trouble:
+    until = node.troubled[message_id] = node.now() + LOOK_AGAIN
+
+    def call_operator(tx: Transaction) -> None:
+        open_incident(node, tx, Raise(f"it cannot go on: {problem}"[:500], message_id))
+        stored = tx.outgoing(message_id)
+        if stored is not None and stored.outgoing.state is OutgoingState.OUTSTANDING:
+            tx.save_outgoing(replace(stored.outgoing, next_attempt_at=until))
+
+    trouble = node.apart(call_operator)
+    if trouble is not None:
         # Not even its timer can be set; it is passed over until the next start.
         node.stuck.add(message_id)
         logger.error("a message is stuck", extra={"message_id": message_id}, exc_info=trouble)
@@ -121,7 +120,7 @@ def set_aside(node: Node, message_id: str, problem: Exception) -> None:
 def look_again(node: Node) -> None:
     """Give those that waited for somebody to mend something another chance."""
     now = node.now()
-    due = [message_id for message_id, until in node.troubled.items() if until <= now]
+    due = [message_id for message_id, until in node.troubled.items() if 0 < until <= now]
     if not due:
         return
     with node.transition() as tx:
@@ -133,4 +132,5 @@ def look_again(node: Node) -> None:
             # Its own timer brings it up.
             node.troubled[message_id] = NEVER
         elif stored.outgoing.channel is not None:
+            node.troubled[message_id] = 0
             node.admissions[stored.outgoing.channel] = None

@@ -78,7 +78,7 @@ class Engine:
         clock.begin(node)
         with node.store.reader() as reader:
             # Somebody may have mended what held these up.
-            node.troubled = {one.message_id: 0 for one in reader.incidents() if one.message_id}
+            node.troubled = {one.message_id: 1 for one in reader.incidents() if one.message_id}
         with node.transition() as tx:
             parties = sorted(
                 {str(party_id) for one in node.agreements for party_id in one.own.party.ids}
@@ -128,7 +128,7 @@ class Engine:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
             node.timeline.undo()
-            node.troubled |= dict.fromkeys(node.relieved, node.now())
+            node.troubled |= dict.fromkeys(node.relieved, 0)
             for action in node.actions:
                 post: object = action
                 if isinstance(action, PostReply):
@@ -153,7 +153,7 @@ class Engine:
         node = self.node
         now, wake = node.now(), node.store.next_wake()
         looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
-        looks = min(looks, *node.troubled.values()) if node.troubled else looks
+        looks = min([looks, *filter(None, node.troubled.values())])
         if node.acks_waiting:
             looks = min(looks, node.acks_waiting[0][0])
         first = looks if wake is None else min(wake, looks)

@@ -92,7 +92,8 @@ class Node:
         self.kill = KillPoints()
         # Channels that may have a place for a message that waits, in the order they were named.
         self.admissions: dict[str, None] = {}
-        # Messages that could not go on and have an incident, and when each is looked at again.
+        # Messages that could not go on and have an incident, and when each is looked at again;
+        # 0: it may go on, and its incident is over when it does.
         self.troubled: dict[str, Instant] = {}
         # Those whose trouble ended since the last commit.
         self.relieved: list[str] = []
@@ -168,7 +169,7 @@ class Node:
         self.acks_waiting = [
             (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
         ]
-        self.troubled = {one: until + by for one, until in self.troubled.items()}
+        self.troubled = {one: until and until + by for one, until in self.troubled.items()}
         self._moment = self._read_clocks()
         return by
 
