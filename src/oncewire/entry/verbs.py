@@ -139,11 +139,11 @@ class Running:
 
     async def hold(self, message_id: str, held: bool) -> None:
         """See `Verbs`."""
-        await self.handler.hold(message_id, held=held)
+        await self.handler.operate(lambda engine: engine.hold(message_id, held=held))
 
     async def accept_clock(self) -> None:
         """See `Verbs`."""
-        await self.handler.accept_clock()
+        await self.handler.operate(Engine.accept_clock)
 
     async def status(self) -> Status:
         """See `Verbs`."""
