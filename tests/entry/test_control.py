@@ -103,6 +103,8 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
             await remote.pause("no channel", "why")
         await remote.hold("order-1", True)
         await there.hold("order-1", False)
+        with pytest.raises(NotAllowed, match="not in doubt"):
+            await remote.accept_clock()
         with pytest.raises(UnknownMessage):
             await remote.hold("nobody-sent-this", True)
         await remote.close()

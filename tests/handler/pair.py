@@ -55,6 +55,9 @@ class TestWorld:
     def mono(self) -> int:
         return self.time - START
 
+    def machine(self) -> str:
+        return ""
+
     def new_id(self) -> str:
         self.ids += 1
         return f"{self.name}-{self.ids}"

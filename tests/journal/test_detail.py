@@ -12,6 +12,7 @@ from tests.journal.histories import ORDERED
 
 SAMPLES = [
     detail.Started("0.1.0", parties=("urn:a", "urn:b")),
+    detail.ClockSet(-3_600_000_000, "in doubt"),
     detail.Submitted("a", "b", "cpa", "conv", "orders", "New", 5, split_id="d", split_number=1),
     detail.Numbered("Reset"),
     detail.SendFailed("refused", "connection refused"),

@@ -3,7 +3,7 @@
 import pytest
 
 from oncewire.journal import detail
-from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
+from oncewire.journal.outcome import MessageOutcome, Outcome, elapsed, fold_outcome
 from oncewire.journal.row import Kind, Row
 from tests.journal.changes import find
 from tests.journal.histories import BEST_EFFORT, PLAIN, World, digest
@@ -120,6 +120,15 @@ def test_instants_and_latency_are_each_of_one_node() -> None:
         assert at == find(rows, kind)[0].at
     submitted, acknowledged = find(rows, Kind.SUBMITTED)[0], find(rows, Kind.ACKNOWLEDGED)[0]
     assert outcome.latency == acknowledged.mono - submitted.mono
+
+
+def test_within_one_boot_of_the_machine_a_restart_changes_no_clock() -> None:
+    """The steady clock counts on while a process is started again, and nobody can set it."""
+    first = Row(1, 9_000, 50, "m1.a", "acme", Kind.SENT.value)
+    second = Row(2, 1_000, 80, "m1.b", "acme", Kind.SENT.value)
+    assert elapsed(first, second) == 30
+    assert elapsed(first, second._replace(boot="m2.b")) == -8_000
+    assert elapsed(first._replace(boot="a"), second._replace(boot="b")) == -8_000
 
 
 def test_latency_across_a_restart_is_on_the_utc_clock() -> None:

@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "act although the commit failed",
         _ENGINE,
-        "                    node.in_flight.discard(post.message_id)\n            raise\n",
-        "                    node.in_flight.discard(post.message_id)\n            return actions\n",
+        "            node.actions = []\n            raise\n",
+        "            actions, node.actions = node.actions, []\n            return actions\n",
         ("S1", "S2", "S3", "S4"),
         "messages=60,disk_full=0.1",
         "RM-13",

@@ -7,6 +7,7 @@ from tests.mutants.in_agreement import IN_AGREEMENT
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_recovery import IN_RECOVERY
+from tests.mutants.in_time import IN_TIME
 from tests.mutants.in_wire import IN_WIRE
 from tests.mutants.mutant import Mutant
 
@@ -17,4 +18,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_RECOVERY,
     *IN_AGREEMENT,
     *IN_HANDLER,
+    *IN_TIME,
 )

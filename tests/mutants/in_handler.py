@@ -46,8 +46,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "transmit first, save when there is time",
         "oncewire.handler.engine",
-        "        try:\n            if node.store.pending():\n                node.store.commit()\n        except OncewireError:\n",
-        "        try:\n            if node.store.pending() and not actions:\n                node.store.commit()\n        except OncewireError:\n",
+        "            if node.store.pending():\n                node.store.commit()\n        except OncewireError:\n",
+        "            if node.store.pending() and not node.actions:\n                node.store.commit()\n        except OncewireError:\n",
         requirement="RM-11",
         tests=(f"{_EXCHANGE}::test_nothing_leaves_before_the_commit",),
     ),
@@ -56,7 +56,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "oncewire.handler.arrive",
         "        known = self.tx.incoming(sender, message.header.message_id)\n",
         "        known = self.tx.incoming(sender, message.header.message_id)\n"
-        "        if known is not None and known.incoming.received_at <= self.node._began:\n"
+        "        if known is not None and known.incoming.received_at <= self.node.timeline._state.origin:\n"
         "            known = None\n",
         requirement="DUP-1",
         tests=(f"{_PROMISES}::test_the_id_of_every_reliable_message_outlives_the_process",),
@@ -203,16 +203,16 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a retry overtakes its own slow attempt",
         "oncewire.handler.transmit",
-        "        if message_id in node.in_flight:\n",
-        "        if message_id not in tx.due(now, IN_FLIGHT_MAX):\n",
+        "    free = [one for one in due if one not in node.in_flight and one not in node.stuck]\n",
+        "    free = [one for one in due if one not in node.stuck]\n",
         requirement="RTY-1",
         tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
     ),
     Mutant(
         "an expired waiting message is still numbered",
-        "oncewire.handler.perform",
-        "        if deadline is not None and node.now() >= deadline:\n",
-        "        if deadline is not None and node.now() < 0:\n",
+        "oncewire.handler.admit",
+        "            if deadline is None or node.now() < deadline:\n",
+        "            if deadline is None or node.now() > 0:\n",
         requirement="HDR-9",
         tests=(f"{_CLAIMS}::test_a_message_that_expired_while_it_waited_uses_no_number",),
     ),
@@ -251,8 +251,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an attempt stays under way after its commit failed",
         "oncewire.handler.engine",
-        "                    node.in_flight.discard(post.message_id)\n            raise\n",
-        "                    node.in_flight.add(post.message_id)\n            raise\n",
+        "                    node.in_flight.discard(post.message_id)\n            node.actions = []\n",
+        "                    node.in_flight.add(post.message_id)\n            node.actions = []\n",
         requirement="RTY-18",
         tests=(f"{_CLAIMS}::test_an_attempt_whose_commit_failed_was_never_begun",),
     ),

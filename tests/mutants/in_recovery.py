@@ -111,8 +111,8 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     Mutant(
         "the retries of the first transport are those of all",
         _ATTEMPTS,
-        "        changed = replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)\n",
-        "        changed = replace(outgoing, transport=outgoing.transport + 1, attempts_here=3)\n",
+        "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)\n",
+        "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=3)\n",
         requirement="RTY-4",
         tests=(f"{_TESTS}::test_the_retries_of_each_transport_are_counted_apart",),
     ),

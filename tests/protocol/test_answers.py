@@ -7,7 +7,7 @@ import pytest
 from oncewire.message.fault import COMMUNICATION_CODE, Error, ErrorClass, Severity
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, Note, Notify, Resolve, Transmit
+from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
 from oncewire.protocol.states import OutgoingState
@@ -157,11 +157,29 @@ def test_a_transient_error_pauses_the_whole_channel(named: int | None, pause: in
     transient = replace(TRANSIENT, min_retry_secs=named)
     step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=transient, error_id="e")
     assert notes(step) == ["transient"]
+    assert of_kind(step, Pause) == [Pause(NOW + pause)]
     assert stream.channel.paused_until == NOW + pause
     # The retry law holds beside the pause: never before the later of the two.
     assert stream.messages["b"].next_attempt_at == max(NOW + pause, NOW + TIMEOUT)
     quiet = stream.step("c", sender.attempt_due, ORDERED, NOW + min(pause, TIMEOUT) - 1)
     assert of_kind(quiet, Transmit) == []
+
+
+@pytest.mark.requirement("RTY-8", "RTY-17")
+@pytest.mark.parametrize("asked", [DAY // SECOND, 315_360_000, 99_999_999_999_999_999])
+def test_a_pause_leaves_time_for_one_more_attempt(asked: int) -> None:
+    transient = replace(TRANSIENT, min_retry_secs=asked)
+    step = error(outstanding(), transient)
+    last_chance = NOW + PLAIN.persist_duration - INTERVAL
+    assert step.outgoing.next_attempt_at == last_chance
+    [pause] = of_kind(step, Pause)
+    assert pause.until == last_chance
+    assert f"a pause of {asked} s" in pause.problem
+    again = sender.attempt_due(step.outgoing, None, PLAIN, last_chance)
+    assert len(of_kind(again, Transmit)) == 1
+    # Near its end, it gets a RetryInterval at least.
+    late = error(outstanding(), transient, last_chance)
+    assert of_kind(late, Pause)[0].until == last_chance + INTERVAL
 
 
 @pytest.mark.requirement("RTY-9")

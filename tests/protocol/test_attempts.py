@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from oncewire.errors import NotAllowed
 from oncewire.message.fault import Severity
 from oncewire.message.header import ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, AskStatus, Notify, Raise, Transmit
+from oncewire.protocol.effects import Admit, AskStatus, Note, Notify, Raise, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
 from oncewire.protocol.sending import SendingChannel
@@ -378,3 +379,66 @@ def test_best_effort_does_not_keep_its_place_in_a_window() -> None:
     step = sender.attempt_due(entered.outgoing, entered.channel, terms, NOW)
     assert step.outgoing.state is OutgoingState.SENT
     assert of_kind(step, Admit)[0].places == 1
+
+
+# --- the way to the receiver --------------------------------------------------------------
+
+
+@pytest.mark.requirement("RTY-8")
+def test_nothing_goes_to_a_receiver_that_asked_for_a_pause() -> None:
+    entered = sender.enter_window(waiting(), None, PLAIN, NOW).outgoing
+    pause = sender.Way(paused_until=NOW + 300 * SECOND)
+    for outgoing in (entered, outstanding()):
+        now = NOW + TIMEOUT
+        quiet = sender.attempt_due(outgoing, None, PLAIN, now, pause)
+        assert quiet.effects == ()
+        assert quiet.outgoing.next_attempt_at == NOW + 300 * SECOND
+        again = sender.attempt_due(quiet.outgoing, None, PLAIN, NOW + 300 * SECOND, pause)
+        assert len(of_kind(again, Transmit)) == 1
+
+
+def test_the_longer_pause_of_channel_and_receiver_holds() -> None:
+    stream = Stream()
+    stream.enter("a")
+    now = NOW + TIMEOUT
+    for channel, receiver in ((100, 300), (300, 100)):
+        way = sender.Way(paused_until=NOW + receiver * SECOND)
+        paused = replace(stream.channel, paused_until=NOW + channel * SECOND)
+        quiet = sender.attempt_due(stream.messages["a"], paused, ORDERED, now, way)
+        assert quiet.outgoing.next_attempt_at == NOW + 300 * SECOND
+
+
+def test_without_an_address_nothing_is_sent_and_nothing_is_given_up() -> None:
+    """S5: a message that never left is not called transmitted."""
+    way = sender.Way(closed=frozenset({"http"}))
+    for attempts in (0, 1 + PLAIN.retries):
+        outgoing = replace(outstanding(), attempts=attempts, attempts_here=attempts)
+        if attempts == 0:
+            with pytest.raises(NotAllowed, match="no address for http"):
+                sender.attempt_due(outgoing, None, PLAIN, NOW + TIMEOUT, way)
+        else:
+            # What was sent as often as agreed needs no address any more.
+            step = sender.attempt_due(outgoing, None, PLAIN, NOW + TIMEOUT, way)
+            assert step.outgoing.state is OutgoingState.UNKNOWN
+
+
+@pytest.mark.requirement("RTY-15")
+def test_a_transport_without_an_address_is_passed_over() -> None:
+    terms = replace(PLAIN, retries=1, transports=("ftp", "http", "smtp"))
+    way = sender.Way(closed=frozenset({"ftp"}))
+    entered = sender.enter_window(waiting(), None, terms, NOW).outgoing
+    step = sender.attempt_due(entered, None, terms, NOW, way)
+    assert notes(step) == ["send_failed", "sent"]
+    passed = of_kind(step, Note)[0]
+    assert (passed.transport, passed.attempt) == ("ftp", None)
+    assert [one.transport for one in of_kind(step, Transmit)] == ["http"]
+    assert (step.outgoing.attempts, step.outgoing.attempts_lost) == (1, 0)
+    # When the last one leads nowhere, it waits until somebody mends that.
+    nowhere = sender.Way(closed=frozenset({"smtp"}))
+    spent = replace(step.outgoing, attempts=2, attempts_here=2)
+    with pytest.raises(NotAllowed, match="smtp"):
+        sender.attempt_due(spent, None, terms, NOW + DAY // 2, nowhere)
+    # Where all retries count together there is one transport only.
+    total = replace(terms, retries_counted=RetryCount.TOTAL)
+    with pytest.raises(NotAllowed, match="ftp"):
+        sender.attempt_due(entered, None, total, NOW, way)

@@ -40,6 +40,9 @@ def test_an_incident_is_opened_once(store: Store) -> None:
         assert transaction.open_incident(2, "again", "a", "c") == 1
         assert transaction.open_incident(3, "message alone", "a", None) == 2
         assert transaction.open_incident(4, "channel alone", None, "c") == 3
+        assert not transaction.has_incident(None, None)
+        assert not transaction.has_incident("a", "d")
+        assert transaction.has_incident("a", "c")
         assert transaction.open_incident(5, "node", None, None) == 4
         assert transaction.open_incident(6, "node", None, None) == 4
     store.commit()

@@ -284,6 +284,36 @@ def test_nothing_is_due_on_a_channel_that_stands(store: Store) -> None:
         assert transaction.due(50, 10) == ["b", "a", "e", "g"]
 
 
+@pytest.mark.parametrize("by", [1_000, -7])
+def test_timers_move_with_the_clock_and_deadlines_do_not(store: Store, by: int) -> None:
+    with store.transition() as transaction:
+        add(transaction, sent("a", state=OUTSTANDING, next_attempt_at=10, expires_at=90))
+        add(transaction, sent("b", channel="c", state=OUTSTANDING, next_attempt_at=20))
+        add(transaction, sent("d", channel="s", state=OUTSTANDING, next_attempt_at=20))
+        add(transaction, sent("y", state=DELIVERED, next_attempt_at=1))
+        transaction.save_sending_channel(SendingChannel("c").pause(30))
+        transaction.save_sending_channel(SendingChannel("s").suspend("trouble"))
+        transaction.save_sending_channel(SendingChannel("idle"))
+    store.commit()
+    with store.transition() as transaction:
+        # Saved in the same turn and not written yet.
+        transaction.save_sending_channel(SendingChannel("late").pause(40))
+        transaction.shift_timers(by)
+    store.commit()
+    with store.transition() as transaction:
+        found = {one: transaction.outgoing(one) for one in "abdy"}
+        timers = {one: row.outgoing.next_attempt_at for one, row in found.items() if row}
+        assert timers == {"a": 10 + by, "b": 20 + by, "d": 20 + by, "y": 1}
+        assert transaction.due(29 + by, 10) == ["a"]
+        assert transaction.due(30 + by, 10) == ["a", "b"]
+        assert transaction.expired(89, 10) == []
+        assert transaction.expired(90, 10) == ["a"]
+        channels = {one: transaction.sending_channel(one) for one in ("c", "s", "idle", "late")}
+        pauses = {one: channel.paused_until for one, channel in channels.items() if channel}
+        assert pauses == {"c": 30 + by, "s": 0, "idle": 0, "late": 40 + by}
+    assert store.next_wake() == min(10 + by, 90)
+
+
 def test_a_message_that_left_the_window_does_not_come_back_when_the_channel_does(
     store: Store,
 ) -> None:

@@ -161,6 +161,8 @@ def _steps() -> st.SearchStrategy[Step]:
         call("journal", st.lists(rows, max_size=3)),
         call("open_incident", INSTANTS, st.just("why"), st.none() | IDS, st.none() | CHANNELS),
         call("resolve_incidents", INSTANTS, st.none() | IDS, st.none() | CHANNELS),
+        call("shift_timers", st.sampled_from([-7, -1, 3, 12])),
+        call("has_incident", st.none() | IDS, st.none() | CHANNELS),
         call("sweep", FAR, LIMITS),
         call("hold", IDS, st.booleans()),
         call("trim_journal", INSTANTS, st.integers(0, 40)),

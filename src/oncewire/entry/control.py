@@ -42,6 +42,7 @@ VERBS = (
     "abandon",
     "resend",
     "hold",
+    "accept_clock",
     "status",
 )
 LINE_MAX = 4 * 1024 * 1024

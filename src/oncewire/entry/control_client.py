@@ -146,6 +146,10 @@ class Remote:
         """See `Verbs`."""
         await self._ask("hold", message_id=message_id, held=held)
 
+    async def accept_clock(self) -> None:
+        """See `Verbs`."""
+        await self._ask("accept_clock")
+
     async def status(self) -> Status:
         """See `Verbs`."""
         return Status(**_result(await self._ask("status")))

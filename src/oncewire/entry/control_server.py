@@ -100,6 +100,7 @@ class ControlServer:
             "abandon": self._abandon,
             "resend": self._resend,
             "hold": self._hold,
+            "accept_clock": self._accept_clock,
             "status": self._status,
         }
         if verb == "send":
@@ -155,6 +156,10 @@ class ControlServer:
         if not isinstance(held, bool):
             raise InvalidValue("held is missing", remedy="say whether to hold or to release")
         await self._verbs.hold(_text(arguments, "message_id"), held)
+        return _good()
+
+    async def _accept_clock(self, _arguments: dict[str, Any]) -> Frame:
+        await self._verbs.accept_clock()
         return _good()
 
     async def _status(self, _arguments: dict[str, Any]) -> Frame:

@@ -104,6 +104,10 @@ class OpenParty:
         """Keep a message beyond its time for legal or business reasons, or (False) no longer."""
         await self._verbs.hold(message_id, held)
 
+    async def accept_clock(self) -> None:
+        """The machine's clock was set and is right: let things expire again."""
+        await self._verbs.accept_clock()
+
     async def status(self) -> Status:
         """How the party is doing."""
         return await self._verbs.status()
@@ -167,6 +171,10 @@ class BlockingParty:
     def hold(self, message_id: str, held: bool = True) -> None:
         """See `OpenParty.hold`."""
         self._do(self._party.hold(message_id, held))
+
+    def accept_clock(self) -> None:
+        """See `OpenParty.accept_clock`."""
+        self._do(self._party.accept_clock())
 
     def status(self) -> Status:
         """See `OpenParty.status`."""

@@ -84,6 +84,9 @@ class Verbs(Protocol):
     async def hold(self, message_id: str, held: bool) -> None:
         """Keep a message beyond its time, or (False) no longer."""
 
+    async def accept_clock(self) -> None:
+        """The machine's clock was set and is right: go on by it."""
+
     async def status(self) -> Status:
         """How the party is doing."""
 
@@ -136,7 +139,11 @@ class Running:
 
     async def hold(self, message_id: str, held: bool) -> None:
         """See `Verbs`."""
-        await self.handler.hold(message_id, held=held)
+        await self.handler.operate(lambda engine: engine.hold(message_id, held=held))
+
+    async def accept_clock(self) -> None:
+        """See `Verbs`."""
+        await self.handler.operate(Engine.accept_clock)
 
     async def status(self) -> Status:
         """See `Verbs`."""
@@ -194,6 +201,10 @@ class AtRest:
     async def hold(self, message_id: str, held: bool) -> None:
         """See `Verbs`; without a handler nothing is removed anyway."""
         self._do(lambda: self.engine.hold(message_id, held=held))
+
+    async def accept_clock(self) -> None:
+        """See `Verbs`."""
+        self._do(self.engine.accept_clock)
 
     async def status(self) -> Status:
         """See `Verbs`."""

@@ -9,11 +9,12 @@ then performs the actions.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 
 from oncewire import __version__
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
-from oncewire.handler import deliver, operate, retain, transmit
+from oncewire.handler import clock, deliver, operate, retain, transmit
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -23,6 +24,7 @@ from oncewire.handler.actions import (
     PostReply,
     Relay,
 )
+from oncewire.handler.admit import admit_waiting, look_again
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
@@ -37,7 +39,7 @@ from oncewire.handler.receive import (
 from oncewire.handler.relay import nothing_more, relay
 from oncewire.handler.release import give_up_gaps
 from oncewire.handler.reply import (
-    acknowledge_waiting,
+    acknowledge_next,
     overdue,
     reply_to,
     respond,
@@ -50,11 +52,13 @@ from oncewire.handler.stranded import abandon_stranded, go_on_at_last, resume_st
 from oncewire.handler.submit import Accepted, Submission, agreement_called
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import JOURNAL_VERSION
-from oncewire.message.instant import Duration, Instant
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.parcel import Parcel
+
+logger = logging.getLogger("oncewire.handler")
 
 
 class Engine:
@@ -62,12 +66,19 @@ class Engine:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        if node.at_rest:
+            # It is never started; what it writes must not look like a time that was accepted.
+            clock.begin(node)
 
     # --- life ---
 
     def start(self) -> None:
         """Record the boot and take up what an earlier one left: answers still owed."""
         node = self.node
+        clock.begin(node)
+        with node.store.reader() as reader:
+            # Somebody may have mended what held these up.
+            node.troubled = {one.message_id: 1 for one in reader.incidents() if one.message_id}
         with node.transition() as tx:
             parties = sorted(
                 {str(party_id) for one in node.agreements for party_id in one.own.party.ids}
@@ -79,13 +90,19 @@ class Engine:
                 "parties": parties,
             }
             node.write(tx, [Note("started", detail=detail)])
-            deliver.recover_hand_overs(tx)
-            take_up_waiting(node, tx)
-            node.notices_due = True
-            while retain.end_answers(node, tx) == retain.BATCH:
-                pass
-            repost_answers(node, tx)
-            go_on_at_last(node, tx)
+        clock.watch(node)
+        node.notices_due = True
+        for step in (
+            deliver.recover_hand_overs,
+            lambda tx: take_up_waiting(node, tx),
+            lambda tx: retain.end_all_answers(node, tx),
+            lambda tx: repost_answers(node, tx),
+            lambda tx: go_on_at_last(node, tx),
+        ):
+            problem = node.apart(step)
+            if problem is not None:
+                # A handler that cannot take up one part of it serves the rest.
+                logger.error("what an earlier run left is not taken up", exc_info=problem)
         retain.begin(node)
 
     def stop(self) -> None:
@@ -100,16 +117,19 @@ class Engine:
         whose verb was in it must be told so.
         """
         node = self.node
-        if node.notices_due:
-            self._tell_failures()
-        actions, node.actions = node.actions, []
         try:
+            while node.admissions or node.notices_due:
+                admit_waiting(node)
+                if node.notices_due:
+                    self._tell_failures()
             if node.store.pending():
                 node.store.commit()
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
-            for action in actions:
+            node.timeline.undo()
+            node.troubled |= dict.fromkeys(node.relieved, 0)
+            for action in node.actions:
                 post: object = action
                 if isinstance(action, PostReply):
                     post = action.post
@@ -117,21 +137,32 @@ class Engine:
                     post = action.instead
                 if isinstance(post, Post):
                     node.in_flight.discard(post.message_id)
+            node.actions = []
             raise
         finally:
+            node.relieved = []
             spooled, node.spooled = node.spooled, []
             for name in spooled:
                 node.store.spool.let_go(name)
+        node.timeline.keep()
+        actions, node.actions = node.actions, []
         return actions
 
     def next_wake(self) -> Instant | None:
         """When `tick` has something to do next."""
         node = self.node
-        wake = node.store.next_wake()
+        now, wake = node.now(), node.store.next_wake()
         looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
+        looks = min([looks, *filter(None, node.troubled.values())])
         if node.acks_waiting:
             looks = min(looks, node.acks_waiting[0][0])
-        return looks if wake is None else min(wake, looks)
+        first = looks if wake is None else min(wake, looks)
+        if node.timeline.restless:
+            return now
+        if first <= now and (node.in_doubt or node.stuck):
+            # What is due and may not be served now must not keep the handler busy.
+            return max(first, node.ticked_at + SECOND)
+        return first
 
     # --- verbs ---
 
@@ -190,17 +221,19 @@ class Engine:
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions, retention."""
         node = self.node
-        with node.transition() as tx:
-            transmit.expire_due(node, tx)
-            transmit.transmit_due(node, tx)
-            give_up_gaps(node, tx)
-            acknowledge_waiting(node, tx)
-            questions, node.status_questions = node.status_questions, []
-            for message_id in questions:
-                # Where nobody can be asked (rm-0.78 has no such question) it stays unknown;
-                # that must not undo what this turn did.
-                with contextlib.suppress(InvalidValue, AgreementProblem):
-                    ask_status(node, tx, message_id)
+        clock.watch(node)
+        node.ticked_at = node.now()
+        look_again(node)
+        transmit.expire_due(node)
+        transmit.transmit_due(node)
+        give_up_gaps(node)
+        while node.acks_waiting and node.acks_waiting[0][0] <= node.ticked_at:
+            node.apart(lambda tx: acknowledge_next(node, tx))
+        questions, node.status_questions = node.status_questions, []
+        for message_id in questions:
+            # Where nobody can be asked (rm-0.78 has no such question) it stays unknown.
+            with contextlib.suppress(InvalidValue, AgreementProblem), node.transition() as tx:
+                ask_status(node, tx, message_id)
         self._retain()
 
     def _retain(self) -> None:
@@ -208,7 +241,7 @@ class Engine:
         node = self.node
         if node.now() >= node.clean_due_at:
             retain.clean_spool(node)
-        if node.now() >= node.sweep_due_at:
+        if not node.in_doubt and node.now() >= node.sweep_due_at:
             with node.transition() as tx:
                 retain.sweep(node, tx)
 
@@ -313,6 +346,11 @@ class Engine:
         """Put a message under legal hold, or lift it."""
         with self.node.transition() as tx:
             operate.hold_message(tx, message_id, held=held)
+
+    def accept_clock(self) -> None:
+        """The operator says that the machine's clock is right, however it was set."""
+        with self.node.transition() as tx:
+            clock.accept(self.node, tx)
 
     def restart(self, channel: str) -> None:
         """Restart the numbering of a channel."""

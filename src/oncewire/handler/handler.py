@@ -227,9 +227,9 @@ class Handler:
         """Give a message up."""
         await self._shell.do("operate", lambda: self.engine.abandon(message_id))
 
-    async def hold(self, message_id: str, *, held: bool) -> None:
-        """Put a message under legal hold, or lift it."""
-        await self._shell.do("operate", lambda: self.engine.hold(message_id, held=held))
+    async def operate(self, decide: Callable[[Engine], None]) -> None:
+        """Do what else an operator decided, by a verb of the engine."""
+        await self._shell.do("operate", lambda: decide(self.engine))
 
     # --- what leaves ---
 

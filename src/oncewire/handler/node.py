@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.agreement.writing import write_whole
-from oncewire.errors import StoreProblem
-from oncewire.handler.actions import Action
+from oncewire.errors import StoreFull, StoreGone, StoreProblem
+from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
+from oncewire.handler.timeline import Timeline
 from oncewire.handler.world import World
 from oncewire.journal.detail import write_terms
 from oncewire.journal.row import Kind, Row
-from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
@@ -36,9 +37,6 @@ IN_FLIGHT_MAX = 256
 
 NEVER: Instant = 2**62
 """Later than anything that is due."""
-
-CLOCK_SET: Duration = SECOND
-"""A difference between the two clocks that means that somebody set the one people read."""
 
 
 class Node:
@@ -60,7 +58,8 @@ class Node:
         self.store = store
         self.agreements = agreements
         self.world = world
-        self.boot = world.new_id()
+        machine = world.machine()
+        self.boot = f"{machine}.{world.new_id()}" if machine else world.new_id()
         self.keys = keys
         self.limits = limits
         self.body_max = body_max
@@ -99,8 +98,18 @@ class Node:
         self.in_flight: set[str] = set()
         # Where a test wants this process to die; nowhere, unless its handler says so.
         self.kill = KillPoints()
-        # What UTC was when the monotonic clock began.
-        self._began: Instant = world.now() - world.mono()
+        # Channels that may have a place for a message that waits, in the order they were named.
+        self.admissions: dict[str, None] = {}
+        # Messages that could not go on and have an incident, and when each is looked at again;
+        # 0: it may go on, and its incident is over when it does.
+        self.troubled: dict[str, Instant] = {}
+        # Those whose trouble ended since the last commit.
+        self.relieved: list[str] = []
+        # Those of them that not even a timer could be set for.
+        self.stuck: set[str] = set()
+        # When the timers were served last.
+        self.ticked_at: Instant = 0
+        self.timeline = Timeline(world)
         # The instant of the transition that is open, on both clocks.
         self._moment: tuple[Instant, Duration] | None = None
 
@@ -118,33 +127,63 @@ class Node:
         than the timer it explains was set makes the next attempt look too early.
         """
         self._moment = self._read_clocks()
+        kept, questions = len(self.actions), len(self.status_questions)
         try:
             with self.store.transition() as tx:
                 yield tx
+        except BaseException:
+            # What it decided did not happen, so nothing of it may leave.
+            for action in self.actions[kept:]:
+                if isinstance(action, Post):
+                    self.in_flight.discard(action.message_id)
+            del self.actions[kept:], self.status_questions[questions:]
+            raise
         finally:
             self._moment = None
 
+    def apart(self, step: Callable[[Transaction], None]) -> Exception | None:
+        """Run a step in a transition of its own. Its trouble, unless it is the store's, is
+        handed back and undoes nothing else."""
+        try:
+            with self.transition() as tx:
+                step(tx)
+        except (StoreFull, StoreGone):
+            raise
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is this step's alone
+            return problem
+        return None
+
     def now(self) -> Instant:
-        """UTC now."""
+        """UTC now, as far as it can be believed."""
         return (self._moment or self._read_clocks())[0]
 
-    def _read_clocks(self) -> tuple[Instant, Duration]:
-        """UTC and monotonic time of one instant.
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nothing may be declared expired: it is not known what time it is."""
+        return self.timeline.in_doubt
 
-        Between two readings the process may be put aside for any time, so there is one, of
-        the monotonic clock, and UTC follows it until somebody sets UTC.
+    def follow_clock(self, tx: Transaction) -> Duration:
+        """Take the machine's clock for the time from here on; returns by how much that moved it.
+
+        What is waited for moves with it, so that no wait becomes longer or shorter. Deadlines are
+        instants of UTC and stay where they are (DRV-8).
         """
-        mono, utc = self.world.mono(), self.world.now()
-        set_by = utc - self._began - mono
-        if abs(set_by) > CLOCK_SET:
-            self._began += set_by
-            # What is done now and then keeps its pace: a clock that is set forward by mistake
-            # leaves the time to mend it before retention believes it, and one that is set back
-            # does not put everything off.
-            self.gaps_due_at += set_by
-            self.sweep_due_at += set_by
-            self.clean_due_at += set_by
-        return self._began + mono, mono
+        tx.shift_timers(self.timeline.ahead)
+        by = self.timeline.follow()
+        self.gaps_due_at += by
+        self.sweep_due_at += by
+        self.clean_due_at += by
+        self.ticked_at += by
+        self.acks_waiting = [
+            (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
+        ]
+        self.troubled = {one: until and until + by for one, until in self.troubled.items()}
+        self._moment = self._read_clocks()
+        return by
+
+    def _read_clocks(self) -> tuple[Instant, Duration]:
+        """UTC and monotonic time of one instant."""
+        return self.timeline.read(self.world)
 
     def new_message_id(self) -> str:
         """A MessageId nobody has used before."""

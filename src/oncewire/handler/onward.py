@@ -102,7 +102,7 @@ def _begin(
         # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
         channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
-    step = first_attempt(node, entered, terms, now)
+    step = first_attempt(node, tx, copy, entered, terms, now)
     sequence = sequence_of(entered.outgoing, terms)
     parcel = onward_parcel(node, received.parcel, received.envelope, route, sequence, stamp)
     fresh = replace(copy, outgoing=step.outgoing)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from oncewire.errors import NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
-    admit,
     load_channel,
     open_incident,
     perform,
+    receiver_key,
+    receiver_of,
     resolve_incidents,
 )
 from oncewire.message.instant import format_instant
@@ -20,6 +22,9 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
+
+BEHIND_MAX = 10_000
+"""How many messages are looked at when a receiver's pause is lifted; the rest wait it out."""
 
 _WITH_APPLICATION = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
 """What arrived and waits for the application."""
@@ -79,6 +84,14 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     if channel is not None and channel.suspended:
         resume_channel(node, tx, channel.key)
         return
+    if stored.outgoing.state is OutgoingState.WAITING:
+        # Looked at with the next commit; if it still cannot go on, it has its incident again.
+        resolve_incidents(node, tx, Resolve(message_id))
+        node.troubled.pop(message_id, None)
+        if stored.outgoing.channel is not None:
+            node.admissions[stored.outgoing.channel] = None
+        return
+    _lift_pause(node, tx, stored.peer, {message_id})
     if stored.relayed_from is not None and stored.outgoing.state in FINAL_OUTGOING:
         # A delivery behind the back of a party that acts on the failure would be a second one.
         raise NotAllowed(
@@ -98,16 +111,46 @@ def resume_channel(node: Node, tx: Transaction, key: str) -> None:
     if tx.sending_channel(key) is None and tx.receiving_channel(key) is not None:
         resolve_incidents(node, tx, Resolve(channel=key))
         return
-    channel = find_channel(tx, key).resume()
-    tx.save_sending_channel(channel)
+    channel = find_channel(tx, key)
+    live = tx.live(key)
+    ids = {one.outgoing.message_id for one in live}
+    for peer in sorted({one.peer for one in live}):
+        _lift_pause(node, tx, peer, ids)
+    receiver = receiver_of(key)
+    if receiver is not None:
+        _lift_pause(node, tx, receiver, set())
+        return
+    tx.save_sending_channel(channel.resume())
     resolve_incidents(node, tx, Resolve(channel=key))
     node.write(tx, [Note("resumed", channel=key)])
-    for stored in tx.live(key):
+    _resume_all(node, tx, live)
+    node.admissions[key] = None
+
+
+def _resume_all(node: Node, tx: Transaction, found: Iterable[StoredOutgoing]) -> None:
+    for stored in found:
         terms = node.terms_of(tx, stored.outgoing.terms_id)
         present = load_channel(tx, stored.outgoing)
         step = resume(stored.outgoing, present, terms, node.now())
         perform(node, tx, stored, present, step, terms)
-    admit(node, tx, key)
+
+
+def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
+    """The receiver asked for a pause (RTY-8), and the operator knows better: what waits for its
+    end starts again, `but` for messages that the caller resumes itself."""
+    receiver = tx.sending_channel(receiver_key(peer))
+    if receiver is None or receiver.paused_until <= node.now():
+        return
+    due = [one for one in tx.due(receiver.paused_until, BEHIND_MAX) if one not in but]
+    behind = [one for one in map(tx.outgoing, due) if one is not None and one.peer == peer]
+    tx.save_sending_channel(receiver.resume())
+    resolve_incidents(node, tx, Resolve(channel=receiver.key))
+    node.write(tx, [Note("resumed")], peer=peer)
+    for key in {one.outgoing.channel: None for one in behind}:
+        channel = None if key is None else tx.sending_channel(key)
+        if channel is not None:
+            tx.save_sending_channel(replace(channel, paused_until=0))
+    _resume_all(node, tx, behind)
 
 
 def pause_channel(node: Node, tx: Transaction, key: str, reason: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from oncewire.errors import StoreProblem
 from oncewire.handler.actions import Notice, Post, Settled
 from oncewire.handler.node import Node
 from oncewire.handler.route import address_for
-from oncewire.handler.seal import build_numbered
 from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
 from oncewire.protocol.effects import (
@@ -13,17 +13,20 @@ from oncewire.protocol.effects import (
     AskStatus,
     Effect,
     Note,
+    Pause,
     Raise,
     Resolve,
     Transmit,
 )
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent, attempt_due, deadline_passed, enter_window
+from oncewire.protocol.sender import Sent, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing, StoredParcel
+
+_TO = "to "
 
 
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
@@ -42,21 +45,21 @@ def perform(
     parcel: StoredParcel | None = None,
 ) -> None:
     """Make one step of a stored message real, and let waiting messages follow it."""
-    perform_without_admitting(node, tx, stored, before, step, terms, parcel=parcel)
+    _save(node, tx, stored, before, step, terms, parcel)
     for effect in step.effects:
         if isinstance(effect, Admit):
-            admit(node, tx, effect.channel)
+            # In a transition of its own: what is wrong with one that waits is not this one's.
+            node.admissions[effect.channel] = None
 
 
-def perform_without_admitting(
+def _save(
     node: Node,
     tx: Transaction,
     stored: StoredOutgoing,
     before: SendingChannel | None,
     step: Sent,
     terms: Terms,
-    *,
-    parcel: StoredParcel | None = None,
+    parcel: StoredParcel | None,
 ) -> None:
     """Save the step's state, journal it, and collect what leaves after the commit."""
     if step.channel is not None and step.channel is not before:
@@ -90,6 +93,8 @@ def perform_effects(
             open_incident(node, tx, effect)
         elif isinstance(effect, Resolve):
             resolve_incidents(node, tx, effect)
+        elif isinstance(effect, Pause):
+            _pause_receiver(node, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
             node.status_questions.append(effect.message_id)
 
@@ -106,10 +111,11 @@ def _post(
     if parcel is None:
         parcel = tx.outgoing_parcel(effect.message_id)
     if address is None or parcel is None:
-        # The attempt stays on the books and fails by its timer; the reason is recorded.
-        problem = f"no address for transport {effect.transport} to {stored.peer}"
-        open_incident(node, tx, Raise(problem, effect.message_id))
-        return
+        raise StoreProblem(
+            f"message {effect.message_id} has no bytes or no address to be sent with",
+            remedy="restore the store from a backup",
+        )
+    relieve(node, tx, effect.message_id)
     node.in_flight.add(effect.message_id)
     timeout = max(terms.sync_timeout, 1)
     node.actions.append(
@@ -117,8 +123,48 @@ def _post(
     )
 
 
+def relieve(node: Node, tx: Transaction, message_id: str) -> None:
+    """A message goes on: what held it up, if anything did, is over."""
+    if message_id in node.troubled:
+        del node.troubled[message_id]
+        node.relieved.append(message_id)
+        resolve_incidents(node, tx, Resolve(message_id))
+
+
+def way_to(node: Node, tx: Transaction, stored: StoredOutgoing, terms: Terms) -> Way:
+    """What lies between us and the receiver of a message at this moment."""
+    receiver = tx.sending_channel(receiver_key(stored.peer))
+    closed = frozenset(
+        transport
+        for transport in terms.transports
+        if address_for(node, tx, stored, transport) is None
+    )
+    return Way(0 if receiver is None else receiver.paused_until, closed)
+
+
+def receiver_key(peer: str) -> str:
+    """The channel that stands for everything that goes to one handler. It carries no numbers:
+    it is where the pause that a receiver asks for is kept, and lifted (RTY-8)."""
+    return f"{_TO}{peer}"
+
+
+def receiver_of(key: str) -> str | None:
+    """The handler that such a channel stands for; None: it is another channel."""
+    return key.removeprefix(_TO) if key.startswith(_TO) else None
+
+
+def _pause_receiver(node: Node, tx: Transaction, peer: str, effect: Pause) -> None:
+    key = receiver_key(peer)
+    receiver = tx.sending_channel(key) or SendingChannel(key)
+    tx.save_sending_channel(receiver.pause(effect.until))
+    if effect.problem:
+        open_incident(node, tx, Raise(effect.problem, channel=key))
+
+
 def open_incident(node: Node, tx: Transaction, effect: Raise) -> None:
-    """Open an incident and say so in the journal."""
+    """Open an incident and say so in the journal; one that is open already is enough."""
+    if tx.has_incident(effect.message_id, effect.channel):
+        return
     number = tx.open_incident(node.now(), effect.reason, effect.message_id, effect.channel)
     detail = {"id": str(number), "problem": effect.reason[:300]}
     node.write(
@@ -137,55 +183,25 @@ def resolve_incidents(node: Node, tx: Transaction, effect: Resolve) -> int:
     return len(numbers)
 
 
-def admit(node: Node, tx: Transaction, key: str) -> None:
-    """Let waiting messages into the window while there are places, in order of submission.
-
-    A message that enters gets its number, its bytes and its first attempt in this same
-    transition: the bytes that leave are the bytes that were stored.
-    """
-    while True:
-        channel = tx.sending_channel(key)
-        waiting = tx.waiting(key, 1)
-        if channel is None or not waiting:
-            return
-        stored = waiting[0]
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
-        if channel.places(terms) < 1:
-            return
-        deadline = stored.outgoing.deadline(terms)
-        if deadline is not None and node.now() >= deadline:
-            # It expired while it waited: it must not use up a number.
-            step = deadline_passed(stored.outgoing, channel, terms, node.now())
-            perform_without_admitting(node, tx, stored, channel, step, terms)
-        else:
-            enter(node, tx, stored, channel, terms)
-
-
-def enter(
-    node: Node, tx: Transaction, stored: StoredOutgoing, channel: SendingChannel, terms: Terms
-) -> None:
-    """Give a waiting message its number, build its bytes and begin its first attempt."""
-    now = stamp = node.now()
-    before = channel
-    if stored.relayed_from is not None:
-        # A hub's copy has no timestamp of this hop yet; they rise strictly along the stream.
-        channel, stamp = channel.stamp(now)
-    entered = enter_window(stored.outgoing, channel, terms, now)
-    parcel = build_numbered(node, tx, stored, entered.outgoing, terms, stamp)
-    perform(
-        node, tx, stored, before, first_attempt(node, entered, terms, now), terms, parcel=parcel
-    )
-
-
-def first_attempt(node: Node, entered: Sent, terms: Terms, now: Instant) -> Sent:
+def first_attempt(
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    entered: Sent,
+    terms: Terms,
+    now: Instant,
+) -> Sent:
     """A message that has just entered the window, with its first attempt begun.
 
-    Where there is no room for it, and on a node at rest, the attempt is left due: one that
-    was begun and not made would be waited for in vain.
+    Where there is no room for it or no way, and on a node at rest, the attempt is left due: one
+    that was begun and not made would be waited for in vain.
     """
     if node.room < 1:
         return entered
-    step = attempt_due(entered.outgoing, entered.channel, terms, now)
+    way = way_to(node, tx, stored, terms)
+    if entered.outgoing.transport_name(terms) in way.closed:
+        return entered
+    step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
     return Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from oncewire.handler.actions import Ready
 from oncewire.handler.node import Node
@@ -48,17 +49,30 @@ def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
     node.actions.append(Ready(1))
 
 
-def give_up_gaps(node: Node, tx: Transaction) -> None:
+def give_up_gaps(node: Node) -> None:
     """Hand over what has waited longer than its missing predecessors can still be sent."""
     now = node.now()
     if now < node.gaps_due_at:
         return
     node.gaps_due_at = now + LOOK_EVERY
-    go_on_at_last(node, tx)
-    for stored in tx.held(BATCH):
-        terms = node.terms_of(tx, stored.incoming.terms_id)
-        if now >= hold_deadline(stored.incoming.received_at, terms):
-            _give_up_before(node, tx, stored)
+    if node.in_doubt:
+        return
+    node.apart(lambda tx: go_on_at_last(node, tx))
+    with node.transition() as tx:
+        held = tx.held(BATCH)
+    for stored in held:
+        problem = node.apart(partial(_give_up_if_late, node, stored))
+        if problem is not None:
+            # Looked at again with the next look; those of other streams are not delayed.
+            raised = Raise(f"it cannot go on: {problem}"[:500], stored.incoming.message_id)
+            with node.transition() as tx:
+                open_incident(node, tx, raised)
+
+
+def _give_up_if_late(node: Node, stored: StoredIncoming, tx: Transaction) -> None:
+    terms = node.terms_of(tx, stored.incoming.terms_id)
+    if node.now() >= hold_deadline(stored.incoming.received_at, terms):
+        _give_up_before(node, tx, stored)
 
 
 def _give_up_before(node: Node, tx: Transaction, stored: StoredIncoming) -> None:

@@ -227,17 +227,15 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
     return accepted, _take_back(node, accepted.message_id) if request.synchronous else None
 
 
-def acknowledge_waiting(node: Node, tx: Transaction) -> None:
-    """Acknowledgements that found no response to ride on in time leave by themselves."""
-    waiting = node.acks_waiting
-    while waiting and waiting[0][0] <= node.now():
-        _, sender, message_id = heapq.heappop(waiting)
-        stored = tx.incoming(sender, message_id)
-        if stored is None or not _ack_waits(node, tx, stored):
-            continue
-        request = Request.read(node, tx, stored)
-        if request is not None:
-            request.save_ack()
+def acknowledge_next(node: Node, tx: Transaction) -> None:
+    """An acknowledgement that found no response to ride on in time leaves by itself."""
+    _, sender, message_id = heapq.heappop(node.acks_waiting)
+    stored = tx.incoming(sender, message_id)
+    if stored is None or not _ack_waits(node, tx, stored):
+        return
+    request = Request.read(node, tx, stored)
+    if request is not None:
+        request.save_ack()
 
 
 def _take_back(node: Node, message_id: str) -> Post | None:

@@ -74,7 +74,9 @@ def submit(
     if known is not None:
         return _repeated(node, tx, known, submission)
     agreement = agreement_called(node, submission.cpa_id)
-    message, route = _compose(node, submission, agreement, lambda *way: _stamp(node, tx, *way))
+    message, route = _compose(
+        node, submission, agreement, node.now(), lambda *way: _stamp(node, tx, *way)
+    )
     if acknowledgments:
         message = replace(message, acknowledgments=acknowledgments)
     if warnings:
@@ -110,7 +112,8 @@ def _repeated(
         agreement = agreement_called(node, submission.cpa_id)
     named = submission.cpa_id in (agreement.cpa_id, *agreement.also_known_as)
     given = replace(submission, conversation_id=submission.conversation_id or facts.conversation_id)
-    message, _ = _compose(node, given, agreement, lambda *_: facts.timestamp)
+    then = known.outgoing.submitted_at
+    message, _ = _compose(node, given, agreement, then, lambda *_: facts.timestamp)
     same = facts.digest == identity_digest(message) or (
         facts.digest == _digest_warned(node, tx, known, message)
     )
@@ -150,6 +153,7 @@ def _compose(
     node: Node,
     submission: Submission,
     agreement: Agreement,
+    now: Instant,
     stamped: Callable[[Route, Message], Instant],
 ) -> tuple[Message, Route]:
     """The message's values and its way, before a number is known."""
@@ -172,7 +176,7 @@ def _compose(
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
     route = route_under(agreement, binding, terms)
     stamp = stamped(route, message)
-    header = _quality(replace(header, timestamp=stamp), submission, terms, stamp)
+    header = _quality(replace(header, timestamp=stamp), submission, terms, now)
     if binding.rules.duplicate_elimination is Requested.ALWAYS:
         # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
         header = replace(header, duplicate_elimination=True)
@@ -193,8 +197,12 @@ def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Insta
     return stamp
 
 
-def _quality(header: Header, submission: Submission, terms: Terms, stamp: Instant) -> Header:
-    """Semantics, lifetime and wishes, as the terms say."""
+def _quality(header: Header, submission: Submission, terms: Terms, now: Instant) -> Header:
+    """Semantics, lifetime and wishes, as the terms say.
+
+    The lifetime counts from now. The timestamp may lie ahead of it, by as much as the clock was
+    set back: it has to be later than the one before.
+    """
     lifetime = submission.time_to_live or terms.time_to_live
     once = terms.reliable and terms.duplicate_elimination
     opening = submission.ref_to_message_id is None
@@ -202,7 +210,7 @@ def _quality(header: Header, submission: Submission, terms: Terms, stamp: Instan
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
     return replace(
         header,
-        time_to_live=None if lifetime is None else stamp + lifetime,
+        time_to_live=None if lifetime is None else now + lifetime,
         semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
         duplicate_elimination=terms.duplicate_elimination and terms.reliable,
         delivery_receipt_requested=terms.ack_requested if wants_receipt else None,
@@ -294,7 +302,7 @@ def _send_now(
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    step = first_attempt(node, entered, terms, now)
+    step = first_attempt(node, tx, stored, entered, terms, now)
     parcel = seal(node, message, route)
     fresh = replace(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from oncewire.handler.admit import LOOK_AGAIN, set_aside
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
-from oncewire.handler.perform import load_channel, perform
+from oncewire.handler.perform import load_channel, perform, way_to
 from oncewire.message.fault import Error, Severity
 from oncewire.protocol.sender import (
     attempt_due,
@@ -15,6 +17,7 @@ from oncewire.protocol.sender import (
     transmission_failed,
 )
 from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredOutgoing
 
 BATCH = 256
 """How many due messages one turn looks at: enough to fill a commit, few enough to stay fair."""
@@ -34,44 +37,64 @@ class Transmission:
     retry_after: int | None = None
 
 
-def transmit_due(node: Node, tx: Transaction) -> int:
-    """Begin the attempts that are due, as many as there is room for; returns how many
-    messages were looked at."""
-    now, room = node.now(), node.room
+def transmit_due(node: Node) -> None:
+    """Begin the attempts that are due, as many as there is room for."""
+    room = node.room
     if room < 1:
-        return 0
-    looked_at = 0
-    # Of so many, enough are not under way already.
-    for message_id in tx.due(now, IN_FLIGHT_MAX):
-        if looked_at == room:
-            break
-        if message_id in node.in_flight:
-            # One attempt at a time: a slow transmission is not overtaken by its own retry.
-            continue
-        stored = tx.outgoing(message_id)
-        if stored is None:
-            continue
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
-        channel = load_channel(tx, stored.outgoing)
-        step = attempt_due(stored.outgoing, channel, terms, now)
-        perform(node, tx, stored, channel, step, terms)
-        looked_at += 1
-    return looked_at
+        return
+    with node.transition() as tx:
+        # Of so many, enough are not under way already.
+        due = tx.due(node.now(), IN_FLIGHT_MAX + len(node.stuck))
+    # One attempt at a time: a slow transmission is not overtaken by its own retry.
+    free = [one for one in due if one not in node.in_flight and one not in node.stuck]
+    for message_id in free[:room]:
+        _step(node, message_id, _attempt)
 
 
-def expire_due(node: Node, tx: Transaction) -> int:
-    """End every message whose TimeToLive or persistDuration has passed."""
-    now = node.now()
-    expired = tx.expired(now, BATCH)
+def expire_due(node: Node) -> None:
+    """End every message whose TimeToLive or persistDuration has passed; none while it is not
+    known what time it is."""
+    with node.transition() as tx:
+        expired = [] if node.in_doubt else tx.expired(node.now(), BATCH + len(node.stuck))
     for message_id in expired:
+        if message_id not in node.stuck:
+            _step(node, message_id, _expire)
+
+
+def _step(
+    node: Node,
+    message_id: str,
+    step: Callable[[Node, Transaction, StoredOutgoing], None],
+) -> None:
+    """One message's step in a transition of its own: its trouble delays nobody else."""
+
+    def in_its_own(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
-        if stored is None:
-            continue
-        terms = node.terms_of(tx, stored.outgoing.terms_id)
-        channel = load_channel(tx, stored.outgoing)
-        step = deadline_passed(stored.outgoing, channel, terms, now)
-        perform(node, tx, stored, channel, step, terms)
-    return len(expired)
+        if stored is not None:
+            step(node, tx, stored)
+
+    problem = node.apart(in_its_own)
+    if problem is not None:
+        set_aside(node, message_id, problem)
+
+
+def _attempt(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+    terms, now = node.terms_of(tx, stored.outgoing.terms_id), node.now()
+    deadline = stored.outgoing.deadline(terms)
+    if deadline is not None and now >= deadline and node.in_doubt:
+        # Neither may it be sent nor may it be called expired.
+        tx.save_outgoing(replace(stored.outgoing, next_attempt_at=now + LOOK_AGAIN))
+        return
+    channel = load_channel(tx, stored.outgoing)
+    step = attempt_due(stored.outgoing, channel, terms, now, way_to(node, tx, stored, terms))
+    perform(node, tx, stored, channel, step, terms)
+
+
+def _expire(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    channel = load_channel(tx, stored.outgoing)
+    step = deadline_passed(stored.outgoing, channel, terms, node.now())
+    perform(node, tx, stored, channel, step, terms)
 
 
 def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:

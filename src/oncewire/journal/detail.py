@@ -73,6 +73,21 @@ class Started(Detail):
 # --- the sending side ---------------------------------------------------------------------
 
 
+CLOCK_VERDICTS = ("in doubt", "agreed", "accepted", "corrected")
+"""What may come of a clock that was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet(Detail):
+    KIND: ClassVar[Kind] = Kind.CLOCK_SET
+    by: int
+    """How far the machine's clock was ahead of the time that this node lives by, microseconds."""
+    verdict: str
+    """in doubt: nothing expires until the clocks agree, or an operator accepts the new time;
+    agreed: they do again; accepted: by the operator; corrected: so little that it was followed.
+    With the last three `at` moves by that much from this row on, `mono` does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submitted(Detail):
     KIND: ClassVar[Kind] = Kind.SUBMITTED
@@ -310,9 +325,10 @@ class Resolved(Detail):
 DETAILS: dict[Kind, type[Detail]] = {
     cls.KIND: cls
     for cls in (
-        Started, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Warned, Transient,
-        Expired, Failed, Notified, Suspended, Resumed, Abandoned, EpochEnded, Received, Duplicate,
-        Refused, Skipped, WarningSent, AckSent, HandedOver, Joined, Forwarded, Incident, Resolved,
+        Started, ClockSet, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Warned,
+        Transient, Expired, Failed, Notified, Suspended, Resumed, Abandoned, EpochEnded, Received,
+        Duplicate, Refused, Skipped, WarningSent, AckSent, HandedOver, Joined, Forwarded, Incident,
+        Resolved,
     )
 }  # fmt: skip
 """Kinds that are not here (STOPPED, SENT, EXHAUSTED, EPOCH_BEGAN, CONFIRMED) have no detail;

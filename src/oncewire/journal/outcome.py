@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from oncewire.journal import detail, trace
-from oncewire.journal.row import Row
+from oncewire.journal.row import Row, machine_of
 from oncewire.journal.trace import Trace
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.terms import Terms
@@ -219,7 +219,11 @@ def _is_reliable(row: Row, terms: Mapping[str, Terms]) -> bool:
 
 
 def elapsed(earlier: Row, later: Row) -> Duration:
-    """Time between two rows of one node: monotonic within a boot, UTC across boots (DRV-8)."""
-    if earlier.boot == later.boot:
+    """Time between two rows of one node: monotonic within a boot, UTC across boots (DRV-8).
+
+    The boot that counts is the machine's, where the rows say which it was.
+    """
+    machine = machine_of(earlier.boot)
+    if earlier.boot == later.boot or (machine and machine == machine_of(later.boot)):
         return later.mono - earlier.mono
     return later.at - earlier.at

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     STARTED = "started"  # boot; detail: version
     STOPPED = "stopped"  # a graceful stop; a crash leaves none
     TERMS = "terms"  # terms_id; detail: the terms in full, once per node and terms_id
+    CLOCK_SET = "clock_set"  # somebody set the clock that people read; detail: by, verdict
 
     # --- the sending side ---
     SUBMITTED = (
@@ -76,9 +77,10 @@ class Row(NamedTuple):
     at: int
     """UTC instant, microseconds."""
     mono: int
-    """Monotonic microseconds since the boot; only rows of one boot compare."""
+    """Steady microseconds, asleep or awake; only rows of one boot, or of one machine, compare."""
     boot: str
-    """Which run of the process wrote the row."""
+    """Which run of the process wrote the row; before a dot, if there is one, the boot of the
+    machine it ran on."""
     node: str
     """Which handler wrote the row."""
     kind: str
@@ -103,3 +105,9 @@ class Row(NamedTuple):
 
 
 COLUMNS: tuple[str, ...] = Row._fields
+
+
+def machine_of(boot: str) -> str | None:
+    """The boot of the machine that a run of the process was in; None where nobody noted it."""
+    machine, dot, _ = boot.partition(".")
+    return machine if dot else None

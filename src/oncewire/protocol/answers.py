@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncewire.message.fault import Error, ErrorClass, Severity
-from oncewire.message.instant import Instant, seconds
+from oncewire.message.instant import Instant, format_instant, seconds
 from oncewire.protocol.attempts import transmission_failed
-from oncewire.protocol.effects import Effect, Note, Resolve
+from oncewire.protocol.effects import Effect, Note, Pause, Resolve
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, settle
@@ -127,11 +127,8 @@ def _transient(
     error: Error,
     error_id: str,
 ) -> Sent:
-    """Pause the whole channel for MinRetrySecs, or for RetryInterval (RTY-8)."""
-    if error.min_retry_secs is None:
-        until = now + terms.retry_interval
-    else:
-        until = now + seconds(error.min_retry_secs)
+    """Send nothing to the receiver for MinRetrySecs, or for RetryInterval (RTY-8)."""
+    until, problem = _pause(outgoing, terms, now, error.min_retry_secs)
     note = replace(_error_note("transient", outgoing, error, error_id), detail={"until": until})
     if outgoing.state is not OutgoingState.OUTSTANDING:
         return Sent(outgoing, channel, (note,))
@@ -141,7 +138,30 @@ def _transient(
     waiting = outgoing.moved(
         OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due
     )
-    return Sent(waiting, paused, (note,))
+    return Sent(waiting, paused, (note, Pause(until, problem)))
+
+
+def _pause(
+    outgoing: Outgoing, terms: Terms, now: Instant, asked: int | None
+) -> tuple[Instant, str]:
+    """Until when the receiver is left alone, and what an operator must know of that.
+
+    A receiver may ask for any time, and one answer must not stop everything for years. It gets
+    what the terms leave: the message that it turned away can be sent once more before its
+    persistDuration ends (RTY-17), and a RetryInterval in any case.
+    """
+    if asked is None:
+        return now + terms.retry_interval, ""
+    first = outgoing.first_sent_at or now
+    last_chance = first + terms.persist_duration - terms.retry_interval
+    longest = max(last_chance, now + terms.retry_interval)
+    if now + seconds(asked) <= longest:
+        return now + seconds(asked), ""
+    problem = (
+        f"the receiver asked for a pause of {asked} s, which is longer than persistDuration "
+        f"leaves; nothing is sent to it before {format_instant(longest)}"
+    )
+    return longest, problem
 
 
 def _messaging_error(

@@ -6,8 +6,9 @@ given up when its retries or its time are used up.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from oncewire.errors import NotAllowed
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol.effects import AskStatus, Note, Transmit
@@ -16,6 +17,21 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Sent, fail, note_of, settle, suspend
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
 from oncewire.protocol.terms import OnExhausted, RetryCount, SyncRetries, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What lies between the sender and the receiver of a message now."""
+
+    # A Transient Error stopped everything that goes to this receiver until then (RTY-8).
+    paused_until: Instant = 0
+    # Agreed transports on which the receiver has no address.
+    closed: frozenset[str] = frozenset()
+
+
+OPEN = Way()
+
+_NO_ADDRESS = "its receiver has no address"
 
 
 def enter_window(
@@ -39,9 +55,17 @@ def enter_window(
 
 
 def attempt_due(
-    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    now: Instant,
+    way: Way = OPEN,
 ) -> Sent:
-    """The timer ran out: send, resend, change the transport, or give up."""
+    """The timer ran out: send, resend, change the transport, or give up.
+
+    Raises NotAllowed where there is no way at all: what cannot be sent is not given up either,
+    it waits until somebody has mended the agreement.
+    """
     if outgoing.state is not OutgoingState.OUTSTANDING:
         return Sent(replace(outgoing, next_attempt_at=None), channel)
     deadline = outgoing.deadline(terms)
@@ -52,11 +76,12 @@ def attempt_due(
     if channel is not None and channel.suspended:
         # The timer stays as it is: whoever lifts the suspension finds it due.
         return Sent(outgoing, channel)
-    if channel is not None and now < channel.paused_until:
-        return Sent(replace(outgoing, next_attempt_at=channel.paused_until), channel)
+    until = max(way.paused_until, 0 if channel is None else channel.paused_until)
+    if now < until:
+        return Sent(replace(outgoing, next_attempt_at=until), channel)
     if outgoing.attempts_here > _retries(terms):
-        return _exhausted(outgoing, channel, terms, now)
-    return _transmit(outgoing, channel, terms, now)
+        return _exhausted(outgoing, channel, terms, now, way)
+    return _transmit_on(outgoing, channel, terms, now, way)
 
 
 def _retries(terms: Terms) -> int:
@@ -95,15 +120,45 @@ def _transmit(
     return Sent(sent, channel, effects)
 
 
+def _transmit_on(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
+) -> Sent:
+    """Send on the present transport or, where that leads nowhere, on the next one that does."""
+    notes: tuple[Note, ...] = ()
+    changed: Outgoing | None = outgoing
+    while changed is not None:
+        name = changed.transport_name(terms)
+        if name not in way.closed:
+            step = _transmit(changed, channel, terms, now)
+            return replace(step, effects=(*notes, *step.effects))
+        # No attempt was made, so the row has none.
+        facts = {"outcome": "refused", "reason": _NO_ADDRESS}
+        note = note_of("send_failed", changed, transport=name, **facts)
+        notes += (replace(note, attempt=None),)
+        changed = _on_next_transport(changed, terms)
+    raise NotAllowed(
+        f"{_NO_ADDRESS} for {', '.join(sorted(way.closed))}",
+        remedy="add an address to the agreement, or put the agreement back; it goes on by itself",
+    )
+
+
+def _on_next_transport(outgoing: Outgoing, terms: Terms) -> Outgoing | None:
+    """The message on the transport that is agreed after the present one (RTY-15); None: that
+    was the last."""
+    per_transport = terms.retries_counted is RetryCount.PER_TRANSPORT
+    if not per_transport or outgoing.transport + 1 >= len(terms.transports):
+        return None
+    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)
+
+
 def _exhausted(
-    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
 ) -> Sent:
     """The last retry went unanswered: another transport, the operator, or failure."""
     note = note_of("exhausted", outgoing, transport=outgoing.transport_name(terms))
-    per_transport = terms.retries_counted is RetryCount.PER_TRANSPORT
-    if per_transport and outgoing.transport + 1 < len(terms.transports):
-        changed = replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)
-        step = _transmit(changed, channel, terms, now)
+    changed = _on_next_transport(outgoing, terms)
+    if changed is not None:
+        step = _transmit_on(changed, channel, terms, now, way)
         return replace(step, effects=(note, *step.effects))
     reason = f"no acknowledgement after {outgoing.attempts} attempts"
     if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:

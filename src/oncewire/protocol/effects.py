@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from oncewire.message.fault import Severity
+from oncewire.message.instant import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,19 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Send nothing more to the receiver of this message before then (RTY-8)."""
+
+    until: Instant
+    # Why an operator must know of it; empty: it is as agreed.
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AskStatus:
     """Ask the receiver what became of a message that must not be resent (C37)."""
 
     message_id: str
 
 
-Effect: TypeAlias = Note | Transmit | Notify | Raise | Resolve | Admit | AskStatus
+Effect: TypeAlias = Note | Transmit | Notify | Raise | Resolve | Admit | Pause | AskStatus

@@ -7,6 +7,7 @@ state and the effects to perform once that state is saved.
 
 from oncewire.protocol.answers import ack_arrived, error_arrived, warning_arrived
 from oncewire.protocol.attempts import (
+    Way,
     attempt_due,
     deadline_passed,
     enter_window,
@@ -18,6 +19,7 @@ from oncewire.protocol.settling import Sent
 
 __all__ = [
     "Sent",
+    "Way",
     "abandon",
     "ack_arrived",
     "attempt_due",

@@ -126,7 +126,8 @@ class Actor:
         wake = self.engine.next_wake()
         if wake is not None:
             # What is due but still under way is looked at again soon, not at once.
-            self._schedule_wake(max(wake, self.clock.now + 50 * MILLISECOND))
+            wait = wake - self.engine.node.now()
+            self._schedule_wake(self.clock.now + max(wait, 50 * MILLISECOND))
 
     def _schedule_wake(self, at: Instant) -> None:
         if self._wake_at is not None and self.clock.now < self._wake_at <= at:
@@ -339,6 +340,8 @@ class Actor:
                 self.engine.resume(channel=channel)
             elif message_id is not None:
                 self.engine.resume(message_id=message_id)
+            else:
+                self.engine.accept_clock()
         except NotAllowed:
             # Too late to send again under its id (C37): what is left is to give it up.
             if message_id is not None:

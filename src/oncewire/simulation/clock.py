@@ -64,6 +64,10 @@ class NodeWorld:
         """Virtual time since the boot."""
         return self._clock.now - self._booted
 
+    def machine(self) -> str:
+        """Every boot is one of the machine too: nothing steady is left of the one before."""
+        return ""
+
     def new_id(self) -> str:
         """A fresh id, the same in every replay."""
         self._ids += 1

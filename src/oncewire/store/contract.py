@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
 from oncewire.journal.row import Row
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
@@ -179,6 +179,16 @@ class Transaction(Protocol):
     ) -> list[int]:
         """Resolve the open ones of this message, or of this channel; returns their ids in
         order. With neither given, the open ones that name neither."""
+
+    def has_incident(self, message_id: str | None, channel: str | None) -> bool:
+        """Whether one is open for just this message and channel."""
+
+    # --- time ---
+
+    def shift_timers(self, by: Duration) -> None:
+        """The clock was set by so much: move every instant that something waits for (next
+        attempts, pauses of channels, leases), so that what was left to wait stays. Deadlines,
+        and instants at which something happened, stay where they are."""
 
     # --- keeping ---
 

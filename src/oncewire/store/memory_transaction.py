@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.journal.row import Row
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory_keeping import KeepingSteps
 from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables
@@ -296,6 +296,38 @@ class MemoryTransaction(KeepingSteps):
         for number in found:
             table.put(number, replace(table.rows[number], resolved_at=at))
         return sorted(found)
+
+    def has_incident(self, message_id: str | None, channel: str | None) -> bool:
+        table = self._tables.incidents
+        return any(
+            table.rows[number].channel == channel
+            for _, number in table.open_by_message.of(message_id)
+        )
+
+    # --- time ---
+
+    def shift_timers(self, by: Duration) -> None:
+        tables = self._tables
+        for key, channel in list(tables.sending.rows.items()):
+            if channel.paused_until:
+                tables.sending.put(key, replace(channel, paused_until=channel.paused_until + by))
+        for message_id, row in list(tables.outgoing.rows.items()):
+            outgoing = row.stored.outgoing
+            timer = outgoing.next_attempt_at
+            if outgoing.state is OutgoingState.OUTSTANDING and timer is not None:
+                moved = replace(outgoing, next_attempt_at=timer + by)
+                due = None if row.due_at is None else row.due_at + by
+                tables.outgoing.put(
+                    message_id, replace(row, stored=replace(row.stored, outgoing=moved), due_at=due)
+                )
+        for sender_and_id, arrived in list(tables.incoming.rows.items()):
+            incoming = arrived.stored.incoming
+            lease = incoming.lease_until
+            if incoming.state is IncomingState.HANDED_OVER and lease is not None:
+                leased = replace(incoming, lease_until=lease + by)
+                tables.incoming.put(
+                    sender_and_id, replace(arrived, stored=replace(arrived.stored, incoming=leased))
+                )
 
 
 def _unknown(message_id: str) -> UnknownMessage:

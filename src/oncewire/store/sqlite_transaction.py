@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from oncewire.journal.row import Row
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
@@ -20,6 +21,16 @@ _MESSAGE = Row._fields.index("message_id")
 
 _SAME_INCIDENT = (
     "SELECT id FROM incident WHERE resolved_at IS NULL AND message_id IS ? AND channel IS ?"
+)
+
+_PAUSED = "SELECT key FROM sending_channel WHERE paused_until <> 0"
+_SHIFT_ATTEMPTS = (
+    "UPDATE outgoing SET next_attempt_at = next_attempt_at + ?1, due_at = due_at + ?1 "
+    "WHERE state = 'outstanding' AND next_attempt_at IS NOT NULL"
+)
+_SHIFT_LEASES = (
+    "UPDATE incoming SET lease_until = lease_until + ? "
+    "WHERE state = 'handed_over' AND lease_until IS NOT NULL"
 )
 
 
@@ -107,3 +118,21 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
         for number in found:
             self._writer.run("UPDATE incident SET resolved_at = ? WHERE id = ?", (at, number))
         return sorted(found)
+
+    def has_incident(self, message_id: str | None, channel: str | None) -> bool:
+        return bool(self._writer.run(_SAME_INCIDENT, (message_id, channel)))
+
+    # --- time ---
+
+    def shift_timers(self, by: Duration) -> None:
+        writer = self._writer
+        for statement in (_SHIFT_ATTEMPTS, _SHIFT_LEASES):
+            writer.run(statement, (by,))
+        self._known_outgoing.clear()
+        self._known_incoming.clear()
+        paused = {row[0] for row in writer.run(_PAUSED)} | writer.sending.unwritten
+        for key in sorted(paused):
+            channel = writer.sending.get(key)
+            if channel is not None and channel.paused_until:
+                # What is due was moved above, with this pause.
+                writer.sending.save(replace(channel, paused_until=channel.paused_until + by))

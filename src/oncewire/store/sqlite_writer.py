@@ -88,6 +88,11 @@ class Channels(Generic[C]):
         return before
 
     @property
+    def unwritten(self) -> frozenset[str]:
+        """Keys of those that were saved since the last commit."""
+        return frozenset(self._unwritten)
+
+    @property
     def changed(self) -> bool:
         """Whether the present transition saved any."""
         return bool(self._undo)

@@ -9,7 +9,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, find_channel, find_id, has_store, moment
-from oncewire.entry.cli.outlook import next_steps
+from oncewire.entry.cli.outlook import is_of_clock, next_steps
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
 
@@ -31,6 +31,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (status, incidents, resume, resend, pause, abandon, hold, release):
         app.command(command.__name__)(command)
+    clock = typer.Typer(help="When the machine's clock was set.", no_args_is_help=True)
+    clock.command("accept")(accept_clock)
+    app.add_typer(clock, name="clock")
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -52,9 +55,12 @@ def status(config: Config = None, json: Json = False) -> None:
         found = asyncio.run(running(settings))
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
-            counts, open_ones = reader.counts(), len(reader.incidents())
+            counts, undecided = reader.counts(), reader.incidents()
             removed = reader.last_removal()
+        open_ones = len(undecided)
         facts |= {"running": found is not None, "incidents": open_ones}
+        for one in filter(is_of_clock, undecided):
+            facts["clock"] = one.reason
         if found is not None:
             facts |= {"pid": found.pid, "url": found.url}
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
@@ -233,6 +239,30 @@ def release(message_ids: MessageIds = None, config: Config = None, json: Json = 
     output.answer(
         lambda: _decided(config, message_ids, None, do, "released", later=False), json=json
     )
+
+
+def accept_clock(config: Config = None, json: Json = False) -> None:
+    """The machine's clock was set and is right: go on by it, and let things expire again.
+
+    While it is in doubt, what waits goes on waiting by the steady clock, and nothing is declared
+    expired or cleared away. Set the clock right instead if it is wrong: that ends it by itself.
+    """
+
+    def work() -> Report:
+        import asyncio
+
+        from oncewire.entry.reach import reach
+
+        settings = loaded(config).settings
+
+        async def run() -> None:
+            async with reach(settings) as verbs:
+                await verbs.accept_clock()
+
+        asyncio.run(run())
+        return Report(summary="Accepted: the machine's clock is right.")
+
+    output.answer(work, json=json)
 
 
 Deed = Callable[["Verbs", list[str], str | None], Awaitable[None]]

@@ -36,6 +36,9 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
             f"its channel {channel.key} is suspended ({channel.suspended_reason}) until "
             f"`{resume_channel(channel.key, place)}`"
         )
+    trouble = [one.reason for one in reader.incidents() if one.message_id == message_id]
+    if trouble and sent.state is not OutgoingState.SUSPENDED:
+        return f"{trouble[0]}; it is looked at again every minute while a handler runs"
     if sent.state is OutgoingState.WAITING:
         return "it waits for a place in the window of its channel"
     if sent.next_attempt_at is None:
@@ -68,6 +71,11 @@ def held_up(stored: StoredOutgoing, suspended: dict[str, SendingChannel]) -> str
     return ""
 
 
+def is_of_clock(incident: Incident) -> bool:
+    """Whether it is about the machine's clock: that belongs to no message and no channel."""
+    return incident.message_id is None and incident.channel is None
+
+
 def next_steps(
     reader: Reader, incidents: Iterable[Incident], now: Instant, place: str
 ) -> tuple[str, ...]:
@@ -75,6 +83,8 @@ def next_steps(
     found: dict[str, str] = {}
     for one in incidents:
         if one.message_id is None:
+            if is_of_clock(one):
+                found.setdefault("clock", f"oncewire clock accept{place}")
             if one.channel is not None:
                 found.setdefault("channel", resume_channel(one.channel, place))
             continue

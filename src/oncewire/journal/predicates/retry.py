@@ -20,6 +20,7 @@ from oncewire.journal.trace import (
     FORWARDED,
     REJECTED,
     RESUMED,
+    SEND_FAILED,
     SENT,
     SUBMITTED,
     TRANSIENT,
@@ -194,8 +195,10 @@ def _problem_of_failed(trace: Trace, terms: Terms, row: Row) -> str | None:
     if not tried:
         return "It was given up though no row says that its retries were used up."
     if terms.retries_counted is RetryCount.PER_TRANSPORT:
+        # A transport without an address for the receiver was no way, and that is written down.
+        closed = {one.transport for one in trace.kinds.get(SEND_FAILED, ()) if not one.attempt}
         for transport in terms.transports:
-            if transport not in tried:
+            if transport not in tried | closed:
                 return f"It was given up without trying {transport}, which the agreement offers."
     return None
 

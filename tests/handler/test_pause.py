@@ -1,0 +1,223 @@
+"""A receiver that asks for a pause gets nothing more, in no channel, until it is over (RTY-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oncewire.handler.actions import Post
+from oncewire.handler.answer import envelope_for, signal_route
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source
+from oncewire.handler.submit import Submission
+from oncewire.handler.transmit import Transmission
+from oncewire.message import Service
+from oncewire.message.envelope import MessageKind
+from oncewire.message.fault import Error, Severity
+from oncewire.message.instant import DAY, MINUTE, SECOND
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.contract import Store
+from oncewire.store.memory import MemoryStore
+from oncewire.store.sqlite import SqliteStore
+from oncewire.wire import answers, codec
+from tests.handler.pair import Pair
+
+TERMS = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 5\n'
+SAID = TERMS + '[wire]\nextensions = ["transient_error"]\n'
+CONVERSATIONS = SAID + "[sequence]\nnumbered = true\nordered = true\n"
+
+
+class Busy(Pair):
+    """Beta's handler is reached only when the test says so; alpha's posts are listed."""
+
+    def __post_init__(self) -> None:
+        self.posted: list[str] = []
+        self.reachable = False
+        super().__post_init__()
+
+    def _post(self, name: str, engine: object, post: Post) -> None:
+        self.posted.append(post.message_id.partition("@")[0])
+        if self.reachable:
+            super()._post(name, engine, post)  # type: ignore[arg-type]
+        else:
+            lost = Transmission(post.message_id, post.attempt, sent=False, reason="lost")
+            self.alpha.transmission_over(lost)
+            self.settle(name)
+
+    def say_busy(self, number: int, seconds: int | None) -> None:
+        """Beta answers a message with a Transient Error."""
+        with self.alpha.node.store.reader() as reader:
+            parcel = reader.outgoing_parcel(f"order-{number}@alpha")
+        assert parcel is not None
+        message = codec.read(whole_parcel(self.alpha.node, parcel)).message
+        agreement = next(iter(self.beta.node.agreements))
+        envelope = envelope_for(self.beta.node, signal_route(agreement, MessageKind.ERROR))
+        error = Error("TransientError", Severity.WARNING, "", "busy", min_retry_secs=seconds)
+        reply = answers.error_message_for(message, (error,), envelope)
+        source = Source("http", can_answer=True)
+        self.alpha.receive(codec.write(reply, agreement.form), source)
+        self.settle("alpha")
+
+    def say_503(self, number: int, seconds: int) -> None:
+        """The server in front of beta answers for it."""
+        ended = Transmission(
+            f"order-{number}@alpha", 1, sent=False, reason="status 503", retry_after=seconds
+        )
+        self.alpha.transmission_over(ended)
+        self.settle("alpha")
+
+    def talk(self, number: int, conversation: str) -> None:
+        self.alpha.submit(
+            Submission(
+                "alpha-beta",
+                Service("urn:test:orders"),
+                "New",
+                conversation_id=conversation,
+                message_id=f"order-{number}@alpha",
+            )
+        )
+        self.settle("alpha")
+
+    def state(self, number: int) -> OutgoingState:
+        with self.alpha.node.store.reader() as reader:
+            stored = reader.outgoing(f"order-{number}@alpha")
+        assert stored is not None
+        return stored.outgoing.state
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
+    if request.param == "memory":
+        return MemoryStore
+    return lambda name: SqliteStore.open(tmp_path / name, node=name)
+
+
+@pytest.mark.requirement("RTY-8", "RTY-9")
+@pytest.mark.parametrize("twin", ["Transient Errors", "503"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_nothing_unnumbered_goes_to_a_busy_receiver(
+    twin: str, restarted: bool, stores: Callable[[str], Store]
+) -> None:
+    pair = Busy("ebms2", SAID, store=stores)
+    for number in (1, 2):
+        pair.send(number)
+    pair.posted.clear()
+    if twin == "503":
+        pair.say_503(1, 600)
+    else:
+        pair.say_busy(1, 600)
+    if restarted:
+        pair.crash("alpha")
+    for minute in range(9):
+        pair.pass_time(MINUTE)
+        if minute == 3:
+            pair.send(3)
+            pair.send(4, best_effort=True)
+    assert pair.posted == []
+    pair.reachable = True
+    pair.pass_time(MINUTE)
+    assert pair.posted == ["order-1", "order-2", "order-3", "order-4"]
+    assert {pair.state(number) for number in (1, 2, 3)} == {OutgoingState.DELIVERED}
+    assert pair.verify(healed=False).clean
+    pair.close()
+
+
+@pytest.mark.requirement("RTY-8", "RTY-9")
+def test_every_channel_to_the_receiver_stands_and_goes_on_in_order() -> None:
+    pair = Busy("ebms2", CONVERSATIONS)
+    pair.reachable = True
+    for number, conversation in ((1, "one"), (2, "two")):
+        pair.talk(number, conversation)
+    pair.reachable = False
+    for number, conversation in ((3, "one"), (4, "one"), (5, "two")):
+        pair.talk(number, conversation)
+    pair.posted.clear()
+    pair.say_busy(3, 600)
+    # A conversation that begins in the pause is a channel that nobody knew.
+    pair.talk(6, "three")
+    for _ in range(9):
+        pair.pass_time(MINUTE)
+    assert pair.posted == []
+    pair.reachable = True
+    pair.pass_time(MINUTE)
+    assert pair.posted == [f"order-{number}" for number in (3, 4, 5, 6)]
+    assert {pair.state(number) for number in range(1, 7)} == {OutgoingState.DELIVERED}
+
+
+@pytest.mark.requirement("RTY-8")
+def test_without_a_time_it_is_the_retry_interval() -> None:
+    pair = Busy("ebms2", SAID)
+    pair.send(1)
+    pair.say_busy(1, None)
+    pair.send(2)
+    pair.pass_time(59 * SECOND)
+    assert pair.posted == ["order-1"]
+    pair.pass_time(SECOND)
+    assert pair.posted == ["order-1", "order-1", "order-2"]
+
+
+@pytest.mark.parametrize("asked", [315_360_000, 99_999_999_999_999_999])
+@pytest.mark.parametrize("profile", ["ebms2", "window"])
+def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
+    asked: int, profile: str, stores: Callable[[str], Store]
+) -> None:
+    more = "" if profile == "window" else SAID.removeprefix(TERMS)
+    pair = Busy(profile, f'{TERMS}persist_duration = "P1D"\n{more}', store=stores)
+    pair.send(1)
+    pair.say_busy(1, asked)
+    with pair.alpha.node.store.reader() as reader:
+        [incident] = reader.incidents()
+    assert f"asked for a pause of {asked} s" in incident.reason
+    assert incident.channel == "to urn:test:beta"
+    pair.reachable = True
+    pair.send(2)
+    pair.pass_time(DAY - 2 * MINUTE)
+    assert pair.posted == ["order-1"]
+    pair.pass_time(MINUTE)
+    assert {pair.state(number) for number in (1, 2)} == {OutgoingState.DELIVERED}
+    pair.close()
+
+
+def test_the_operator_ends_a_pause() -> None:
+    for of_channel in (False, True):
+        pair = Busy("ebms2", SAID)
+        for number in (1, 2):
+            pair.send(number)
+        pair.say_busy(1, 315_360_000)
+        pair.send(3)
+        pair.pass_time(MINUTE)
+        pair.posted.clear()
+        pair.reachable = True
+        if of_channel:
+            pair.alpha.resume(channel="to urn:test:beta")
+        else:
+            pair.alpha.resume(message_id="order-1@alpha")
+        pair.settle("alpha")
+        pair.pass_time(SECOND)
+        assert sorted(pair.posted) == ["order-1", "order-2", "order-3"]
+        with pair.alpha.node.store.reader() as reader:
+            assert reader.incidents() == []
+        assert pair.verify(healed=False).clean
+
+
+def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
+    pair = Busy("window", TERMS)
+    pair.reachable = True
+    pair.send(1)
+    pair.reachable = False
+    pair.send(2)
+    pair.say_busy(2, 3_600)
+    pair.send(3)
+    pair.posted.clear()
+    with pair.alpha.node.store.reader() as reader:
+        stored = reader.outgoing("order-2@alpha")
+    assert stored is not None
+    pair.reachable = True
+    pair.alpha.resume(channel=stored.outgoing.channel)
+    pair.settle("alpha")
+    pair.pass_time(SECOND)
+    assert pair.posted == ["order-2", "order-3"]
+    assert pair.kinds("alpha").count("resumed") == 4
+    assert pair.verify(healed=False).clean

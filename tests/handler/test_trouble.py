@@ -1,0 +1,346 @@
+"""One message's trouble is its own: it waits with an incident, and delays nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.errors import StoreFull, StoreProblem
+from oncewire.handler import admit, transmit
+from oncewire.handler.actions import Post
+from oncewire.handler.engine import Engine
+from oncewire.handler.node import Node
+from oncewire.handler.submit import Submission
+from oncewire.handler.transmit import Transmission
+from oncewire.message import Payload, Service
+from oncewire.message.instant import MINUTE, SECOND
+from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.memory import MemoryStore
+from oncewire.store.records import Incident, StoredOutgoing
+from tests.handler.pair import Pair, TestWorld
+
+DELIVERY = (
+    '[delivery]\ntimeout = "PT5S"\nretry_interval = "PT5S"\nretries = 1\n'
+    'on_exhausted = "fail_message"\n[flow]\nwindow = 1\n'
+)
+
+
+def agreed(partner: str, delivery: str = DELIVERY) -> Agreement:
+    def side(name: str) -> str:
+        return (
+            f'party_id = "urn:test:{name}"\nuri = "http://{name}/msh"\nhttp = "http://{name}/msh"\n'
+        )
+
+    return read_toml(
+        f'cpa_id = "alpha-{partner}"\nprofile = "window"\n'
+        f"[own]\n{side('alpha')}[partner]\n{side(partner)}{delivery}"
+    )
+
+
+def narrowed(agreement: Agreement) -> Agreement:
+    """The same, for another action only."""
+    other = replace(agreement.sending, service=Service("urn:test:other"), action="Other")
+    return replace(agreement, actions=(other,), listed_only=True)
+
+
+class Desk:
+    """Alpha, whose partners never answer."""
+
+    def __init__(self, *agreements: Agreement) -> None:
+        self.store, self.world = MemoryStore("alpha"), TestWorld("alpha")
+        self.posts: list[str] = []
+        self.start(agreements)
+
+    def start(self, agreements: Iterable[Agreement]) -> None:
+        self.store.crash()
+        self.engine = Engine(Node("alpha", self.store, Agreements(agreements), self.world))
+        self.engine.start()
+        self.settle()
+
+    def submit(self, partner: str, number: int, action: str = "New") -> None:
+        payload = Payload.of(f"o-{number}", "text/plain", b"x")
+        self.engine.submit(
+            Submission(
+                f"alpha-{partner}",
+                Service("urn:test:orders"),
+                action,
+                (payload,),
+                conversation_id="c",
+                message_id=f"{partner}-{number}@alpha",
+            )
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        for action in self.engine.commit():
+            if isinstance(action, Post):
+                self.posts.append(action.message_id)
+                lost = Transmission(action.message_id, action.attempt, sent=False, reason="lost")
+                self.engine.transmission_over(lost)
+                self.settle()
+
+    def pass_seconds(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.time += SECOND
+            self.engine.tick()
+            self.settle()
+
+    def state(self, message_id: str) -> OutgoingState:
+        with self.store.reader() as reader:
+            stored = reader.outgoing(f"{message_id}@alpha")
+        assert stored is not None
+        return stored.outgoing.state
+
+    def incidents(self, message_id: str, *, open_only: bool = True) -> list[Incident]:
+        with self.store.reader() as reader:
+            found = reader.incidents(open_only=open_only)
+        return [one for one in found if one.message_id == f"{message_id}@alpha"]
+
+    def rows(self, message_id: str) -> list[str]:
+        with self.store.reader() as reader:
+            return [row.kind for row in reader.journal_of(f"{message_id}@alpha")]
+
+
+def two_partners() -> Desk:
+    desk = Desk(agreed("beta"), agreed("gamma"))
+    for partner in ("beta", "gamma"):
+        for number in (1, 2):
+            desk.submit(partner, number)
+    assert desk.posts == ["beta-1@alpha", "gamma-1@alpha"]
+    return desk
+
+
+Change = Callable[[Agreement], list[Agreement]]
+
+
+@pytest.mark.parametrize(
+    ("change", "waits"),
+    [(lambda _one: [], ("beta-1",)), (lambda one: [narrowed(one)], ("beta-2",))],
+    ids=["removed", "narrowed"],
+)
+def test_a_waiting_message_whose_agreement_changed_delays_nobody(
+    change: Change, waits: tuple[str, ...]
+) -> None:
+    desk = two_partners()
+    desk.start([*change(agreed("beta")), agreed("gamma")])
+    desk.pass_seconds(200)
+    assert desk.posts.count("gamma-1@alpha") == desk.posts.count("gamma-2@alpha") == 2
+    assert desk.state("gamma-1") is desk.state("gamma-2") is OutgoingState.UNKNOWN
+    for one in waits:
+        assert desk.state(one) in (OutgoingState.WAITING, OutgoingState.OUTSTANDING)
+        # One, however often it was looked at.
+        assert len(desk.incidents(one)) == 1
+        assert "it cannot go on" in desk.incidents(one)[0].reason
+        assert desk.rows(one).count("incident") == 1
+        assert desk.rows(one).count("sent") == (one == "beta-1")
+    # The agreement is back.
+    desk.start([agreed("beta"), agreed("gamma")])
+    desk.pass_seconds(70)
+    for one in waits:
+        assert desk.state(one) is OutgoingState.UNKNOWN
+        assert desk.rows(one).count("resolved") == 1
+        assert desk.rows(one).count("sent") == 2
+
+
+def test_an_answer_is_taken_although_the_next_message_cannot_enter() -> None:
+    desk = two_partners()
+    desk.start([narrowed(agreed("beta")), agreed("gamma")])
+    node = desk.engine.node
+    with node.transition() as tx:
+        stored = tx.outgoing("beta-1@alpha")
+        assert stored is not None
+    desk.engine.abandon("beta-1@alpha")
+    desk.settle()
+    assert desk.state("beta-1") is OutgoingState.UNKNOWN
+    assert desk.state("beta-2") is OutgoingState.WAITING
+    assert len(desk.incidents("beta-2")) == 1
+
+
+def test_what_must_follow_in_order_waits_too_and_goes_on_when_the_first_is_given_up() -> None:
+    desk = Desk(agreed("beta"))
+    for number, action in ((1, "New"), (2, "Old"), (3, "New")):
+        desk.submit("beta", number, action)
+    only_new = agreed("beta")
+    binding = replace(only_new.sending, service=Service("urn:test:orders"), action="New")
+    desk.start([replace(only_new, actions=(binding,), listed_only=True)])
+    desk.pass_seconds(30)
+    assert desk.state("beta-2") is desk.state("beta-3") is OutgoingState.WAITING
+    assert desk.incidents("beta-3") == []
+    desk.engine.abandon("beta-2@alpha")
+    desk.settle()
+    desk.pass_seconds(1)
+    assert desk.state("beta-3") is OutgoingState.OUTSTANDING
+    assert desk.incidents("beta-2") == []
+
+
+def test_where_no_order_is_agreed_the_others_pass() -> None:
+    delivery = DELIVERY.replace("[flow]\nwindow = 1", '[flow]\nmode = "stop-and-wait"')
+    desk = Desk(plain := agreed_unordered(delivery))
+    for number, action in ((1, "New"), (2, "Old"), (3, "New")):
+        desk.submit("beta", number, action)
+    binding = replace(plain.sending, service=Service("urn:test:orders"), action="New")
+    desk.start([replace(plain, actions=(binding,), listed_only=True)])
+    desk.pass_seconds(30)
+    assert desk.state("beta-2") is OutgoingState.WAITING
+    assert desk.state("beta-3") is OutgoingState.UNKNOWN
+
+
+def agreed_unordered(delivery: str) -> Agreement:
+    one = agreed("beta", delivery)
+    terms = replace(one.sending.terms, numbered=False, ordered=False)
+    return replace(one, sending=replace(one.sending, terms=terms))
+
+
+def test_the_operator_may_have_it_looked_at_at_once() -> None:
+    desk = two_partners()
+    desk.start([narrowed(agreed("beta")), agreed("gamma")])
+    desk.pass_seconds(30)
+    assert len(desk.incidents("beta-2")) == 1
+    # Nothing was mended: it has its incident again.
+    desk.engine.resume(message_id="beta-2@alpha")
+    desk.settle()
+    assert len(desk.incidents("beta-2")) == 1
+    assert len(desk.incidents("beta-2", open_only=False)) == 2
+    desk.engine.node.agreements = Agreements([agreed("beta"), agreed("gamma")])
+    desk.engine.resume(message_id="beta-2@alpha")
+    desk.settle()
+    assert desk.posts[-1] == "beta-2@alpha"
+    assert desk.incidents("beta-2") == []
+
+
+def test_what_an_undone_step_decided_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = two_partners()
+    before = list(desk.posts)
+
+    def trouble(*given: object, **more: object) -> None:
+        performed(*given, **more)  # type: ignore[arg-type]
+        raise ValueError("a fault of ours")
+
+    performed = transmit.perform
+    monkeypatch.setattr(transmit, "perform", trouble)
+    desk.pass_seconds(6)
+    assert desk.posts == before
+    assert desk.engine.node.in_flight == set()
+    assert len(desk.incidents("beta-1")) == len(desk.incidents("gamma-1")) == 1
+    monkeypatch.setattr(transmit, "perform", performed)
+    desk.pass_seconds(70)
+    assert desk.posts.count("beta-1@alpha") == desk.posts.count("gamma-1@alpha") == 2
+    assert desk.incidents("gamma-1", open_only=False)[0].resolved_at is not None
+
+
+def test_a_store_that_fails_is_not_one_message_s_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = two_partners()
+
+    def full(*_given: object) -> None:
+        raise StoreFull("full")
+
+    for module, name in ((transmit, "_attempt"), (admit, "enter")):
+        monkeypatch.setattr(module, name, full)
+    desk.world.time += 6 * SECOND
+    with pytest.raises(StoreFull):
+        desk.engine.tick()
+    desk.engine.abandon("gamma-1@alpha")
+    with pytest.raises(StoreFull):
+        desk.engine.commit()
+
+
+def test_a_message_without_its_terms_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = two_partners()
+    save, terms_of = type_of_transaction(desk).save_outgoing, Node.terms_of
+
+    def damaged(node: Node, tx: Transaction, terms_id: str) -> Terms:
+        raise StoreProblem("the terms are missing")
+
+    def refuse(_tx: object, _outgoing: object, **_more: object) -> None:
+        raise StoreProblem("the terms are missing")
+
+    monkeypatch.setattr(Node, "terms_of", damaged)
+    monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", refuse)
+    desk.pass_seconds(6)
+    assert desk.engine.node.stuck == {"beta-1@alpha", "gamma-1@alpha"}
+    # Still due, and looked at now and then only.
+    assert desk.engine.next_wake() == desk.engine.node.ticked_at + SECOND
+    monkeypatch.setattr(Node, "terms_of", terms_of)
+    monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", save)
+    desk.start([agreed("beta"), agreed("gamma")])
+    desk.pass_seconds(10)
+    assert desk.state("beta-1") is OutgoingState.UNKNOWN
+
+
+def type_of_transaction(desk: Desk) -> type:
+    with desk.store.transition() as tx:
+        return type(tx)
+
+
+def test_a_start_that_cannot_take_everything_up_serves_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = two_partners()
+
+    def trouble(*_given: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr("oncewire.handler.deliver.recover_hand_overs", trouble)
+    desk.start([agreed("beta"), agreed("gamma")])
+    desk.pass_seconds(6)
+    assert desk.posts.count("gamma-1@alpha") == 2
+
+
+# --- no address ----------------------------------------------------------------------------------
+
+
+def outgoing(pair: Pair) -> StoredOutgoing:
+    with pair.alpha.node.store.reader() as reader:
+        stored = reader.outgoing("order-1@alpha")
+    assert stored is not None
+    return stored
+
+
+@pytest.mark.requirement("ERR-9")
+def test_a_message_without_an_address_was_never_transmitted() -> None:
+    pair = Pair("ebms2", '[delivery]\ntransports = ["smtp"]\n')
+    pair.send()
+    for _ in range(10):
+        pair.pass_time(MINUTE)
+    assert "sent" not in pair.kinds("alpha")
+    assert pair.kinds("alpha").count("incident") == 1
+    assert outgoing(pair).outgoing.attempts == 0
+    assert not outgoing(pair).outgoing.transmitted
+    pair.alpha.abandon("order-1@alpha")
+    pair.settle("alpha")
+    assert outgoing(pair).outgoing.state is OutgoingState.NOT_DELIVERED
+    assert [notice.severity.value for notice in pair.notices] == ["Error"]
+    assert pair.verify(healed=True).clean
+
+
+def test_a_message_without_an_address_expires_as_not_delivered() -> None:
+    pair = Pair("ebms2", '[delivery]\ntransports = ["smtp"]\ntime_to_live = "PT5M"\n')
+    pair.send()
+    for _ in range(6):
+        pair.pass_time(MINUTE)
+    assert outgoing(pair).outgoing.state is OutgoingState.NOT_DELIVERED
+    assert pair.verify(healed=True).clean
+
+
+def test_a_transport_without_an_address_gives_way_to_the_next() -> None:
+    pair = Pair("ebms2", '[delivery]\ntransports = ["smtp", "http"]\n')
+    pair.send()
+    pair.pass_time(SECOND)
+    assert outgoing(pair).outgoing.state is OutgoingState.DELIVERED
+    lost = Pair(
+        "ebms2",
+        '[delivery]\ntransports = ["smtp", "http"]\nretries = 1\n',
+        lose_request=lambda attempt: True,
+    )
+    lost.send()
+    for _ in range(10):
+        lost.pass_time(MINUTE)
+    assert outgoing(lost).outgoing.state is OutgoingState.UNKNOWN
+    assert lost.verify(healed=False).clean

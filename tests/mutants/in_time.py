@@ -1,0 +1,89 @@
+"""Deliberate bugs of waiting: clocks, pauses, and messages that cannot go on."""
+
+# The replaced text is the product's own, as long as its lines are.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_CLOCK = "tests/handler/test_clock.py"
+_PAUSE = "tests/handler/test_pause.py"
+_TROUBLE = "tests/handler/test_trouble.py"
+
+IN_TIME: tuple[Mutant, ...] = (
+    Mutant(
+        "a clock that was set is believed",
+        "oncewire.handler.timeline",
+        "        return abs(self.ahead) > (CORRECTION if state.told else self._room)\n",
+        "        return False\n",
+        requirement="RTY-18",
+        tests=(f"{_CLOCK}::test_two_days_ahead_for_three_seconds_fail_nothing",),
+    ),
+    Mutant(
+        "timers stay where they were when the time moves",
+        "oncewire.handler.node",
+        "        tx.shift_timers(self.timeline.ahead)\n",
+        "",
+        requirement="RTY-2",
+        tests=(f"{_CLOCK}::test_a_small_step_is_followed",),
+    ),
+    Mutant(
+        "what is due expires although the time is in doubt",
+        "oncewire.handler.transmit",
+        "        expired = [] if node.in_doubt else tx.expired(",
+        "        expired = tx.expired(",
+        requirement="HDR-9",
+        tests=(f"{_CLOCK}::test_no_verdict_of_expiry_while_the_clock_is_in_doubt",),
+    ),
+    Mutant(
+        "a restart believes any clock",
+        "oncewire.handler.timeline",
+        "            state = replace(state, origin=last.at - last.mono)\n",
+        "            pass\n",
+        requirement="RTY-1",
+        tests=(f"{_CLOCK}::test_a_restart_changes_nothing_of_that",),
+    ),
+    Mutant(
+        "a lifetime counts from the last timestamp",
+        "oncewire.handler.submit",
+        "submission, terms, node.now())\n",
+        "submission, terms, stamp)\n",
+        requirement="HDR-9",
+        tests=(f"{_CLOCK}::test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with",),
+    ),
+    Mutant(
+        "a pause is for the channel of its message alone",
+        "oncewire.handler.perform",
+        "    return Way(0 if receiver is None else receiver.paused_until, closed)\n",
+        "    return Way(0, closed)\n",
+        requirement="RTY-8",
+        tests=(
+            f"{_PAUSE}::test_nothing_unnumbered_goes_to_a_busy_receiver",
+            f"{_PAUSE}::test_every_channel_to_the_receiver_stands_and_goes_on_in_order",
+        ),
+    ),
+    Mutant(
+        "a pause may last for ever",
+        "oncewire.protocol.answers",
+        "    if now + seconds(asked) <= longest:\n",
+        "    if asked >= 0:\n",
+        requirement="RTY-17",
+        tests=(f"{_PAUSE}::test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow",),
+    ),
+    Mutant(
+        "one message's trouble is everybody's",
+        "oncewire.handler.transmit",
+        "        set_aside(node, message_id, problem)\n",
+        "        raise\n",
+        requirement="RTY-18",
+        tests=(f"{_TROUBLE}::test_a_waiting_message_whose_agreement_changed_delays_nobody",),
+    ),
+    Mutant(
+        "what an undone step decided leaves all the same",
+        "oncewire.handler.node",
+        "            del self.actions[kept:], self.status_questions[questions:]\n",
+        "",
+        requirement="RM-11",
+        tests=(f"{_TROUBLE}::test_what_an_undone_step_decided_does_not_leave",),
+    ),
+)
