@@ -399,8 +399,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _SENDING,
         "            alone=terms.numbered,\n",
         "            alone=False,\n",
-        ("S4", "S6", "S7", "S8", "L1"),
-        "messages=150,retries=1,loss=0.5,abandon=1.0,reorder=0.5",
+        tests=("tests/protocol/test_epochs.py::test_the_opener_travels_alone",),
     ),
     # --- answers ---
     Mutant(
