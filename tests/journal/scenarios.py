@@ -334,6 +334,87 @@ def abandon_ends_the_epoch() -> World:
 
 
 @scenario
+def slow_application() -> World:
+    """Three epochs end before the application comes for the first message (K1)."""
+    world = World(ORDERED)
+    globex = world.node("globex")
+    for epoch in (1, 2, 3):
+        lost, held = f"lost{epoch}", f"held{epoch}"
+        world.submit(lost)
+        world.submit(held)
+        world.number(lost, 0, epoch, "Reset")
+        world.number(held, 1, epoch, "Reset")
+        world.retry_until_exhausted(lost)
+        world.note(Kind.SUSPENDED, lost, said=detail.Suspended("no acknowledgement"))
+        world.send(held)
+        world.receive(held, epoch=epoch - 1)
+        world.ack(held)
+        world.acknowledged(held)
+        world.note(Kind.ABANDONED, lost, said=detail.Abandoned("operator"))
+        world.fail(lost, "unknown", "abandoned by the operator")
+        world.node("acme").add(Kind.EPOCH_ENDED, lost, channel=CHANNEL, epoch=epoch)
+        place = {"channel": CHANNEL, "epoch": epoch - 1, "sequence_number": 0}
+        globex.add(Kind.SKIPPED, said=detail.Skipped("given up"), **place)
+        globex.add(Kind.EPOCH_BEGAN, channel=CHANNEL, epoch=epoch)
+    world.submit("last")
+    world.number("last", 0, 4, "Reset")
+    world.send("last")
+    world.receive("last", epoch=3)
+    world.ack("last")
+    world.acknowledged("last")
+    for message_id in ("held1", "held2", "held3", "last"):
+        world.hand_over(message_id)
+        world.confirm(message_id)
+    return world
+
+
+@scenario
+def slow_application_a_lap_behind() -> World:
+    """The numbers have wrapped around, and one of the new lap is refused, before the application
+    comes for the old lap."""
+    world = World(ORDERED)
+    ids = [f"m{index}" for index in range(12)]
+    for index, message_id in enumerate(ids):
+        world.submit(message_id)
+        world.number(message_id, index % 10, status="Reset" if index < 4 else "Continue")
+        world.send(message_id)
+        if index == 10:
+            globex = world.node("globex")
+            globex.add(Kind.REFUSED, message_id, said=detail.Refused("SecurityFailure"))
+            place = {"channel": CHANNEL, "epoch": 0, "sequence_number": 0}
+            globex.add(Kind.SKIPPED, message_id, said=detail.Skipped("refused"), **place)
+            said = detail.Rejected("SecurityFailure")
+            world.note(Kind.REJECTED, message_id, ref_to="error-1", said=said)
+            world.fail(message_id, "not_delivered", "SecurityFailure")
+            continue
+        world.receive(message_id)
+        world.ack(message_id)
+        world.acknowledged(message_id)
+    for message_id in ids[:10] + ids[11:]:
+        world.hand_over(message_id)
+        world.confirm(message_id)
+    return world
+
+
+@scenario
+def numbers_refused() -> World:
+    """Its receiver throws every copy away because of its number (SEQ-9): that is no proof that
+    none of them got across, so it ends as unknown."""
+    world = World(replace(ORDERED, on_exhausted=OnExhausted.FAIL_MESSAGE))
+    world.submit("m0")
+    world.number("m0", 0, status="Reset")
+    for attempt in (1, 2, 3):
+        world.send("m0", attempt)
+        said = detail.SendFailed("discarded", "number 0 came while 5 is missing")
+        world.note(Kind.SEND_FAILED, "m0", attempt=attempt, ref_to=f"error-{attempt}", said=said)
+        world.wait(PLAIN.timeout if attempt == 1 else PLAIN.retry_interval)
+    world.note(Kind.EXHAUSTED, "m0", transport="http")
+    world.fail("m0", "unknown", "no acknowledgement after 3 attempts")
+    world.node("acme").add(Kind.EPOCH_ENDED, "m0", channel=CHANNEL, epoch=1)
+    return world
+
+
+@scenario
 def failure_ends_the_epoch() -> World:
     """Unordered and numbered: the failed message's number is given up at once."""
     world = World(replace(ORDERED, ordered=False, on_exhausted=OnExhausted.FAIL_MESSAGE))
@@ -560,6 +641,60 @@ def transparent_hub() -> World:
     world.send("m1", at="hub")
     world.arrive("m1")
     world.acknowledged("m1")
+    return world
+
+
+@scenario
+def hub_that_passes_on() -> World:
+    """It keeps nothing: the To Party's acknowledgement comes back through it (HOP-7)."""
+    world = World(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
+    world.submit("m1")
+    world.send("m1", to="hub")
+    hub = world.node("hub")
+    hub.add(Kind.PASSED_ON, "m1", peer="urn:party:globex", hop=2)
+    world.receive("m1", of="hub")
+    world.ack("m1", to="hub")
+    hub.add(Kind.PASSED_ON, "ack-of-m1-by-globex", ref_to="m1", peer="urn:party:acme")
+    # What the sender knows of it is the handler that it sent the message to.
+    world.note(Kind.ACKNOWLEDGED, "m1", ref_to="ack-of-m1-by-globex", peer="urn:party:hub")
+    world.hand_over("m1")
+    world.confirm("m1")
+    return world
+
+
+@scenario
+def hub_in_a_stream() -> World:
+    """Of one stream a hub forwards every other message and hands over the rest: both use up
+    their numbers. The next hop has other terms."""
+    world = World(ORDERED)
+    hub = world.node("hub")
+    world.agree(hub, PLAIN)
+    for index in range(4):
+        message_id, forwards = f"m{index}", index % 2 == 0
+        world.submit(message_id, to="globex" if forwards else "hub")
+        world.number(message_id, index, status="Reset")
+        world.send(message_id, to="hub")
+        world.receive(message_id, at="hub")
+        if forwards:
+            hub.add(
+                Kind.FORWARDED,
+                message_id,
+                terms_id=PLAIN.terms_id,
+                peer="urn:party:globex",
+                hop=2,
+                said=detail.Forwarded(onward="hub>globex"),
+                **world.places[f"{message_id}@hub"],
+            )
+        world.ack(message_id, at="hub")
+        world.acknowledged(message_id, by="hub", hop=forwards)
+        if not forwards:
+            world.hand_over(message_id, at="hub")
+            world.confirm(message_id, at="hub")
+            continue
+        del world.places[message_id]
+        world.send(message_id, at="hub")
+        world.arrive(message_id)
+        world.acknowledged(message_id, at="hub")
     return world
 
 

@@ -60,6 +60,37 @@ def a_number_given_up_has_no_skip(rows: list[Row]) -> list[Row]:
     return drop(rows, *find(rows, Kind.SKIPPED))
 
 
+@broken("slow_application", "S7", "gap")
+def a_number_given_up_three_epochs_ago_has_no_skip(rows: list[Row]) -> list[Row]:
+    return drop(rows, find(rows, Kind.SKIPPED)[0])
+
+
+@broken("slow_application_a_lap_behind", "S7", "gap")
+def a_number_refused_in_the_next_lap_has_no_skip(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.SKIPPED))
+
+
+@broken("slow_application_a_lap_behind", "S6", "out_of_order")
+def two_hand_overs_of_the_old_lap_change_places(rows: list[Row]) -> list[Row]:
+    return move(rows, find(rows, Kind.HANDED_OVER, "m2")[0], find(rows, Kind.CONFIRMED, "m0")[0])
+
+
+@broken("hub_in_a_stream", "S7", "gap")
+def a_hub_forwards_nothing_and_goes_on(rows: list[Row]) -> list[Row]:
+    return _only(rows, "hub", without="m0")
+
+
+@broken("hub_in_a_stream", "S6", "out_of_order")
+def a_hub_forwards_in_another_order(rows: list[Row]) -> list[Row]:
+    return move(rows, find(rows, Kind.FORWARDED, "m0")[0], find(rows, Kind.FORWARDED, "m2")[0])
+
+
+@broken("hub_in_a_stream", "S4", "lost")
+def its_turn_came_and_the_hub_never_forwarded_it(rows: list[Row]) -> list[Row]:
+    rows = [row for row in _only(rows, "hub") if row.message_id in (None, "m0")]
+    return [row for row in rows if row.kind in (Kind.STARTED, Kind.TERMS, Kind.RECEIVED)]
+
+
 @broken("window", "S4", "lost")
 def its_turn_came_and_it_was_never_handed_over(rows: list[Row]) -> list[Row]:
     rows = _only(rows, "globex")

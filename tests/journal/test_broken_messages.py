@@ -158,6 +158,17 @@ def a_copy_is_taken_for_new(rows: list[Row]) -> list[Row]:
     return [again if row is duplicate else row for row in rows]
 
 
+@broken("hub_that_passes_on", "S3", "ack_without_store")
+def acknowledged_through_a_hub_by_somebody_who_has_it_not(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.node != "globex" or row.message_id is None]
+
+
+@broken("hub_that_passes_on", "S3", "ack_without_store")
+def acknowledged_by_a_hub_that_has_it_not(rows: list[Row]) -> list[Row]:
+    rows = [row for row in rows if row.node != "globex"]
+    return drop(rows, *find(rows, Kind.PASSED_ON, "m1"))
+
+
 # --- S4 and L1 ----------------------------------------------------------------------------
 
 
@@ -301,12 +312,6 @@ def other_content_is_accepted_under_a_known_id(rows: list[Row]) -> list[Row]:
 @broken("plain", "S9", "altered")
 def submitted_twice_with_different_content(rows: list[Row]) -> list[Row]:
     return repeat(rows, find(rows, Kind.SUBMITTED)[0], digest="sha-of-something-else")
-
-
-@broken("plain", "S9", "altered")
-def handed_over_with_other_content_than_received(rows: list[Row]) -> list[Row]:
-    rows = [row for row in rows if row.node == "globex"]
-    return change(rows, find(rows, Kind.HANDED_OVER)[0], digest="sha-of-something-else")
 
 
 # --- S10 ----------------------------------------------------------------------------------
@@ -470,6 +475,25 @@ def handed_over_with_a_part_outside_the_signature(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.RECEIVED)[0], said=said)
 
 
+# --- S17 ----------------------------------------------------------------------------------
+
+
+@broken("plain", "S17", "altered")
+def given_other_content_than_received(rows: list[Row]) -> list[Row]:
+    return change(rows, find(rows, Kind.HANDED_OVER)[0], digest="sha-of-something-else")
+
+
+@broken("plain", "S17", "altered")
+def given_other_content_seen_from_the_receiver_alone(rows: list[Row]) -> list[Row]:
+    rows = [row for row in rows if row.node == "globex"]
+    return change(rows, find(rows, Kind.HANDED_OVER)[0], digest="sha-of-something-else")
+
+
+@broken("redelivered_after_a_crash", "S17", "altered")
+def given_other_content_the_second_time(rows: list[Row]) -> list[Row]:
+    return change(rows, find(rows, Kind.HANDED_OVER)[1], digest="sha-of-something-else")
+
+
 # --- all of them --------------------------------------------------------------------------
 
 
@@ -486,5 +510,5 @@ def test_a_broken_promise_is_told_once(
 
 
 def test_every_predicate_about_messages_is_broken_somewhere() -> None:
-    expected = {"S1", "S2", "S3", "S4", "S5", "S9", "S10", "S11", "S12", "S14", "L1"}
+    expected = {"S1", "S2", "S3", "S4", "S5", "S9", "S10", "S11", "S12", "S14", "S17", "L1"}
     assert {case[3] for case in CASES} == expected

@@ -271,10 +271,10 @@ def test_a_number_far_out_of_place_is_still_one_finding() -> None:
     globex = world.node("globex")
     place = {"channel": CHANNEL, "epoch": 0, "terms_id": world.terms.terms_id}
     skip = {**place, "said": detail.Skipped("refused")}
-    globex.add(Kind.SKIPPED, "x7", sequence_number=7, **skip)
     globex.add(Kind.SKIPPED, "x2", sequence_number=2, **skip)
     globex.add(Kind.SKIPPED, "x0", sequence_number=0, **skip)
     globex.add(Kind.HANDED_OVER, "m5", sequence_number=5, **place)
+    globex.add(Kind.SKIPPED, "x7", sequence_number=7, **skip)
     globex.add(Kind.SKIPPED, "x4", sequence_number=4, **skip)
     report = verify(world.rows, healed=True)
     gaps = [found.sentence for found in report.violations if found.predicate == "S7"]

@@ -26,6 +26,8 @@ SHORT_LIVED = (
     "messages=60,loss=0.3,reorder=0.5,abandon=1.0,"
     "agreement='[delivery]\\ntime_to_live=\"PT20S\"\\n'"
 )
+CALM = "loss=0.0,duplicate=0.0,reorder=0.0,corrupt=0.0,crash=0.0,partition=0.0,disk_full=0.0"
+PASSING_ON = "hops=2,profile='ebms2',flow='unrestricted',hop_mode='transparent'"
 FORGETFUL = "messages=30,loss=0.9,retries=60,agreement='[delivery]\\npersist_duration=\"PT40S\"\\n'"
 
 
@@ -93,8 +95,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "forget that a message was handed over",
         _DELIVER,
-        "        tx.save_incoming(incoming)\n        _journal",
-        "        _journal",
+        "    tx.save_incoming(incoming)\n    _journal",
+        "    _journal",
         ("S2",),
         PLAIN,
         "DUP-2",
@@ -115,6 +117,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "    return True",
         ("S1", "S4", "S9"),
         "messages=60,corrupt=0.3",
+    ),
+    Mutant(
+        "give the application other bytes than were verified",
+        "oncewire.handler.application",
+        "        message = accepted(node, stored)\n",
+        "        message = accepted(node, stored)\n"
+        "        message = replace(message, payloads=tuple(\n"
+        "            replace(one, data=(one.data or b'') + b' ') for one in message.payloads))\n",
+        ("S17",),
+        PLAIN,
+        "RM-9",
+    ),
+    Mutant(
+        "acknowledge before the commit, behind a hub that passes on",
+        _ENGINE,
+        "                node.store.commit()\n",
+        "                node.commits = getattr(node, 'commits', 0) + 1\n"
+        "                if node.commits % 3 == 0:\n"
+        "                    node.store.commit()\n",
+        ("S3",),
+        f"messages=60,crash=0.05,{PASSING_ON}",
+        "STO-1",
     ),
     # --- retries ---
     Mutant(
@@ -240,6 +264,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
         "HOP-9",
     ),
+    Mutant(
+        "hear no acknowledgement, and say so",
+        _ANSWERS,
+        "    late = outgoing.state in FINAL_OUTGOING\n",
+        "    return Sent(outgoing, channel)\n    late = outgoing.state in FINAL_OUTGOING\n",
+        ("L3",),
+        f"messages=5,retries=2,abandon=1.0,{CALM}",
+        "RM-14",
+    ),
     # --- windows and numbers ---
     Mutant(
         "window one too wide",
@@ -363,8 +396,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _SENDING,
         "            alone=terms.numbered,\n",
         "            alone=False,\n",
-        ("S4", "S6", "S7", "S8", "L1"),
-        "messages=150,retries=1,loss=0.5,abandon=1.0,reorder=0.5",
+        tests=("tests/protocol/test_epochs.py::test_the_opener_travels_alone",),
     ),
     # --- answers ---
     Mutant(
@@ -415,6 +447,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "        channel = SendingChannel.open(key, route.terms)\n",
         ("S4", "S6", "S7", "S8", "L1"),
         HUB,
+        "HOP-1",
+    ),
+    Mutant(
+        "a hub that leaves out what it held, and goes on",
+        "oncewire.handler.release",
+        "        forward_released(node, tx, held)\n        return\n",
+        "        if held.incoming.number % 3:\n            forward_released(node, tx, held)\n        return\n",
+        ("S7",),
+        "messages=60,hops=2,loss=0.4",
         "HOP-1",
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
+from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_recovery import IN_RECOVERY
@@ -19,4 +20,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_AGREEMENT,
     *IN_HANDLER,
     *IN_TIME,
+    *IN_HAND_OVER,
 )

@@ -132,6 +132,9 @@ def test_an_invalid_number_leaves_the_message_to_its_timer() -> None:
     step = error(outgoing, SEQUENCE)
     assert step.outgoing == outgoing
     assert notes(step) == ["send_failed"]
+    # One copy was thrown away; that says nothing of another one.
+    assert of_kind(step, Note)[0].detail["outcome"] == "discarded"
+    assert step.outgoing.transmitted
     again = sender.attempt_due(step.outgoing, None, PLAIN, NOW + TIMEOUT)
     assert len(of_kind(again, Transmit)) == 1
 

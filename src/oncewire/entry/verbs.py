@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar
 
 from oncewire.entry.taken import TakenMessage
 from oncewire.errors import NotAllowed
-from oncewire.handler.application import Taken
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import LEASE, Handler
 from oncewire.handler.operate import find_outgoing
@@ -175,8 +174,8 @@ class AtRest:
 
     async def take(self, limit: int) -> list[TakenMessage]:
         """See `Verbs`."""
-        taken = self._do(lambda: self.engine.take(limit, self.lease))
-        return [TakenMessage.of(Taken.of(self.engine.node, one)) for one in taken]
+        taken = self._do(lambda: self.engine.hand_over(limit, self.lease))
+        return [TakenMessage.of(one) for one in taken]
 
     async def confirm(self, sender: str, message_id: str) -> bool:
         """See `Verbs`."""

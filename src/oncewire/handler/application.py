@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.resolve import find_binding
+from oncewire.handler.accepted import accepted
 from oncewire.handler.actions import Notice
-from oncewire.handler.confide import opened
 from oncewire.handler.node import Node
-from oncewire.handler.route import agreement_for
-from oncewire.handler.seal import whole_parcel
 from oncewire.handler.submit import Submission
+from oncewire.journal.identity import identity_digest
 from oncewire.message.fault import Error
 from oncewire.message.header import Header
 from oncewire.message.payload import Payload, Reference
 from oncewire.store.records import StoredIncoming
-from oncewire.wire import codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +33,14 @@ class Taken:
     channel: str | None = None
     # What its sender warns of beside the document (ERR-10).
     warnings: tuple[Error, ...] = ()
+    # Identity digest of exactly this, computed from its bytes (S17).
+    digest: str = ""
 
     @classmethod
     def of(cls, node: Node, stored: StoredIncoming) -> Taken:
-        """Read from the stored bytes: what was received is what is handed over."""
-        if stored.parcel is None:
-            raise ValueError(f"message {stored.incoming.message_id} has no bytes")
-        message = codec.read(whole_parcel(node, stored.parcel)).message
-        agreement = _accepted_under(node, stored)
-        if agreement is not None:
-            binding = find_binding(agreement, Direction.RECEIVE, message)
-            message = opened(node, message, binding.security)
-        return cls(
+        """Read from the stored bytes: what was accepted is what is handed over."""
+        message = accepted(node, stored)
+        taken = cls(
             stored.incoming.sender,
             stored.incoming.message_id,
             message.header,
@@ -58,12 +50,19 @@ class Taken:
             stored.incoming.channel,
             () if message.error_list is None else message.error_list.errors,
         )
+        given = replace(
+            message,
+            header=taken.header,
+            payloads=tuple(_measured(payload) for payload in taken.payloads),
+        )
+        return replace(taken, digest=identity_digest(given))
 
 
-def _accepted_under(node: Node, stored: StoredIncoming) -> Agreement | None:
-    """What was accepted is handed over as it was agreed then."""
-    kept = node.agreement_accepted(stored)
-    return kept or agreement_for(node, stored.facts.cpa_id, stored.peer)
+def _measured(payload: Payload) -> Payload:
+    """The payload with the digest of the bytes that it really has."""
+    if payload.data is None:
+        return payload
+    return Payload.of(payload.content_id, payload.media_type, payload.data)
 
 
 class Application(Protocol):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from oncewire.errors import UnknownMessage
+from oncewire.errors import OncewireError, UnknownMessage
+from oncewire.handler.application import Taken
 from oncewire.handler.node import Node
-from oncewire.handler.perform import resolve_incidents
+from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.effects import Note, Resolve
+from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
@@ -18,24 +19,76 @@ FOR_EVER: Instant = 2**62
 """Later than any lease."""
 
 
-def take(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[StoredIncoming]:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One message that is handed over: its row, and what the application is given."""
+
+    stored: StoredIncoming
+    taken: Taken
+
+
+def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[Given]:
     """Hand over what is ready, in order of delivery.
 
     The taker must confirm within the lease; otherwise, as after a crash of either side,
-    the message is handed over again and marked `redelivered`.
+    the message is handed over again and marked `redelivered`. One that cannot be given as it
+    was accepted waits, with an incident, and delays nobody but what follows it on its channel.
     """
     now = node.now()
-    taken = []
-    for stored in tx.ready(now, limit):
-        incoming = stored.incoming
-        late = incoming.state is IncomingState.HANDED_OVER
-        if late:
-            incoming = incoming.lost()
-        incoming = incoming.handed_over(now + lease)
-        tx.save_incoming(incoming)
-        _journal(node, tx, stored, "handed_over", incoming, late)
-        taken.append(replace(stored, incoming=incoming))
-    return taken
+    given: list[Given] = []
+    withheld: set[tuple[str, str]] = set()
+    blocked: set[str] = set()
+    while True:
+        # Those that wait are found again each time; asking for twice as many gets past them.
+        found = tx.ready(now, limit - len(given) + 2 * len(withheld))
+        fresh = [one for one in found if _key(one) not in withheld]
+        for stored in fresh:
+            if len(given) == limit:
+                return given
+            channel = stored.incoming.channel
+            one = None if channel in blocked else _give(node, tx, stored, now + lease)
+            if one is not None:
+                given.append(one)
+                continue
+            withheld.add(_key(stored))
+            if channel is not None:
+                blocked.add(channel)
+        if not fresh or not withheld:
+            return given
+
+
+def _give(
+    node: Node, tx: Transaction, stored: StoredIncoming, lease_until: Instant
+) -> Given | None:
+    """Hand one message over; None: what was accepted cannot be read any more."""
+    incoming = stored.incoming
+    late = incoming.state is IncomingState.HANDED_OVER
+    if late:
+        incoming = incoming.lost()
+    incoming = incoming.handed_over(lease_until)
+    given = replace(stored, incoming=incoming)
+    try:
+        taken = Taken.of(node, given)
+    except OncewireError as problem:
+        withhold(node, tx, stored, problem)
+        return None
+    tx.save_incoming(incoming)
+    _journal(node, tx, stored, "handed_over", incoming, late, taken.digest)
+    return Given(given, taken)
+
+
+def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: OncewireError) -> None:
+    """Call the operator, once: other content than was accepted is given to nobody (S17)."""
+    message_id = stored.incoming.message_id
+    with node.store.reader() as reader:
+        called = any(one.message_id == message_id for one in reader.incidents())
+    if not called:
+        reason = f"it cannot be handed over: {problem}"
+        open_incident(node, tx, Raise(reason[:300], message_id))
+
+
+def _key(stored: StoredIncoming) -> tuple[str, str]:
+    return stored.incoming.sender, stored.incoming.message_id
 
 
 def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
@@ -53,7 +106,7 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     if confirmed is stored.incoming:
         return False
     tx.save_incoming(confirmed)
-    _journal(node, tx, stored, "confirmed", confirmed, late=False)
+    _journal(node, tx, stored, "confirmed", confirmed, late=False, digest=confirmed.digest)
     # It may have been refused until somebody was called.
     resolve_incidents(node, tx, Resolve(message_id))
     return True
@@ -71,7 +124,13 @@ def recover_hand_overs(tx: Transaction, limit: int = 10_000) -> None:
 
 
 def _journal(
-    node: Node, tx: Transaction, stored: StoredIncoming, kind: str, incoming: Incoming, late: bool
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    kind: str,
+    incoming: Incoming,
+    late: bool,
+    digest: str,
 ) -> None:
     detail: dict[str, object] = {}
     if kind == "handed_over" and incoming.hand_overs > 1:
@@ -92,6 +151,6 @@ def _journal(
         [note],
         terms_id=incoming.terms_id,
         peer=stored.facts.from_party,
-        digest=incoming.digest,
+        digest=digest,
         size=stored.facts.size,
     )

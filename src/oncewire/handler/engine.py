@@ -26,6 +26,7 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.admit import admit_waiting, look_again
 from oncewire.handler.answer import Answer, Awaited
+from oncewire.handler.application import Taken
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import notice_of, open_incident
@@ -284,10 +285,17 @@ class Engine:
             operate.find_outgoing(tx, message_id)
             ask_status(self.node, tx, message_id)
 
-    def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
+    def hand_over(self, limit: int, lease: Duration) -> list[Taken]:
         """Hand messages to the application; to be believed only after the commit."""
+        return [one.taken for one in self._hand_over(limit, lease)]
+
+    def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
+        """The same for an application that looks at nothing but where a message stands."""
+        return [one.stored for one in self._hand_over(limit, lease)]
+
+    def _hand_over(self, limit: int, lease: Duration) -> list[deliver.Given]:
         with self.node.transition() as tx:
-            return deliver.take(self.node, tx, limit, lease)
+            return deliver.hand_over(self.node, tx, limit, lease)
 
     def confirm(self, sender: str, message_id: str, responses: Sequence[Submission] = ()) -> bool:
         """The application has the message; its answers are submitted in the same transition,

@@ -179,8 +179,7 @@ class Handler:
 
     async def take(self, limit: int = 16) -> list[Taken]:
         """Hand messages to the caller, who confirms each within the lease."""
-        taken = await self._shell.do("take", lambda: self.engine.take(limit, self.lease))
-        return [Taken.of(self.engine.node, stored) for stored in taken]
+        return await self._shell.do("take", lambda: self.engine.hand_over(limit, self.lease))
 
     async def confirm(
         self, sender: str, message_id: str, responses: Sequence[Submission] = ()
@@ -434,8 +433,7 @@ class Handler:
 
     async def _take_for_keeps(self, limit: int) -> list[Taken]:
         """Take without a lease that ends: what is offered stays ours until a restart."""
-        taken = await self._shell.do("take", lambda: self.engine.take(limit, KEPT))
-        return [Taken.of(self.engine.node, stored) for stored in taken]
+        return await self._shell.do("take", lambda: self.engine.hand_over(limit, KEPT))
 
     async def _confirm_taken(self, taken: Taken, responses: Sequence[Submission]) -> None:
         await self._shell.do(

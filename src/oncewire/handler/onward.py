@@ -78,7 +78,7 @@ def send_onward(
         hop=len(message.routing) + 1,
         agreement_id=node.keep_agreement(tx, ahead),
     )
-    _journal_forwarded(node, tx, copy, message)
+    _journal_forwarded(node, tx, stored, copy, message)
     channel = None
     if key is not None:
         channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
@@ -110,12 +110,25 @@ def _begin(
     perform(node, tx, fresh, before, step, terms, parcel=parcel)
 
 
-def _journal_forwarded(node: Node, tx: Transaction, copy: StoredOutgoing, message: Message) -> None:
-    facts, outgoing = copy.facts, copy.outgoing
+def _journal_forwarded(
+    node: Node, tx: Transaction, stored: StoredIncoming, copy: StoredOutgoing, message: Message
+) -> None:
+    """The row belongs to the stream that the message came on, whose number it uses up; the
+    onward stream tells of itself when it gives the copy a number."""
+    facts, outgoing, came = copy.facts, copy.outgoing, stored.incoming
     detail: dict[str, object] = {"from_party": facts.from_party, "to_party": facts.to_party}
     if message.header.time_to_live is not None:
         detail["time_to_live"] = message.header.time_to_live
-    note = Note("forwarded", outgoing.message_id, channel=outgoing.channel, detail=detail)
+    if outgoing.channel is not None:
+        detail["onward"] = outgoing.channel
+    note = Note(
+        "forwarded",
+        outgoing.message_id,
+        channel=came.channel,
+        epoch=came.epoch,
+        number=came.number,
+        detail=detail,
+    )
     node.write(
         tx,
         [note],

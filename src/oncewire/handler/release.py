@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from oncewire.errors import OncewireError
+from oncewire.handler.accepted import accepted
 from oncewire.handler.actions import Ready
+from oncewire.handler.deliver import withhold
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
-from oncewire.handler.seal import whole_parcel
 from oncewire.handler.signals import receive_report
 from oncewire.handler.stranded import go_on, go_on_at_last
 from oncewire.message.envelope import MessageKind
@@ -19,7 +21,6 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
-from oncewire.wire import codec
 
 LOOK_EVERY: Duration = MINUTE
 """How often held messages are looked at; they wait for hours, so a minute is exact enough."""
@@ -40,12 +41,17 @@ def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
         go_on(node, tx, held)
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
-    tx.save_incoming(ready)
-    if held.facts.kind is MessageKind.ERROR and held.parcel is not None:
+    if held.facts.kind is MessageKind.ERROR:
         # A failure notice is for the handler itself, and its turn has come too.
-        message = codec.read(whole_parcel(node, held.parcel)).message
-        receive_report(node, tx, message, replace(held, incoming=ready))
+        try:
+            message = accepted(node, held)
+        except OncewireError as problem:
+            withhold(node, tx, held, problem)
+        else:
+            tx.save_incoming(ready)
+            receive_report(node, tx, message, replace(held, incoming=ready))
         return
+    tx.save_incoming(ready)
     node.actions.append(Ready(1))
 
 

@@ -15,6 +15,7 @@ from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.seal import seal, whole_parcel
 from oncewire.handler.secure import proves_receipt
 from oncewire.handler.source import Source
+from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorClass, Severity
@@ -264,7 +265,7 @@ def receive_report(node: Node, tx: Transaction, message: Message, stored: Stored
     facts = {
         "terms_id": done.terms_id,
         "peer": stored.facts.from_party,
-        "digest": done.digest,
+        "digest": identity_digest(message),
         "size": stored.facts.size,
     }
     for kind in ("handed_over", "confirmed"):

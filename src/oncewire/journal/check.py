@@ -83,7 +83,7 @@ def fold_ledger(
 
 
 def fold_messages(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
-    """S1-S5, S9-S12, S14 and L1 for rows sorted by (message_id, node, seq)."""
+    """S1-S5, S9-S12, S14, S17, L1 and L3 for rows sorted by (message_id, node, seq)."""
     for message_id, group in groupby(rows, _BY_MESSAGE):
         if message_id is not None:
             yield from judge_traces(gather(group), context)
@@ -136,14 +136,22 @@ class Report:
         return Counter(violation.kind for violation in self.violations)
 
 
-def verify(rows: Iterable[Row], *, healed: bool, healed_before: Instant | None = None) -> Report:
+def verify(
+    rows: Iterable[Row],
+    *,
+    healed: bool,
+    healed_before: Instant | None = None,
+    calm: bool = False,
+) -> Report:
     """Judge rows of any number of nodes, in any order.
 
     `healed` says that the run is over: the network works again and every timer has run out, so
     that what is missing now is lost. For an archive that still grows, give `healed_before`.
+    `calm` says that nothing went wrong in the world that wrote them: then L3 is judged too.
     """
     ordered, findings = _in_order(rows)
     context = Context.gather(ordered, healed=healed, healed_before=healed_before)
+    context.calm = calm
     context.homes.update({row.node: {row.node} for row in ordered if row.node not in context.homes})
     findings += context.problems
     outcomes: Counter[str] = Counter()

@@ -121,7 +121,8 @@ class Numbered(Detail):
 class SendFailed(Detail):
     KIND: ClassVar[Kind] = Kind.SEND_FAILED
     outcome: str = "unknown"
-    """refused: certainly nothing arrived. unknown: it may have."""
+    """refused: certainly nothing arrived. unknown: it may have. discarded: the receiver says that
+    it threw a copy away because of its number; another copy may fit later (SEQ-9, SEQ-10)."""
     reason: str | None = None
 
 
@@ -302,6 +303,9 @@ class Forwarded(Detail):
     from_party: str | None = None
     to_party: str | None = None
     time_to_live: Instant | None = None
+    onward: str | None = None
+    """The channel of the next hop. The row's own channel facts are those of the stream that the
+    message came on: forwarding uses its number up there (S7)."""
 
 
 # --- operation ----------------------------------------------------------------------------

@@ -32,7 +32,9 @@ class Kind(StrEnum):
     )
     NUMBERED = "numbered"  # terms_id, channel facts; detail: status
     SENT = "sent"  # attempt begins (committed first): attempt, transport, peer, hop; channel facts
-    SEND_FAILED = "send_failed"  # attempt, transport; detail: outcome refused|unknown, reason
+    SEND_FAILED = (
+        "send_failed"  # attempt, transport; detail: outcome refused|unknown|discarded, reason
+    )
     ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; peer; detail: by, late?, signed?, hop?
     REJECTED = "rejected"  # an error answer settled it; ref_to=its id; detail: code, severity
     WARNED = "warned"  # a warning about it came, and changed nothing; ref_to=what carried it
@@ -61,7 +63,9 @@ class Kind(StrEnum):
     JOINED = "joined"  # message_id=SplitId, digest and size of the whole document
 
     # --- an intermediary ---
-    FORWARDED = "forwarded"  # the next hop is ours: terms_id, peer, hop, channel facts
+    FORWARDED = (
+        "forwarded"  # the next hop is ours: its terms_id, peer and hop; channel facts it came with
+    )
     PASSED_ON = "passed_on"  # sent on, and nothing promised: ref_to?, peer, hop
 
     # --- operation ---

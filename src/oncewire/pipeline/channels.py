@@ -27,6 +27,7 @@ from oncewire.journal.predicates.channel import RECEIVING, SENDING, ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
+from oncewire.journal.trace import FORWARDED
 from oncewire.pipeline import gaps
 from oncewire.pipeline.gaps import GapFold
 from oncewire.pipeline.judging import Judging
@@ -191,7 +192,7 @@ class _Both:
     def feed(self, row: Row) -> None:
         predicates, inventory = self._folds
         predicates.feed(row)
-        if row.terms_id is not None:
+        if row.terms_id is not None and row.kind != FORWARDED:
             self._terms = self._context.terms.get(row.terms_id)
         if self._terms is not None:
             inventory.feed(row, self._terms)

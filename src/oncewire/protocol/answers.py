@@ -85,11 +85,14 @@ def error_arrived(
     if kind is ErrorClass.MESSAGING:
         return _messaging_error(outgoing, channel, terms, error, error_id)
     # An invalid sequence number: the message stays outstanding, and so does the missing
-    # one before it; both are resent by their own timers (SEQ-10).
+    # one before it; both are resent by their own timers (SEQ-10). Its receiver threw one copy
+    # away (SEQ-9). That does not prove that no copy of it got across: the network may hold
+    # another, which fits once the missing number has come. So the attempt is not a lost one,
+    # and a message that is given up after it is unknown, not undelivered (S5).
     note = replace(
         note_of("send_failed", outgoing),
         ref_to=error_id,
-        detail={"outcome": "refused", "reason": _words(error)[:300]},
+        detail={"outcome": "discarded", "reason": _words(error)[:300]},
     )
     return Sent(outgoing, channel, (note,))
 

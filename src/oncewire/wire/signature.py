@@ -102,11 +102,9 @@ def digests_needed(envelope: bytes) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What a good signature proves, and the only tree from which its message may be read."""
+class Covered:
+    """What a signature covers, and the only tree from which its message may be read."""
 
-    certificate: x509.Certificate
-    signature_name: str
     references: tuple[SignedReference, ...]
     # The signed octets and their tree: no comment, no signature, nothing addressed to a hop.
     octets: bytes
@@ -115,6 +113,14 @@ class Verified:
     hop_blocks: tuple[etree._Element, ...]
     # Content-IDs of received parts that nothing signs; they are not to be read.
     unsigned_parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(Covered):
+    """What a good signature proves: the agreed partner signed what it covers."""
+
+    certificate: x509.Certificate
+    signature_name: str
 
 
 def verify(
@@ -132,6 +138,36 @@ def verify(
     covering = signature.envelope_reference
     wrapping.check_blocks(root, frame)
     certificate = _signer(signature, trust, now, policy)
+    shown = _cover(root, frame, signature, covering, parts)
+    return Verified(
+        shown.references,
+        shown.octets,
+        shown.root,
+        shown.hop_blocks,
+        shown.unsigned_parts,
+        certificate,
+        signature.name,
+    )
+
+
+def covered(envelope: bytes, parts: Sequence[PartDigests]) -> Covered:
+    """What the signature on these bytes covers, whoever made it: for bytes that were verified
+    when they arrived, under certificates that may have ended since."""
+    root = nodeset.parse(envelope)
+    frame = wrapping.frame_of(root)
+    signature = _read_signature(frame.header)
+    wrapping.check_blocks(root, frame)
+    return _cover(root, frame, signature, signature.envelope_reference, parts)
+
+
+def _cover(
+    root: etree._Element,
+    frame: wrapping.Frame,
+    signature: _Signature,
+    covering: SignedReference,
+    parts: Sequence[PartDigests],
+) -> Covered:
+    """The signed octets, whose digests must be the signed ones, and what lies beside them."""
     left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
     wrapping.check_left_out(left_out, frame)
     octets = _envelope_octets(root, signature, left_out)
@@ -145,9 +181,7 @@ def verify(
         signature.references,
         [part.content_id for part in parts],
     )
-    return Verified(
-        certificate, signature.name, signature.references, octets, view, tuple(left_out), unsigned
-    )
+    return Covered(signature.references, octets, view, tuple(left_out), unsigned)
 
 
 def _check_policy(signature: _Signature, policy: AlgorithmPolicy) -> None:
@@ -212,7 +246,7 @@ def _check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartD
             )
 
 
-def readable_envelope(verified: Verified) -> bytes:
+def readable_envelope(verified: Covered) -> bytes:
     """The signed octets with the hop blocks back in the header, for a reader of whole envelopes.
 
     A reader must treat those blocks as anybody's word; the checks have made sure that no block

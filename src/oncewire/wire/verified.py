@@ -10,11 +10,11 @@ from oncewire.wire import algorithms, header, references
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.received import Received
 from oncewire.wire.references import DS, SignedReference
-from oncewire.wire.signature import Verified, readable_envelope
+from oncewire.wire.signature import Covered, readable_envelope
 
 
 def read_verified(
-    received: Received, verified: Verified, limits: Limits = DEFAULT_LIMITS
+    received: Received, verified: Covered, limits: Limits = DEFAULT_LIMITS
 ) -> Received:
     """The same message with only what was signed, and the hop blocks nobody signs.
 

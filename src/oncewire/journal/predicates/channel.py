@@ -17,6 +17,7 @@ from oncewire.journal.trace import (
     ACKNOWLEDGED,
     EPOCH_ENDED,
     FAILED,
+    FORWARDED,
     HANDED_OVER,
     NUMBERED,
     RECEIVED,
@@ -41,7 +42,7 @@ SENDING = frozenset(
         RESUMED,
     }
 )
-RECEIVING = frozenset({RECEIVED, SKIPPED, HANDED_OVER})
+RECEIVING = frozenset({RECEIVED, SKIPPED, HANDED_OVER, FORWARDED})
 
 
 class ChannelFold:
@@ -68,10 +69,13 @@ class ChannelFold:
             self._open(row.node)
         kind = row.kind
         terms = self._terms
-        if row.terms_id is not None:
+        if row.terms_id is not None and kind != FORWARDED:
+            # A hub forwards under the terms of the next hop; the numbers are of the last one.
             terms = self._terms = self._context.terms.get(row.terms_id)
         if kind not in SENDING and kind not in RECEIVING:
             return
+        if kind == FORWARDED and row.sequence_number is None:
+            return  # It came on no stream; the one it goes on with has rows of its own.
         if terms is None:
             self._quarantine(row)
             return

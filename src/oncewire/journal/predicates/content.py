@@ -5,11 +5,11 @@ from __future__ import annotations
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import DUPLICATE, HANDED_OVER, RECEIVED, SUBMITTED, Trace
+from oncewire.journal.trace import DUPLICATE, RECEIVED, SUBMITTED, Trace
 
 
 def judge(subject: Subject) -> None:
-    """Each node by the digests it wrote down; S1 has compared them with the submission."""
+    """Each node by the digests it wrote down; S17 and S1 have compared the hand-over."""
     if subject.has(ViolationKind.ALTERED):
         return
     for trace in subject.traces:
@@ -33,9 +33,6 @@ def _problem(trace: Trace) -> str | None:
     for row in kinds.get(DUPLICATE, ()):
         if row.digest is not None and row.digest not in digests:
             return "Other content under a known MessageId was taken for a copy instead of refused."
-    for row in kinds.get(HANDED_OVER, ()):
-        if row.digest is not None and row.digest not in digests:
-            return "It was handed over with other content than was received."
     return None
 
 

@@ -16,6 +16,7 @@ from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.journal.trace import (
     ABANDONED,
     EPOCH_ENDED,
+    FORWARDED,
     RESOLVED,
     RESUMED,
     STARTED,
@@ -52,6 +53,8 @@ class Context:
     suspended: set[tuple[str, str]] = field(default_factory=set)
     """(node, channel) that wait for the operator at the end."""
     problems: list[Violation] = field(default_factory=list)
+    calm: bool = False
+    """Whether the world says of itself that nothing went wrong in it (L3)."""
 
     @classmethod
     def gather(
@@ -111,7 +114,9 @@ class Context:
         return self.healed or (self.healed_before is not None and since < self.healed_before)
 
     def waits_for_operator(self, trace: Trace, row: Row) -> bool:
-        """Whether the message, or the channel it is in, is suspended at the end."""
-        return trace.suspended or (
-            row.channel is not None and (trace.node, row.channel) in self.suspended
-        )
+        """Whether the message, or the channel it is sent on, is suspended at the end."""
+        channel = row.channel
+        if row.kind == FORWARDED and row.detail is not None:
+            # Its own channel is the one that the message came on.
+            channel = detail.Forwarded.read(row.detail).onward or channel
+        return trace.suspended or (channel is not None and (trace.node, channel) in self.suspended)

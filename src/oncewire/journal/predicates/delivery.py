@@ -39,11 +39,11 @@ def judge(subject: Subject) -> None:
 def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
     standing = trace.standing
     if standing is not None and standing.kind == ACKNOWLEDGED:
-        if not _arrived(subject) and not _is_notice(submitted):
+        if not arrived(subject) and not _is_notice(submitted):
             _judge_acknowledged(subject, trace, submitted)
     elif standing is not None and standing.kind == FAILED:
         told = NOTIFIED in trace.kinds or (_is_notice(submitted) and INCIDENT in trace.kinds)
-        if not told and not _arrived(subject):
+        if not told and not arrived(subject):
             subject.found(
                 "S4",
                 ViolationKind.UNNOTIFIED,
@@ -104,7 +104,7 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
     """No acknowledgement and no failure: excused only while the operator is waited for."""
     if subject.context.waits_for_operator(trace, row):
         return
-    if _arrived(subject):
+    if arrived(subject):
         subject.found(
             "L1",
             ViolationKind.UNFINISHED,
@@ -121,7 +121,7 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
         )
 
 
-def _arrived(subject: Subject) -> bool:
+def arrived(subject: Subject) -> bool:
     """Whether an application has it, or the document that it is a part of."""
     return any(trace.confirmations for trace in subject.traces)
 

@@ -12,6 +12,7 @@ from oncewire.journal.trace import (
     ACKNOWLEDGED,
     DUPLICATE,
     FORWARDED,
+    PASSED_ON,
     RECEIVED,
     SENT,
     Trace,
@@ -85,15 +86,34 @@ def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
     if peer is None:
         sent = trace.last(SENT)
         peer = sent.peer if sent is not None else None
-    homes = subject.context.homes.get(peer) if peer is not None else None
-    if homes is None:
-        return
-    for other in subject.traces:
-        if other.node in homes and not STORED.isdisjoint(other.kinds):
-            return
-    subject.found(
-        "S3",
-        ViolationKind.ACK_WITHOUT_STORE,
-        trace.node,
-        f"{peer} acknowledged it, but its journal does not have it.",
-    )
+    silent = _without_it(subject, peer)
+    if silent is not None:
+        subject.found(
+            "S3",
+            ViolationKind.ACK_WITHOUT_STORE,
+            trace.node,
+            f"{silent} acknowledged it, but its journal does not have it.",
+        )
+
+
+def _without_it(subject: Subject, peer: str | None) -> str | None:
+    """Who must have given the acknowledgement and does not have the message; None: nobody, or
+    nobody whose journal is here.
+
+    A hub that passed the message on promises nothing and acknowledges nothing: the word came
+    through it, from whoever it passed the message on to.
+    """
+    asked: set[str] = set()
+    while peer is not None and peer not in asked:
+        asked.add(peer)
+        homes = subject.context.homes.get(peer)
+        if homes is None:
+            return None
+        here = [trace for trace in subject.traces if trace.node in homes]
+        if any(not STORED.isdisjoint(trace.kinds) for trace in here):
+            return None
+        passed = [row for trace in here for row in trace.kinds.get(PASSED_ON, ())]
+        if not passed:
+            return peer
+        peer = passed[0].peer
+    return None

@@ -1,4 +1,4 @@
-"""The fold over one message's rows: S1-S5, S9-S12, S14 and L1."""
+"""The fold over one message's rows: S1-S5, S9-S12, S14, S17, L1 and L3."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.predicates import (
     acknowledgment,
     authenticity,
+    calm,
     content,
     delivery,
     durability,
+    given,
     honesty,
     hop,
     invention,
@@ -24,6 +26,7 @@ from oncewire.journal.row import Row
 from oncewire.journal.trace import Trace, gather
 
 PREDICATES = (
+    given.judge,
     invention.judge,
     once.judge,
     acknowledgment.judge,
@@ -34,6 +37,7 @@ PREDICATES = (
     retry.judge,
     hop.judge,
     authenticity.judge,
+    calm.judge,
 )
 """In this order: a later one passes over what an earlier one has told already."""
 

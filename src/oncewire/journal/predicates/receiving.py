@@ -1,35 +1,96 @@
-"""S6, order, and S7, no silent gap: what an ordered channel hands over, on one node."""
+"""S6, order, and S7, no silent gap: the numbers an ordered channel uses up, on one node.
+
+A number is used up when its message is handed over, or, at a hub, when it is forwarded: then the
+hub's own copy carries on, and the stream it came on goes on behind it.
+
+Numbers repeat, and an application may be slow: while it still has the end of one lap before it,
+the receiver may be in the next lap, or in the next epoch. So each row's number is placed first:
+its place counts from 0 at the epoch's beginning and never repeats.
+"""
 
 from __future__ import annotations
 
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import HANDED_OVER, RECEIVED
+from oncewire.journal.trace import FORWARDED, HANDED_OVER, RECEIVED, SKIPPED
+from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
 
 REMEMBERED_MAX = 1_000
-"""How many handed-over numbers are kept to recognise a number used twice, at most."""
+"""How many used numbers are kept to recognise one that is used twice, at most."""
+
+EPOCHS_MAX = 1_000
+"""How many epochs may wait for a slow application at once; rows of a broken journal must not
+make the fold grow for ever."""
 
 
 class _Epoch:
-    """The next number to hand over, and what is known of the numbers around it."""
+    """The next place to use up, and what is known of the places around it."""
 
-    __slots__ = ("expected", "handed", "missing", "skipped", "waiting")
+    __slots__ = ("expected", "first", "handed", "missing", "reached", "size", "skipped", "waiting")
 
-    def __init__(self, first: int) -> None:
-        self.expected = first
+    def __init__(self, numbers: SequenceRange) -> None:
+        self.first, self.size = numbers.first, numbers.size
+        self.expected = 0
+        # Behind the furthest place that anything is known of.
+        self.reached = 0
         self.skipped: set[int] = set()
-        # Received, not handed over yet.
-        self.waiting: dict[int, Row] = {}
-        # Numbers passed over: (from, how many, the hand-over that passed them).
+        # Received, not used up yet, by MessageId.
+        self.waiting: dict[str | None, tuple[int, Row]] = {}
+        # Places passed over: (from, how many, the row that passed them).
         self.missing: list[tuple[int, int, Row]] = []
-        # The last numbers handed over and whose they were.
+        # The last places used up and whose they were.
         self.handed: dict[int, str | None] = {}
+
+    def place_of_arrival(self, number: int) -> int:
+        """Where a number lies that arrived or was skipped: within W of the furthest one."""
+        place = self.reached + (number - self.first - self.reached) % self.size
+        earlier = place - self.size
+        if 2 * (place - self.reached) >= self.size and earlier >= 0:
+            place = earlier
+        self.reached = max(self.reached, place + 1)
+        return place
+
+    def place_of_use(self, row: Row, number: int) -> int:
+        """Where a number lies that is used up now: where it arrived, else near the expected."""
+        arrived = self.waiting.pop(row.message_id, None)
+        if arrived is not None:
+            return arrived[0]
+        place = self.expected + (number - self.first - self.expected) % self.size
+        earlier = place - self.size
+        if place - self.expected > self.size // 2 or self._is_missing(earlier):
+            place = earlier
+        self.reached = max(self.reached, place + 1)
+        return place
+
+    def pass_skipped(self) -> None:
+        """Go on behind what was skipped."""
+        while self.expected in self.skipped:
+            self.skipped.discard(self.expected)
+            self.expected += 1
+
+    def _is_missing(self, place: int) -> bool:
+        return any(start <= place < start + count for start, count, _ in self.missing)
+
+    def take_missing(self, place: int) -> Row | None:
+        """Take a place out of those passed over; returns the row that passed it."""
+        for index, (start, count, row) in enumerate(self.missing):
+            offset = place - start
+            if 0 <= offset < count:
+                rest = []
+                if offset:
+                    rest.append((start, offset, row))
+                if offset + 1 < count:
+                    rest.append((place + 1, count - offset - 1, row))
+                self.missing[index : index + 1] = rest
+                return row
+        return None
 
 
 class ReceivingChannel:
-    """One pass over RECEIVED, SKIPPED and HANDED_OVER rows; O(W) state for each open epoch."""
+    """One pass over RECEIVED, SKIPPED, HANDED_OVER and FORWARDED rows; for each open epoch O(W)
+    state and what was received and not used up."""
 
     __slots__ = ("_epochs", "_found")
 
@@ -39,110 +100,110 @@ class ReceivingChannel:
 
     def take(self, row: Row, terms: Terms, context: Context) -> None:
         """One more row of a kind in `RECEIVING`."""
-        if not terms.ordered or row.sequence_number is None:
+        number = row.sequence_number
+        if not terms.ordered or number is None:
             return
-        if row.detail is not None and "redelivered" in row.detail:
+        kind = row.kind
+        if kind == HANDED_OVER and row.detail is not None and "redelivered" in row.detail:
             # Order is judged by the first hand-over; whether a second may be is S2's matter.
             return
         epoch = self._epochs.get(row.epoch)
         if epoch is None:
             self._close_old(context)
-            epoch = self._epochs[row.epoch] = _Epoch(terms.numbers.first)
-        if row.kind == HANDED_OVER:
-            self._handed_over(epoch, row, terms)
-        elif row.kind == RECEIVED:
-            epoch.waiting[row.sequence_number] = row
+            epoch = self._epochs[row.epoch] = _Epoch(terms.numbers)
+        if kind == RECEIVED:
+            epoch.waiting[row.message_id] = epoch.place_of_arrival(number), row
+        elif kind == SKIPPED:
+            self._skipped(epoch, row, number)
         else:
-            self._skipped(epoch, row.sequence_number, terms)
+            self._used(epoch, row, number, terms)
 
-    def _handed_over(self, epoch: _Epoch, row: Row, terms: Terms) -> None:
-        number, numbers = row.sequence_number or 0, terms.numbers
-        epoch.waiting.pop(number, None)
-        if number == epoch.expected:
-            epoch.expected = numbers.first if number == numbers.last else number + 1
+    def _used(self, epoch: _Epoch, row: Row, number: int, terms: Terms) -> None:
+        place = epoch.place_of_use(row, number)
+        if place == epoch.expected:
+            epoch.expected += 1
             if epoch.skipped:
-                _pass_skipped(epoch, terms)
-        elif not self._was_late(epoch, row, number, terms):
-            if numbers.distance(epoch.expected, number) > numbers.size // 2:
-                self._repeated(epoch, row, number)
-                return
-            self._passed_over(epoch, row, number, terms)
-        epoch.handed[number] = row.message_id
+                epoch.pass_skipped()
+        elif place > epoch.expected:
+            self._passed_over(epoch, row, place)
+        elif not self._was_late(epoch, row, place):
+            self._repeated(epoch, row, place)
+            return
+        epoch.handed[place] = row.message_id
         if len(epoch.handed) > min(terms.window_size, REMEMBERED_MAX):
             del epoch.handed[next(iter(epoch.handed))]
 
-    def _passed_over(self, epoch: _Epoch, row: Row, number: int, terms: Terms) -> None:
-        """Remember what was passed over: a later hand-over shows disorder, none shows a gap."""
+    def _passed_over(self, epoch: _Epoch, row: Row, place: int) -> None:
+        """Remember what was passed over: its own later row shows disorder, none shows a gap."""
         start = epoch.expected
-        for skipped in sorted(epoch.skipped, key=lambda skip: terms.numbers.distance(start, skip)):
-            before = terms.numbers.distance(start, skipped)
-            if before >= terms.numbers.distance(start, number):
+        for skipped in sorted(epoch.skipped):
+            if skipped > place:
                 break
-            if before:
-                epoch.missing.append((start, before, row))
+            if skipped > start:
+                epoch.missing.append((start, skipped - start, row))
             epoch.skipped.discard(skipped)
-            start = terms.numbers.after(skipped)
-        rest = terms.numbers.distance(start, number)
-        if rest:
-            epoch.missing.append((start, rest, row))
-        epoch.expected = terms.numbers.after(number)
-        _pass_skipped(epoch, terms)
+            start = skipped + 1
+        if place > start:
+            epoch.missing.append((start, place - start, row))
+        epoch.expected = place + 1
+        epoch.pass_skipped()
 
-    def _was_late(self, epoch: _Epoch, row: Row, number: int, terms: Terms) -> bool:
-        passed_by = _take_missing(epoch, number, terms)
+    def _was_late(self, epoch: _Epoch, row: Row, place: int) -> bool:
+        passed_by = epoch.take_missing(place)
         if passed_by is None:
             return False
         self._note(
             "S6",
             ViolationKind.OUT_OF_ORDER,
             row,
-            f"Number {number} was handed over after number {passed_by.sequence_number}.",
+            f"Number {row.sequence_number} was {_words(row)} after number "
+            f"{passed_by.sequence_number}.",
         )
         return True
 
-    def _repeated(self, epoch: _Epoch, row: Row, number: int) -> None:
+    def _repeated(self, epoch: _Epoch, row: Row, place: int) -> None:
         """The same message again is S2's matter; another message under the number is not."""
-        owner = epoch.handed.get(number, row.message_id)
+        owner = epoch.handed.get(place, row.message_id)
         if owner != row.message_id:
             self._note(
                 "S8",
                 ViolationKind.REPEATED_NUMBER,
                 row,
-                f"It was handed over as number {number}, as {owner} was before.",
+                f"It was {_words(row)} as number {row.sequence_number}, as {owner} was before.",
             )
 
-    def _skipped(self, epoch: _Epoch, number: int, terms: Terms) -> None:
-        epoch.waiting.pop(number, None)
-        if _take_missing(epoch, number, terms) is None:
-            epoch.skipped.add(number)
-            _pass_skipped(epoch, terms)
+    def _skipped(self, epoch: _Epoch, row: Row, number: int) -> None:
+        arrived = epoch.waiting.pop(row.message_id, None)
+        place = epoch.place_of_arrival(number) if arrived is None else arrived[0]
+        if place >= epoch.expected:
+            epoch.skipped.add(place)
+            epoch.pass_skipped()
+        else:
+            epoch.take_missing(place)
 
     def _close_old(self, context: Context) -> None:
-        """Hand-overs of an epoch may follow the beginning of the next, but not of the one after."""
-        if len(self._epochs) > 1:
-            oldest = next(iter(self._epochs))
-            self._close(self._epochs.pop(oldest), context, ended=True)
+        """End the epochs that nothing more can come of, now that another one begins.
+
+        What an epoch still holds may be handed over long after: its application has not come
+        for it yet. The skips of the last one are told when the next one has begun.
+        """
+        for number in list(self._epochs)[:-1]:
+            if not self._epochs[number].waiting or len(self._epochs) > EPOCHS_MAX:
+                self._close(self._epochs.pop(number), context, ended=True)
 
     def finish(self, context: Context) -> None:
-        """Tell what was never handed over though a later number was."""
-        for epoch in self._epochs.values():
-            self._close(epoch, context, ended=False)
+        """Tell what was never used up though a later number was."""
+        last = next(reversed(self._epochs), None)
+        for number, epoch in self._epochs.items():
+            self._close(epoch, context, ended=number != last)
 
     def _close(self, epoch: _Epoch, context: Context, *, ended: bool) -> None:
         for start, count, row in epoch.missing:
-            numbers = f"{start}" if count == 1 else f"{start} and {count - 1} after it"
-            self._note(
-                "S7",
-                ViolationKind.GAP,
-                row,
-                f"Number {row.sequence_number} was handed over, but {numbers} neither was "
-                "nor has a journaled skip.",
-            )
-        due = epoch.waiting.get(epoch.expected)
-        stranded = list(epoch.waiting.values()) if ended else [due] if due is not None else []
-        for row in stranded:
+            self._gap(epoch.first + start % epoch.size, count, row)
+        for place, row in epoch.waiting.values():
             # With the sender's journal at hand the message's own fold tells it.
-            if context.is_healed(row.at) and not context.has_journal_of(row.peer):
+            due = ended or place == epoch.expected
+            if due and context.is_healed(row.at) and not context.has_journal_of(row.peer):
                 self._note(
                     "S4",
                     ViolationKind.LOST,
@@ -150,28 +211,21 @@ class ReceivingChannel:
                     "It was stored and its turn had come, but it was never handed over.",
                 )
 
+    def _gap(self, first: int, count: int, row: Row) -> None:
+        told = f"{first}" if count == 1 else f"{first} and {count - 1} after it"
+        self._note(
+            "S7",
+            ViolationKind.GAP,
+            row,
+            f"Number {row.sequence_number} was {_words(row)}, but {told} neither was "
+            "nor has a journaled skip.",
+        )
+
     def _note(self, predicate: str, kind: ViolationKind, row: Row, sentence: str) -> None:
         self._found.append(
             Violation(predicate, kind.value, row.message_id, row.channel, row.node, sentence)
         )
 
 
-def _pass_skipped(epoch: _Epoch, terms: Terms) -> None:
-    while epoch.expected in epoch.skipped:
-        epoch.skipped.discard(epoch.expected)
-        epoch.expected = terms.numbers.after(epoch.expected)
-
-
-def _take_missing(epoch: _Epoch, number: int, terms: Terms) -> Row | None:
-    """Take the number out of those passed over; returns the hand-over that passed it."""
-    for index, (start, count, row) in enumerate(epoch.missing):
-        offset = terms.numbers.distance(start, number)
-        if offset < count:
-            rest = []
-            if offset:
-                rest.append((start, offset, row))
-            if offset + 1 < count:
-                rest.append((terms.numbers.after(number), count - offset - 1, row))
-            epoch.missing[index : index + 1] = rest
-            return row
-    return None
+def _words(row: Row) -> str:
+    return "forwarded" if row.kind == FORWARDED else "handed over"

@@ -39,7 +39,7 @@ class ViolationKind(StrEnum):
 
 
 class Violation(NamedTuple):
-    """A finding. `predicate` is S1..S14 or L1; `journal` marks rows that cannot be judged."""
+    """A finding. `predicate` is S1..S17, L1 or L3; `journal` marks rows that cannot be judged."""
 
     predicate: str
     kind: str

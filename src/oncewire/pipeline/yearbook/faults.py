@@ -174,6 +174,7 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(_K.TWICE.value, "handed_over_twice", _ordered, _only("handed_over_twice")),
     Recipe(_K.OUT_OF_ORDER.value, "after_the_next", _ordered_window, _close("after_the_next")),
     Recipe(_K.ALTERED.value, "altered", _unordered, _only("altered")),
+    Recipe(_K.ALTERED.value, "given_otherwise", _ordered, _only("given_otherwise")),
     Recipe(_K.UNNOTIFIED.value, "not_notified", _direct, _only("not_notified")),
     Recipe(_K.GAP.value, "number_left_out", _counted, _only("number_left_out")),
     Recipe(_K.GAP.value, "no_skip", _ordered_window, _close("no_skip"), offset=1),

@@ -1,0 +1,67 @@
+"""Accepted: a stored message as it was accepted, read again from its bytes.
+
+The store keeps the bytes as they travelled. Accepted was a view of them: what the signature
+covers, and decrypted. Its identity digest was stored with it, so whoever reads the bytes again
+knows which view that was, whatever has become of certificates and agreements since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.resolve import find_binding
+from oncewire.errors import EbxmlError, StoreProblem
+from oncewire.handler.confide import opened
+from oncewire.handler.node import Node
+from oncewire.handler.route import agreement_for
+from oncewire.handler.seal import whole_parcel
+from oncewire.journal.identity import identity_digest
+from oncewire.message.envelope import Message
+from oncewire.store.records import StoredIncoming
+from oncewire.wire import codec, signature
+from oncewire.wire.digests import signature_parts
+from oncewire.wire.received import Received
+from oncewire.wire.verified import read_verified
+
+
+def accepted(node: Node, stored: StoredIncoming) -> Message:
+    """The view that was accepted, or the error that there is none any more."""
+    message_id = stored.incoming.message_id
+    if stored.parcel is None:
+        raise StoreProblem(
+            f"message {message_id} has no bytes", remedy="restore the store from a backup"
+        )
+    received = codec.read(whole_parcel(node, stored.parcel), node.limits)
+    for view in _views(node, received):
+        message = _open(node, view, stored)
+        if identity_digest(message) == stored.incoming.digest:
+            return message
+    raise StoreProblem(
+        f"the bytes of message {message_id} no longer say what was accepted",
+        remedy="put back the agreement and the key it arrived under, or its bytes from a backup",
+    )
+
+
+def _views(node: Node, received: Received) -> Iterator[Message]:
+    """What a signature covers comes first: the rest of a message is anybody's word."""
+    if received.signed:
+        try:
+            covered = signature.covered(received.envelope, signature_parts(received))
+        except EbxmlError:
+            # Nobody here checks signatures of this sender, and this one is not for us.
+            pass
+        else:
+            yield read_verified(received, covered, node.limits).message
+    yield received.message
+
+
+def _open(node: Node, message: Message, stored: StoredIncoming) -> Message:
+    """Decrypted as was agreed when it was accepted."""
+    agreement = node.agreement_accepted(stored)
+    if agreement is None:
+        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is None:
+        return message
+    binding = find_binding(agreement, Direction.RECEIVE, message)
+    return opened(node, message, binding.security)

@@ -1,0 +1,61 @@
+"""L3: a world that calls itself calm has no excuse."""
+
+import pytest
+
+from oncewire.journal import detail
+from oncewire.journal.check import verify
+from oncewire.journal.row import Kind
+from tests.journal.changes import drop, find
+from tests.journal.scenarios import SCENARIOS
+
+CALM = (
+    "plain",
+    "window",
+    "hub",
+    "hub_in_a_stream",
+    "hub_that_passes_on",
+    "transparent_hub",
+    "signed",
+    "split",
+    "silent_reset",
+    "one_id_of_two_parties",
+)
+
+
+@pytest.mark.parametrize("name", CALM)
+def test_a_calm_world_is_clean(name: str) -> None:
+    assert verify(SCENARIOS[name]().rows, healed=True, calm=True).clean
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["unknown", "refused", "expired_unsent", "connection_refused", "suspended_and_resumed"],
+)
+def test_whoever_is_told_of_a_failure_is_told_wrong(name: str) -> None:
+    rows = SCENARIOS[name]().rows
+    assert verify(rows, healed=True).clean
+    report = verify(rows, healed=True, calm=True)
+    assert ("L3", "wrong_outcome") in {(one.predicate, one.kind) for one in report.violations}
+
+
+def test_an_acknowledgement_that_is_thrown_away_is_told() -> None:
+    world = SCENARIOS["plain"]()
+    said = detail.Refused("ValueNotRecognized", problem="no such message was sent")
+    world.node("acme").add(Kind.REFUSED, "ack-of-m1-by-globex", ref_to="m1", said=said)
+    (found,) = verify(world.rows, healed=True, calm=True).violations
+    assert (found.predicate, found.message_id, found.node) == ("L3", "ack-of-m1-by-globex", "acme")
+
+
+def test_best_effort_arrives_too() -> None:
+    report = verify(SCENARIOS["best_effort"]().rows, healed=True, calm=True)
+    told = [(one.predicate, one.kind, one.message_id) for one in report.violations]
+    # Nobody confirms m1, and m2 never came.
+    assert told == [("L3", "lost", "m1"), ("L3", "lost", "m2")]
+
+
+def test_one_cause_is_told_once() -> None:
+    rows = SCENARIOS["plain"]().rows
+    globex = [row for row in rows if row.node == "globex" and row.message_id is not None]
+    lost = drop(rows, *globex, *find(rows, Kind.ACKNOWLEDGED))
+    (found,) = verify(lost, healed=True, calm=True).violations
+    assert (found.predicate, found.kind) == ("S4", "lost")

@@ -1,0 +1,79 @@
+"""Fine print of streams: hubs of older journals, circles of hubs, and epochs without an end."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.journal import detail
+from oncewire.journal.check import verify
+from oncewire.journal.predicates import receiving
+from oncewire.journal.row import Kind
+from oncewire.protocol.terms import HopMode
+from tests.journal.changes import change, drop, find
+from tests.journal.histories import CHANNEL, ORDERED, PLAIN, World
+from tests.journal.scenarios import SCENARIOS
+
+
+def test_a_hub_that_names_only_the_onward_stream_is_not_judged_by_it() -> None:
+    """Rows that do not say which number was used up say nothing of numbers."""
+    rows = SCENARIOS["hub"]().rows
+    rows = change(rows, find(rows, Kind.FORWARDED)[0], channel="hub>globex")
+    assert verify(rows, healed=True).clean
+
+
+def test_what_waits_at_a_hub_for_an_operator_waits_on_the_onward_stream() -> None:
+    rows = SCENARIOS["hub_gives_up"]().rows
+    kept = (Kind.RECEIVED, Kind.FORWARDED, Kind.ACK_SENT)
+    rows = [
+        row for row in rows if row.node == "hub" and (row.message_id is None or row.kind in kept)
+    ]
+    (forwarded,) = find(rows, Kind.FORWARDED)
+    assert verify(rows, healed=True).kinds == {"lost": 1}
+    rows = change(rows, forwarded, said=detail.Forwarded(onward="hub>globex"), channel=CHANNEL)
+    suspended = rows[-1]._replace(
+        seq=rows[-1].seq + 1, kind=Kind.SUSPENDED.value, message_id=None, channel="hub>globex"
+    )
+    assert verify([*rows, suspended], healed=True).clean
+    elsewhere = suspended._replace(channel=CHANNEL)
+    assert verify([*rows, elsewhere], healed=True).kinds == {"lost": 1}
+
+
+def test_hubs_that_pass_on_in_a_circle_end_the_question() -> None:
+    world = World(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
+    world.submit("m1")
+    world.send("m1", to="east")
+    world.node("east").add(Kind.PASSED_ON, "m1", peer="urn:party:west", hop=2)
+    world.node("west").add(Kind.PASSED_ON, "m1", peer="urn:party:east", hop=3)
+    world.acknowledged("m1", by="east")
+    assert "ack_without_store" not in verify(world.rows, healed=True).kinds
+
+
+def test_epochs_that_wait_for_ever_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a broken journal every epoch has a message that nobody ever hands over."""
+    world = World(ORDERED)
+    for epoch in range(6):
+        world.number(f"m{epoch}", 0, epoch=epoch + 1, status="Reset")
+        world.receive(f"m{epoch}", epoch=epoch)
+    rows = [row for row in world.rows if row.node == "globex"]
+    assert verify(rows, healed=True).kinds == {"lost": 6}
+    opened: list[int] = []
+    monkeypatch.setattr(receiving, "EPOCHS_MAX", 2)
+    close = receiving.ReceivingChannel._close_old
+
+    def counted(channel: receiving.ReceivingChannel, context: receiving.Context) -> None:
+        close(channel, context)
+        opened.append(len(channel._epochs))
+
+    monkeypatch.setattr(receiving.ReceivingChannel, "_close_old", counted)
+    assert verify(rows, healed=True).kinds == {"lost": 6}
+    assert max(opened) == 2
+
+
+def test_a_skip_tells_of_a_message_that_was_waiting() -> None:
+    """A request that nobody can answer any more is closed, and its number passed over."""
+    rows = SCENARIOS["window"]().rows
+    rows = [row for row in rows if row.node == "globex"]
+    handed = find(rows, Kind.HANDED_OVER, "m5")[0]
+    rows = drop(rows, *find(rows, Kind.CONFIRMED, "m5"), *find(rows, Kind.ACK_SENT, "m5"))
+    rows = change(rows, handed, kind=Kind.SKIPPED.value, said=detail.Skipped("closed"))
+    assert verify(rows, healed=True).clean

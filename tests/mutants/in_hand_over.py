@@ -1,0 +1,64 @@
+"""Bugs on the last steps to an application, and in what is known of a refused number."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_GIVEN = "tests/handler/test_given.py"
+_DISCARDED = "tests/handler/test_discarded.py"
+_ACCEPTED = "oncewire.handler.accepted"
+_DELIVER = "oncewire.handler.deliver"
+
+IN_HAND_OVER: tuple[Mutant, ...] = (
+    Mutant(
+        "give the application what nobody signed",
+        _ACCEPTED,
+        "        if identity_digest(message) == stored.incoming.digest:\n",
+        "        if message is received.message:\n",
+        tests=(f"{_GIVEN}::test_a_part_that_nobody_signed_is_given_to_nobody",),
+    ),
+    Mutant(
+        "give the application whatever the bytes say now",
+        _ACCEPTED,
+        "        if identity_digest(message) == stored.incoming.digest:\n",
+        "        if True:\n",
+        tests=(f"{_GIVEN}::test_closed_payloads_wait_for_the_agreement_that_opens_them",),
+    ),
+    Mutant(
+        "journal the digest of the arrival at the hand-over",
+        _DELIVER,
+        '    _journal(node, tx, stored, "handed_over", incoming, late, taken.digest)\n',
+        '    _journal(node, tx, stored, "handed_over", incoming, late, incoming.digest)\n',
+        tests=(f"{_GIVEN}::test_the_journal_has_the_digest_of_what_was_given",),
+    ),
+    Mutant(
+        "believe the digest that a payload states",
+        "oncewire.handler.application",
+        "    if payload.data is None:\n        return payload\n",
+        "    return payload\n",
+        tests=(f"{_GIVEN}::test_the_journal_has_the_digest_of_what_was_given",),
+    ),
+    Mutant(
+        "one message that cannot be given delays everybody",
+        _DELIVER,
+        "        found = tx.ready(now, limit - len(given) + 2 * len(withheld))\n",
+        "        found = tx.ready(now, limit - len(given))\n",
+        tests=(f"{_GIVEN}::test_changed_bytes_are_given_to_nobody_and_delay_nobody",),
+    ),
+    Mutant(
+        "overtake a message that cannot be given",
+        _DELIVER,
+        "                blocked.add(channel)\n",
+        "                pass\n",
+        tests=(f"{_GIVEN}::test_what_follows_on_its_channel_waits_too",),
+    ),
+    Mutant(
+        "take a refused number for proof that nothing arrived",
+        "oncewire.protocol.answers",
+        "    return Sent(outgoing, channel, (note,))\n\n\ndef _transient(",
+        "    lost = replace(outgoing, attempts_lost=outgoing.attempts_lost + 1)\n"
+        "    return Sent(lost, channel, (note,))\n\n\ndef _transient(",
+        requirement="ERR-9 SEQ-10",
+        tests=(f"{_DISCARDED}::test_a_message_whose_number_was_refused_each_time_is_unknown",),
+    ),
+)

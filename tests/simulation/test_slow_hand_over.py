@@ -1,0 +1,71 @@
+"""Applications that come late: epochs end faster than they take, and nothing is called a gap."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.message.instant import SECOND
+from oncewire.simulation.options import Options
+from oncewire.simulation.run import Simulation, simulate
+
+SHORT = '[delivery]\non_exhausted = "fail_message"\ntime_to_live = "PT20S"\n'
+SHORTER = '[delivery]\non_exhausted = "fail_message"\ntime_to_live = "PT8S"\n'
+GIVING_UP = Options(messages=60, loss=0.4, reorder=0.5, abandon=1.0, agreement=SHORT)
+WORLDS = {
+    "lost": (GIVING_UP, 900208),
+    "late": (
+        Options(
+            messages=60,
+            loss=0.1,
+            duplicate=0.4,
+            reorder=0.6,
+            crash=0,
+            partition=0,
+            disk_full=0,
+            agreement=SHORTER,
+            retry_interval=SECOND,
+            retries=1,
+            abandon=0.5,
+        ),
+        910123,
+    ),
+    "lost, and numbers that wrap": (
+        Options(
+            messages=60,
+            loss=0.5,
+            partition=0,
+            disk_full=0,
+            window=2,
+            agreement=SHORTER + "[sequence]\nrange = [1, 6]\n",
+            timeout=2 * SECOND,
+            retry_interval=SECOND,
+            persist_duration=60 * SECOND,
+            abandon=1,
+        ),
+        910176,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_two_epochs_may_begin_before_a_hand_over(name: str) -> None:
+    world, seed = WORLDS[name]
+    simulation = Simulation(world, seed)
+    result = simulation.run()
+    assert not result.violations, (result.replay, result.violations[:3])
+    # The world is one in which that happens.
+    began: list[int] = []
+    behind = 0
+    for row in simulation.actor("seller").journal():
+        if row.kind == "epoch_began":
+            began.append(row.epoch or 0)
+        elif row.kind == "handed_over" and row.epoch is not None:
+            behind = max(behind, sum(epoch > row.epoch for epoch in began))
+    assert behind >= 2
+
+
+@pytest.mark.soak
+def test_many_worlds_that_give_up() -> None:
+    for seed in range(900200, 900300):
+        result = simulate(GIVING_UP, seed)
+        assert not result.violations, (result.replay, result.violations[:3])
