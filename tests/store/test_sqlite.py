@@ -412,6 +412,7 @@ def test_a_name_goes_when_nothing_has_it_any_more(path: Path) -> None:
 # --- imports ---
 
 
+@pytest.mark.process
 def test_the_contract_needs_no_database() -> None:
     modules = "contract, records, schedule, memory, spool, sqlite, sqlite_reader"
     code = "\n".join(f"import oncewire.store.{name.strip()}" for name in modules.split(","))

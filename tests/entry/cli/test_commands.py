@@ -51,6 +51,7 @@ def test_every_option_is_explained(name: str, work: object) -> None:
         assert getattr(parameter, "help", None), f"{name}: {parameter.name}"
 
 
+@pytest.mark.process
 def test_starting_up_loads_nothing_heavy() -> None:
     heavy = {"aiohttp", "apsw", "lxml", "xmlsec", "cryptography", "pyspark", "asyncio", "rich"}
     code = "from oncewire.entry.cli.main import build; build()"
