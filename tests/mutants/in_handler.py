@@ -211,8 +211,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an expired waiting message is still numbered",
         "oncewire.handler.admit",
-        "            if deadline is None or node.now() < deadline:\n",
-        "            if deadline is None or node.now() > 0:\n",
+        "        if deadline is None or node.now() < deadline:\n",
+        "        if deadline is None or node.now() > 0:\n",
         requirement="HDR-9",
         tests=(f"{_CLAIMS}::test_a_message_that_expired_while_it_waited_uses_no_number",),
     ),
