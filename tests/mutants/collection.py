@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
 from tests.mutants.in_handler import IN_HANDLER
+from tests.mutants.in_hubs import IN_HUBS
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_wire import IN_WIRE
@@ -17,4 +18,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_RECOVERY,
     *IN_AGREEMENT,
     *IN_HANDLER,
+    *IN_HUBS,
 )
