@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
 from oncewire.protocol.states import OutgoingState
+from oncewire.simulation.topology import agreements_of
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 
@@ -108,3 +111,31 @@ def test_an_error_comes_back_the_same_way(profile: str) -> None:
     order = chain.send()
     assert chain.state(order) is OutgoingState.NOT_DELIVERED
     assert [one.message_id for one in chain.notices] == [order]
+
+
+@pytest.mark.requirement("HOP-12")
+@PROFILES
+@pytest.mark.parametrize("mode", ["store_and_forward", "by_request"])
+def test_of_all_intermediaries_the_initiator_hears_the_first(profile: str, mode: str) -> None:
+    asked = '[ack]\nhop_request = "Unsigned"\n'
+    chain = Chain(options(profile, hops=3, hop_mode=mode, agreement=asked))
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.DELIVERED
+    heard = [
+        codec.read(parcel).message.header.message_id
+        for sender, receiver, parcel in chain.carried
+        if (sender, receiver) == ("hub1", "buyer")
+    ]
+    assert not [one for one in heard if one.endswith("@hub2")]
+
+
+@pytest.mark.requirement("HOP-5")
+@PROFILES
+@pytest.mark.parametrize("mode", ["transparent", "store_and_forward"])
+def test_the_from_party_need_not_know_where_the_to_party_listens(profile: str, mode: str) -> None:
+    world = options(profile, hops=3, hop_mode=mode)
+    chain = Chain(world)
+    (known,) = agreements_of("buyer", world)
+    blind = replace(known, partner=replace(known.partner, handler_uri=None, endpoints=()))
+    chain.start("buyer", Agreements([blind]))
+    assert chain.state(chain.send()) is OutgoingState.DELIVERED

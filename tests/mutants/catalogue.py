@@ -423,7 +423,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "acknowledge at the hub and forward nothing",
         _ARRIVE,
-        "            send_onward(node, tx, stored, self.ahead)\n",
+        "            self._midway.send_on(stored, self.ahead, kept_open=relays)\n",
         "            pass\n",
         ("S4", "S12"),
         HUB,

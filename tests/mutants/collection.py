@@ -6,6 +6,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
 from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
+from tests.mutants.in_hubs import IN_HUBS
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_time import IN_TIME
@@ -21,4 +22,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_HANDLER,
     *IN_TIME,
     *IN_HAND_OVER,
+    *IN_HUBS,
 )

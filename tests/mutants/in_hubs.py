@@ -1,0 +1,103 @@
+"""Bugs of hubs, and the tests that must notice each."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_HUB = "tests/handler/test_hub.py::"
+_PROXY = "tests/handler/test_proxy.py::"
+_RELAY = "tests/handler/test_relay.py::"
+_STRANDED = "tests/handler/test_stranded.py::"
+
+IN_HUBS: tuple[Mutant, ...] = (
+    Mutant(
+        "forget where a message came from that was passed on",
+        "oncewire.handler.passing",
+        "    _remember(node, tx, message, ahead, before, source)\n    plan",
+        "    plan",
+        requirement="HOP-7 ACK-4 ACK-12",
+        tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
+    ),
+    Mutant(
+        "take an answer from behind a hub for a stranger's",
+        "oncewire.handler.receive",
+        "    if agreement.via is None and about.relayed_from is None:\n",
+        "    if True:\n",
+        requirement="HOP-5 RM-16",
+        tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
+    ),
+    Mutant(
+        "judge a copy of what was passed on by today's hop mode",
+        "oncewire.handler.receive",
+        "    passed = known is not None and known.passed_on\n",
+        "    passed = False\n",
+        requirement="HOP-6",
+        tests=(_PROXY + "test_a_copy_goes_the_way_of_the_first_one_whatever_was_agreed_since",),
+    ),
+    Mutant(
+        "begin the next hop before the previous one is complete",
+        "oncewire.handler.arrive",
+        "        if answer is not None:\n            # A hop is complete",
+        "        if answer is not None and not self.final and not judgement.held and self.ahead:\n"
+        "            self._midway.send_on(stored, self.ahead, kept_open=relays)\n"
+        "        if answer is not None:\n            # A hop is complete",
+        requirement="HOP-1",
+        tests=(_HUB + "test_the_next_hop_begins_when_the_previous_one_is_complete",),
+    ),
+    Mutant(
+        "let the acknowledgement of every intermediary through",
+        "oncewire.handler.receive",
+        "    if asked is not None and _ends_here(message):\n",
+        "    if False:\n",
+        requirement="HOP-12",
+        tests=(_PROXY + "test_of_all_intermediaries_the_initiator_hears_the_first",),
+    ),
+    Mutant(
+        "drop a held message whose way on is gone",
+        "oncewire.handler.stranded",
+        "        open_incident(node, tx, Raise(problem, stored.incoming.message_id))\n",
+        "        tx.save_incoming(_forwarded(stored.incoming))\n",
+        requirement="HOP-8",
+        tests=(_STRANDED + "test_it_goes_on_in_order_when_the_agreement_is_back",),
+    ),
+    Mutant(
+        "give a stranded message up and tell nobody",
+        "oncewire.handler.engine",
+        "            if not abandon_stranded(self.node, tx, message_id):\n",
+        "            if True:\n",
+        requirement="HOP-9",
+        tests=(_STRANDED + "test_the_from_party_is_told_when_it_is_given_up",),
+    ),
+    Mutant(
+        "close the connection of a synchronous request at a hub",
+        "oncewire.protocol.hops",
+        "        return plan.signals\n    return plan.response or",
+        "        return False\n    return plan.response or",
+        requirement="SYNC-2 SYNC-11 SYNC-16",
+        tests=(_RELAY + "test_the_response_comes_back_through_hubs",),
+    ),
+    Mutant(
+        "leave a hub's own acknowledgement out of the reply",
+        "oncewire.handler.relay",
+        "            parcels.insert(0, own.parcel)\n",
+        "            parcels = parcels or [own.parcel]\n",
+        requirement="SYNC-8",
+        tests=(_RELAY + "test_acknowledgement_of_the_hop_and_response_in_one_reply",),
+    ),
+    Mutant(
+        "wait for the next hop as long as the initiator waits",
+        "oncewire.protocol.synchronous",
+        "    return min(inner.sync_timeout, patience(outer))\n",
+        "    return inner.sync_timeout\n",
+        requirement="SYNC-17",
+        tests=("tests/protocol/test_hops.py::test_the_inner_exchange_ends_before_the_outer_one",),
+    ),
+    Mutant(
+        "acknowledge at a hub what has failed already",
+        "oncewire.handler.previous",
+        "        return self.acknowledge() if failed is None else self.report(failed)\n",
+        "        return self.acknowledge()\n",
+        requirement="HOP-9 SYNC-12",
+        tests=(_RELAY + "test_what_has_failed_already_is_not_acknowledged",),
+    ),
+)
