@@ -34,6 +34,7 @@ from oncewire.store.memory import MemoryStore
 from oncewire.store.sqlite import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
+from tests.handler.chain import Chain, options
 from tests.handler.pair import START, Pair, TestWorld, agreement_text
 from tests.handler.test_exchange import state_of
 from tests.handler.test_signed import pem
@@ -651,3 +652,31 @@ def test_an_encrypted_submission_is_compared_by_what_was_given() -> None:
     with pair.beta.node.store.transition() as tx:
         (arrived,) = tx.incoming_by_id("order-1@alpha")
     assert arrived.incoming.state is IncomingState.READY
+
+
+# --- at a hub ----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("HOP-8")
+@pytest.mark.parametrize("gone", ["seller", "buyer", "hub1"])
+@pytest.mark.parametrize("profile", ["window", "ms-0.9x"])
+def test_a_hub_answers_a_copy_of_what_it_took_over_whatever_became_of_its_agreements(
+    profile: str, gone: str
+) -> None:
+    hop = "store_and_forward"
+    chain = Chain(options(profile, hops=2, hop_mode=hop))
+    first = chain.send(0)
+    assert chain.state(first) is OutgoingState.DELIVERED
+    copies = [parcel for name, to, parcel in chain.carried if (name, to) == ("buyer", "hub1")]
+    answers = [parcel for name, to, parcel in chain.carried if (name, to) == ("hub1", "buyer")]
+    chain.restart("hub1", gone)
+    before = len(chain.carried)
+    answer = chain.deliver("hub1", copies[0])
+    said = [
+        parcel for name, to, parcel in chain.carried[before:] if (name, to) == ("hub1", "buyer")
+    ]
+    if answer.parcel is not None:
+        said.append(whole_parcel(chain.engines["hub1"].node, answer.parcel))
+    assert [one.body for one in said] == [answers[0].body]
+    assert chain.kinds("hub1", first).count("duplicate") == 1
+    assert chain.kinds("seller", first).count("received") == 1

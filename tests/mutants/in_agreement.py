@@ -105,16 +105,16 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a copy is judged by today's agreement",
         "oncewire.handler.receive",
-        "    original = copied(node, tx, message)\n",
+        "    original = copied(node, tx, message) if _is_for_application(message) else None\n",
         "    original = None\n",
         requirement="RM-17",
         tests=(f"{_ACCEPTED}::test_a_copy_of_what_was_delivered_gets_its_answer_again",),
     ),
     Mutant(
         "after the end nothing that answers is believed",
-        "oncewire.handler.receive",
-        "        about = None if message.kind is MessageKind.NORMAL else asked(node, tx, message)\n",
-        "        about = None\n",
+        "oncewire.handler.place",
+        "        if received.message.kind is not MessageKind.NORMAL:\n",
+        "        if False:\n",
         tests=(
             f"{_ACCEPTED}::test_an_acknowledgement_is_believed_under_the_terms_of_what_it_acknowledges",
         ),
@@ -143,8 +143,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "another document under a used id is taken for the first",
         _SUBMIT,
-        "or facts.digest != identity_digest(message):\n",
-        "or facts.size != sum(payload.size for payload in message.payloads):\n",
+        "    same = facts.digest == identity_digest(message) or (\n",
+        "    same = facts.size == sum(payload.size for payload in message.payloads) or (\n",
         tests=(f"{_ACCEPTED}::test_another_message_under_a_used_id_is_refused",),
     ),
 )
