@@ -452,9 +452,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a hub that leaves out what it held, and goes on",
         "oncewire.handler.release",
-        "        forward_released(node, tx, held)\n        return\n",
-        "        if held.incoming.number % 3:\n            forward_released(node, tx, held)\n        return\n",
-        ("S7",),
+        "        go_on(node, tx, held)\n        return\n",
+        "        if held.incoming.number % 3:\n            go_on(node, tx, held)\n        return\n",
+        ("S6", "S7"),
         "messages=60,hops=2,loss=0.4",
         "HOP-1",
     ),

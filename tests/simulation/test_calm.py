@@ -93,14 +93,26 @@ def test_two_handlers(dialect: str, flow: str) -> None:
         Simulation(world, seed=1)
 
 
-@pytest.mark.parametrize("hops", [2, 3])
+AGREED = [pair for pair in itertools.product(DIALECTS, FLOWS) if is_agreed(*pair)]
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("dialect", "flow"),
-    [pair for pair in itertools.product(DIALECTS, FLOWS) if is_agreed(*pair)],
-)
-def test_hubs(dialect: str, flow: str, mode: str, hops: int) -> None:
-    run(options(dialect, flow, hops, mode))
+@pytest.mark.parametrize(("dialect", "flow"), AGREED)
+def test_a_hub(dialect: str, flow: str, mode: str) -> None:
+    run(options(dialect, flow, 2, mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_two_hubs(dialect: str, mode: str) -> None:
+    run(options(dialect, "stop-and-wait", 3, mode))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("dialect", "flow"), AGREED)
+def test_three_hubs(dialect: str, flow: str, mode: str) -> None:
+    run(options(dialect, flow, 4, mode))
 
 
 def test_a_world_with_a_fault_is_not_calm() -> None:

@@ -118,9 +118,14 @@ def is_receipt(message: Message, asked: StoredIncoming) -> bool:
 def relay_receipt(
     node: Node, tx: Transaction, received: Received, asked: StoredIncoming, source: Source
 ) -> None:
-    """Give the To Party's acknowledgement back where the initiator waits for it, if it asked."""
+    """Give the To Party's acknowledgement back where the initiator waits for it, if it asked.
+
+    It waits on a connection of its own, or because acknowledgements are typed: then a hub's is
+    not the receipt (HOP-12).
+    """
     wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
-    waits = answered_here(node, tx, received.message, source) is not None
+    typed = any(one.type is not None for one in received.message.acknowledgments)
+    waits = typed or answered_here(node, tx, received.message, source) is not None
     if waits and wanted is not AckRequest.NONE:
         pass_back(node, tx, received, asked, source)
 
