@@ -1,4 +1,4 @@
-"""The fold over one message's rows: S1-S5, S9-S12, S14 and L1."""
+"""The fold over one message's rows: S1-S5, S9-S12, S14, L1, taken back and told."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from oncewire.journal.predicates import (
     invention,
     once,
     retry,
+    taken_back,
+    told,
 )
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.subject import Subject
@@ -29,7 +31,9 @@ PREDICATES = (
     acknowledgment.judge,
     durability.judge,
     delivery.judge,
+    taken_back.judge,
     honesty.judge,
+    told.judge,
     content.judge,
     retry.judge,
     hop.judge,
