@@ -434,4 +434,3 @@ class Handler:
             return Reply(answer.status, retry_after=answer.retry_after)
         parcel = whole_parcel(self.engine.node, answer.parcel)
         return Reply(answer.status, parcel.content_type, parcel.headers, parcel.body)
-
