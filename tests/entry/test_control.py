@@ -99,8 +99,14 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
             await remote.wait("nobody-sent-this", 1)
         with pytest.raises(NotAllowed):
             await remote.abandon("order-1")
-        with pytest.raises(UnknownMessage):
-            await remote.pause("no channel", "why")
+        for refused in (
+            remote.pause("no channel", "why"),
+            remote.restart("no channel"),
+            remote.confirm_notice("no notice"),
+        ):
+            with pytest.raises(UnknownMessage):
+                await refused
+        assert await remote.notices(5) == []
         await remote.hold("order-1", True)
         await there.hold("order-1", False)
         with pytest.raises(NotAllowed, match="not in doubt"):

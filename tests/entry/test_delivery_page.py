@@ -20,7 +20,7 @@ from oncewire.entry.party_handler import open_party
 from oncewire.entry.sending import Wish
 from oncewire.entry.settings import KEYS, ApplicationWay
 from oncewire.entry.taken import TakenMessage
-from oncewire.handler import hand_over
+from oncewire.handler import offers
 from oncewire.handler.actions import Notice
 from oncewire.handler.handler import LEASE
 from oncewire.handler.submit import Submission
@@ -44,7 +44,7 @@ MESSAGE = TakenMessage(
     payloads=(Payload.of("x@test", "text/xml", b"<a/>"),),
     service_type="retail",
 )  # fmt: skip
-NOTICE = Notice("m-2", Severity.WARNING, OutgoingState.UNKNOWN, "no acknowledgement")
+NOTICE = Notice("m-2", Severity.WARNING, OutgoingState.UNKNOWN, "no acknowledgement", "m-2#1")
 
 
 def example(word: str) -> str:
@@ -91,8 +91,7 @@ async def _deliver(hook: webhook.Webhook) -> None:
 
 
 async def _notify(hook: webhook.Webhook) -> None:
-    hook.notify(NOTICE)
-    await asyncio.gather(*hook._told)
+    await hook.notify(NOTICE)
 
 
 # --- names and figures -------------------------------------------------------------------------
@@ -127,12 +126,12 @@ def test_the_facts_of_a_message_are_documented() -> None:
 
 
 def test_the_figures_are_those_of_the_code() -> None:
-    pauses = [hand_over.FIRST_PAUSE * 2**count for count in range(hand_over.REFUSALS_MAX - 1)]
-    in_all = sum(min(one, hand_over.LONGEST_PAUSE) for one in pauses)
-    assert f"After {hand_over.REFUSALS_MAX} refusals in a row, some three minutes" in PLAIN
+    pauses = [offers.FIRST_PAUSE * 2**count for count in range(offers.REFUSALS_MAX - 1)]
+    in_all = sum(min(one, offers.LONGEST_PAUSE) for one in pauses)
+    assert f"After {offers.REFUSALS_MAX} refusals in a row, some three minutes" in PLAIN
     assert round(in_all / 60) == 3
-    assert f"after {hand_over.FIRST_PAUSE} seconds, then after twice as long each time, at" in PLAIN
-    assert ("at most a minute" in PLAIN, hand_over.LONGEST_PAUSE) == (True, 60)
+    assert f"after {offers.FIRST_PAUSE} seconds, then after twice as long each time, at" in PLAIN
+    assert ("at most a minute" in PLAIN, offers.LONGEST_PAUSE) == (True, 60)
     assert ("confirms it within a minute" in PLAIN, LEASE) == (True, 60 * SECOND)
     assert f"no answer within {webhook.TIMEOUT:.0f} seconds" in PLAIN
     assert ("up to eight at a time" in PLAIN, Function.batch) == (True, 8)
@@ -150,6 +149,7 @@ def test_the_commands_and_the_log_lines_on_the_page_exist() -> None:
     for line, file in (
         ("a message failed", "handler.py"),
         ("the application did not take a message", "hand_over.py"),
+        ("the application did not take the notice of a failure", "telling.py"),
     ):
         assert line in PLAIN
         assert f'"{line}"' in (handler / file).read_text(encoding="utf-8")
@@ -189,7 +189,7 @@ def test_headers_and_fields_of_an_event_are_documented() -> None:
 def test_the_function_on_the_page_hears_of_failures(capsys: pytest.CaptureFixture[str]) -> None:
     scope: dict[str, Any] = {}
     exec(example("def take"), scope)
-    Function(scope["take"]).notify(NOTICE)
+    asyncio.run(Function(scope["take"]).notify(NOTICE))
     assert capsys.readouterr().out == "m-2 unknown Warning no acknowledgement\n"
 
 

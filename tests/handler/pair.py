@@ -72,6 +72,8 @@ class Pair:
     lose_request: Callable[[int], bool] = lambda attempt: False
     lose_answer: Callable[[int], bool] = lambda attempt: False
     notices: list[Notice] = field(default_factory=list)
+    # Whether the applications come for their notices.
+    hears: bool = True
     settled: list[Settled] = field(default_factory=list)
     ponged: list[Ponged] = field(default_factory=list)
     # How each party's store is opened.
@@ -138,12 +140,21 @@ class Pair:
         """Commit, and carry what may leave; then what that caused, until all is quiet."""
         for action in self.engines[name].commit():
             self._carry(name, action)
+        self._hear(name)
+
+    def _hear(self, name: str) -> None:
+        """The application takes the notices of failures, and says so."""
+        engine = self.engines[name]
+        while found := engine.notices(100) if self.hears else []:
+            for notice in found:
+                self.notices.append(notice)
+                engine.confirm_notice(notice.notice_id)
+            for action in engine.commit():
+                self._carry(name, action)
 
     def _carry(self, name: str, action: Action) -> None:
         engine = self.engines[name]
-        if isinstance(action, Notice):
-            self.notices.append(action)
-        elif isinstance(action, Settled):
+        if isinstance(action, Settled):
             self.settled.append(action)
         elif isinstance(action, Ponged):
             self.ponged.append(action)

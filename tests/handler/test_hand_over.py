@@ -10,7 +10,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull
-from oncewire.handler import hand_over
+from oncewire.handler import offers
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 from oncewire.handler.handler import Handler
@@ -28,6 +28,7 @@ class Fussy:
     """It takes nothing until it is told to."""
 
     batch = 4
+    hears = True
 
     def __init__(self) -> None:
         self.takes = False
@@ -40,16 +41,16 @@ class Fussy:
             raise ValueError("the warehouse is closed")
         return self.answers
 
-    def notify(self, notice: Notice) -> None:
+    async def notify(self, notice: Notice) -> None:
         raise AssertionError(notice)
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries come quickly after each other."""
-    monkeypatch.setattr(hand_over, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(hand_over, "LONGEST_PAUSE", 0.002)
-    monkeypatch.setattr(hand_over, "REFUSALS_MAX", 4)
+    monkeypatch.setattr(offers, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(offers, "LONGEST_PAUSE", 0.002)
+    monkeypatch.setattr(offers, "REFUSALS_MAX", 4)
 
 
 def handler_of(store: MemoryStore, application: Fussy, wire: Wire) -> Handler:

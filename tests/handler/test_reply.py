@@ -52,6 +52,7 @@ class Clerk:
     """An application that is called: answers each order, once its desk is open."""
 
     batch = 4
+    hears = True
 
     def __init__(self, *, answers: bool = True, open_desk: bool = True) -> None:
         self.answers, self.asked, self.notices = answers, [], []  # type: ignore[var-annotated]
@@ -66,7 +67,7 @@ class Clerk:
         await self.desk.wait()
         return [response_to(taken)] if self.answers else []
 
-    def notify(self, notice: Notice) -> None:
+    async def notify(self, notice: Notice) -> None:
         self.notices.append(notice)
 
 

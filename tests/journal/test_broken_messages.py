@@ -265,10 +265,24 @@ def failed_with_an_outcome_that_is_none(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.FAILED)[0], said=detail.Failed("lost", "exhausted"))
 
 
+@broken("unknown", "taken back", "taken_back")
+def failed_after_the_to_party_acknowledged(rows: list[Row]) -> list[Row]:
+    return failed_after_it_was_acknowledged(rows, hop=False)
+
+
+@broken("hub_gives_up", "taken back", "taken_back")
+def a_hub_takes_back_what_the_to_party_acknowledged(rows: list[Row]) -> list[Row]:
+    acks = find(rows, Kind.ACKNOWLEDGED)
+    (by_hub,) = [row for row in acks if row.message_id == "m1" and row.node == "acme"]
+    own = by_hub._replace(detail=None)
+    return [*insert(rows, by_hub, own), find(SCENARIOS["hub"]().rows, Kind.RECEIVED)[-1]]
+
+
 @broken("unknown", "S5", "wrong_outcome")
-def failed_after_it_was_acknowledged(rows: list[Row]) -> list[Row]:
+def failed_after_it_was_acknowledged(rows: list[Row], *, hop: bool = True) -> list[Row]:
     sent = find(rows, Kind.SENT)[2]
     ack = find(SCENARIOS["plain"]().rows, Kind.ACKNOWLEDGED)[0]
+    ack = ack._replace(detail=detail.Acknowledged(hop=hop).write())
     receipt = find(SCENARIOS["plain"]().rows, Kind.RECEIVED)[0]
     return [*insert(rows, sent, ack._replace(at=sent.at, mono=sent.mono)), receipt._replace(seq=90)]
 
@@ -494,6 +508,21 @@ def given_other_content_the_second_time(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.HANDED_OVER)[1], digest="sha-of-something-else")
 
 
+# --- told ---------------------------------------------------------------------------------
+
+
+@broken("unknown", "told", "untold")
+def told_once_more_than_it_failed(rows: list[Row]) -> list[Row]:
+    told = find(rows, Kind.NOTIFIED)[0]
+    return insert(rows, told, told)
+
+
+@broken("notice_that_fails", "told", "needless_notice")
+def a_notice_about_a_notice(rows: list[Row]) -> list[Row]:
+    told = find(SCENARIOS["unknown"]().rows, Kind.NOTIFIED)[0]._replace(message_id="n1")
+    return insert(rows, find(rows, Kind.FAILED)[0], told)
+
+
 # --- all of them --------------------------------------------------------------------------
 
 
@@ -511,4 +540,5 @@ def test_a_broken_promise_is_told_once(
 
 def test_every_predicate_about_messages_is_broken_somewhere() -> None:
     expected = {"S1", "S2", "S3", "S4", "S5", "S9", "S10", "S11", "S12", "S14", "S17", "L1"}
+    expected |= {"taken back", "told"}
     assert {case[3] for case in CASES} == expected

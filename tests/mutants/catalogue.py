@@ -42,6 +42,8 @@ _ENGINE = "oncewire.handler.engine"
 _ARRIVE = "oncewire.handler.arrive"
 _DELIVER = "oncewire.handler.deliver"
 _PERFORM = "oncewire.handler.perform"
+_NOTICES = "oncewire.handler.notices"
+_TAKEN_BACK = "tests/handler/test_taken_back.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- durability ---
@@ -247,12 +249,74 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fail without telling the From Party",
-        _SETTLING,
-        "next_attempt_at=None, reason=reason, notice_owed=True)\n",
-        "next_attempt_at=None, reason=reason, notice_owed=False)\n",
+        "oncewire.protocol.outgoing",
+        "            notice_owed=True,\n",
+        "            notice_owed=False,\n",
         ("S4",),
         FAILING,
         "RTY-14",
+    ),
+    Mutant(
+        "call a failure told before the application took the notice",
+        _ENGINE,
+        "                node.actions.append(notices.notice_of(stored.outgoing))\n",
+        "                node.actions.append(notices.notice_of(stored.outgoing))\n"
+        "                self.confirm_notice(notices.notice_of(stored.outgoing).notice_id)\n",
+        ("told",),
+        FAILING,
+        "RTY-14",
+    ),
+    Mutant(
+        "forget that the application took a notice",
+        _NOTICES,
+        "    no_more_owed(tx, stored.outgoing)\n    write_notified(node, tx, stored)\n",
+        "    write_notified(node, tx, stored)\n",
+        ("told",),
+        FAILING,
+        "RTY-14",
+    ),
+    Mutant(
+        "send a notice about a notice",
+        _NOTICES,
+        "    return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)\n",
+        "    return terms.reliable\n",
+        ("told",),
+        "messages=30,hops=4,retries=1,loss=0.6,abandon=1.0,"
+        "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
+        "ERR-8",
+    ),
+    Mutant(
+        "let a hub take back what the To Party itself acknowledged",
+        _ANSWERS,
+        "        if outgoing.proved_by is not Proof.HOP:\n            return Sent",
+        "        if False:\n            return Sent",
+        ("taken back",),
+        FAILING + ",hops=2,reorder=0.5",
+        "HOP-9",
+    ),
+    Mutant(
+        "believe the failure report of a stranger",
+        "oncewire.handler.signals",
+        "    if stored is None or not is_receiver(agreement, stored):\n",
+        "    if stored is None:\n",
+        requirement="ERR-5",
+        tests=(f"{_TAKEN_BACK}::test_a_partner_who_never_saw_the_message_changes_nothing",),
+    ),
+    Mutant(
+        "believe a partner behind the same hub",
+        "oncewire.handler.route",
+        "    return agreement.via is None or relayed or stored.facts.cpa_id in names\n",
+        "    return True\n",
+        requirement="ERR-5",
+        tests=(f"{_TAKEN_BACK}::test_a_partner_behind_the_same_hub_is_not_on_the_messages_way",),
+    ),
+    Mutant(
+        "restart a numbering whenever somebody asks",
+        "oncewire.handler.operate",
+        "    tx.save_sending_channel(channel.restart(terms))\n",
+        "    tx.save_sending_channel(replace(channel, ending=True))\n",
+        requirement="SEQ-4",
+        tests=("tests/handler/test_operate.py::test_no_restart_while_a_number_is_unsettled",),
     ),
     Mutant(
         "lose a hub's failure report",

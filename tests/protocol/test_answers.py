@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from oncewire.message.fault import COMMUNICATION_CODE, Error, ErrorClass, Severity
+from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.protocol.terms import OnExhausted, Terms
 from tests.protocol.samples import (
     INTERVAL,
@@ -34,6 +35,11 @@ SEQUENCE = Error("Inconsistent", Severity.ERROR, "//SequenceNumber", "3 is missi
 
 def ack(outgoing: Outgoing, terms: Terms = PLAIN, **named: str) -> Sent:
     return sender.ack_arrived(outgoing, None, terms, ack_id="ack-1", **named)
+
+
+def hop_ack(outgoing: Outgoing) -> Sent:
+    """The acknowledgement of somebody on the way."""
+    return sender.ack_arrived(outgoing, None, PLAIN, ack_id="ack-0", hop=True)
 
 
 def error(outgoing: Outgoing, error: Error, now: int = NOW, terms: Terms = PLAIN) -> Sent:
@@ -347,10 +353,11 @@ def test_a_refusal_after_the_number_was_given_up_ends_no_other_epoch() -> None:
 def test_a_delivery_failure_overrules_a_hubs_acknowledgement(
     severity: Severity, state: OutgoingState
 ) -> None:
-    delivered = ack(outstanding()).outgoing
+    delivered = hop_ack(outstanding()).outgoing
     step = error(delivered, Error("DeliveryFailure", severity, "", "next hop is gone"))
     assert step.outgoing.state is state
     assert step.outgoing.notice_owed
+    assert step.outgoing.proved_by is None
     assert of_kind(step, Notify)[0].severity is severity
 
 
@@ -360,7 +367,7 @@ def test_a_number_that_was_lost_on_the_way_ends_its_epoch() -> None:
     stream = Stream()
     for message_id in ("a", "b"):
         stream.enter(message_id)
-        stream.ack(message_id)
+        stream.step(message_id, sender.ack_arrived, ORDERED, ack_id="ack", hop=True)
     failure = Error("DeliveryFailure", Severity.ERROR, "", "next hop is gone")
     step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
     assert stream.channel.ending
@@ -369,6 +376,49 @@ def test_a_number_that_was_lost_on_the_way_ends_its_epoch() -> None:
     assert (stream.number("c"), stream.channel.epoch) == (0, 2)
     stream.step("a", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
     assert not stream.channel.ending
+
+
+FAILURE = Error("DeliveryFailure", Severity.ERROR, "", "next hop is gone")
+
+
+@pytest.mark.requirement("HOP-9", "ERR-5")
+@pytest.mark.parametrize("severity", list(Severity))
+def test_nobody_takes_back_what_the_to_party_itself_acknowledged(severity: Severity) -> None:
+    delivered = ack(outstanding()).outgoing
+    assert delivered.proved_by is Proof.TO_PARTY
+    step = error(delivered, replace(FAILURE, severity=severity))
+    assert step.outgoing == delivered
+    (note,) = of_kind(step, Note)
+    assert (note.kind, note.message_id, note.ref_to) == ("refused", "err-1", "m")
+    assert "the To Party itself has acknowledged it" in str(note.detail["problem"])
+    assert len(step.effects) == 1
+
+
+@pytest.mark.requirement("HOP-8", "HOP-9")
+def test_the_to_partys_own_acknowledgement_makes_a_hubs_final() -> None:
+    by_hub = hop_ack(outstanding()).outgoing
+    assert by_hub.proved_by is Proof.HOP
+    assert hop_ack(by_hub) == Sent(by_hub), "a second one of a hub says nothing new"
+    step = ack(by_hub)
+    assert step.outgoing == replace(by_hub, proved_by=Proof.TO_PARTY)
+    assert [note.kind for note in of_kind(step, Note)] == ["acknowledged"]
+    assert ack(step.outgoing) == Sent(step.outgoing)
+    assert error(step.outgoing, FAILURE).outgoing == step.outgoing
+
+
+def test_an_outcome_that_a_trusted_product_reported_can_be_taken_back() -> None:
+    terms = replace(PLAIN, method=ReliableMessagingMethod.TRANSPORT)
+    step = sender.transmission_ended(outstanding(terms), None, terms)
+    assert step.outgoing.proved_by is Proof.HOP
+
+
+def test_a_failure_that_is_none_any_more_is_not_told() -> None:
+    failed = sender.abandon(outstanding(), None, PLAIN).outgoing
+    assert (failed.notice_owed, failed.failures) == (True, 1)
+    assert not ack(failed).outgoing.notice_owed
+    resumed = sender.resume(failed, None, PLAIN, NOW).outgoing
+    assert (resumed.notice_owed, resumed.failures) == (False, 1)
+    assert sender.abandon(resumed, None, PLAIN).outgoing.failures == 2
 
 
 def test_no_other_error_takes_an_acknowledgement_back() -> None:

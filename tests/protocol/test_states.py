@@ -64,11 +64,11 @@ def _not_delivered() -> Outgoing:
 
 
 def _delivered() -> Outgoing:
-    return _ack(outstanding()).outgoing
+    return _ack(outstanding(), hop=True).outgoing
 
 
-def _ack(message: Outgoing) -> Sent:
-    return sender.ack_arrived(message, None, PLAIN, ack_id="a")
+def _ack(message: Outgoing, *, hop: bool = False) -> Sent:
+    return sender.ack_arrived(message, None, PLAIN, ack_id="a", hop=hop)
 
 
 def _error(message: Outgoing, code: str = "Unknown", severity: Severity = Severity.ERROR) -> Sent:
@@ -169,6 +169,7 @@ OUTGOING_STEPS: dict[tuple[OutgoingState, OutgoingEvent, OutgoingState], Callabl
         _not_delivered(), None, PLAIN, NOW
     ),
     (OS.NOT_DELIVERED, OE.ABANDONED, OS.NOT_DELIVERED): lambda: _on_channel(OS.NOT_DELIVERED),
+    (OS.DELIVERED, OE.ACK_ARRIVED, OS.DELIVERED): lambda: _ack(_delivered()),
     (OS.DELIVERED, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(
         _delivered(), "DeliveryFailure"
     ),

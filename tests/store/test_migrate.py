@@ -12,7 +12,7 @@ import pytest
 from oncewire.errors import StoreGone, StoreProblem
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.store import migrate as migrate_module
 from oncewire.store import sqlite, sqlite_reader
 from oncewire.store.migrate import APPLICATION_ID, Migration, known_migrations, migrate
@@ -90,24 +90,25 @@ def test_an_older_store_keeps_its_content(tmp_path: Path, monkeypatch: pytest.Mo
     store.close()
 
 
-def _write_as(version: int, path: Path, new: Path) -> None:
-    """A store of an older version with what a new one has in its tables."""
-    older = apsw.Connection(str(path))
-    migrate(older, known_migrations()[:version])
-    older.execute("PRAGMA foreign_keys = OFF; ATTACH ? AS new", (str(new),))
-    tables = older.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall()
-    for (table,) in tables:
-        known = older.execute(f"PRAGMA main.table_info('{table}')").fetchall()
-        columns = ", ".join(str(name) for _, name, *_ in known)
-        older.execute(f"DELETE FROM main.{table}")
-        older.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
-    older.close()
+def as_of(version: int, newer: Path, older: Path) -> None:
+    """A store of an older version with the content of a newer one, as far as it has place."""
+    connection = apsw.Connection(str(older))
+    migrate(connection, known_migrations()[:version])
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("ATTACH ? AS newer", (str(newer),))
+    tables = connection.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")
+    for (table,) in tables.fetchall():
+        columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+        names = ", ".join(f'"{name}"' for (name,) in columns)
+        connection.execute(f"DELETE FROM main.{table}")
+        connection.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM newer.{table}")
+    connection.close()
 
 
 def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     large = StoredParcel("text/xml", (), (b"head", SpoolSlice("a" * 64, 0, 9)))
-    store = SqliteStore.open(tmp_path / "new.db", node="node")
+    store = SqliteStore.open(tmp_path / "newer.db", node="node")
     prepare(store)
     with store.transition() as transaction:
         done = sent("a", state=OutgoingState.DELIVERED)
@@ -118,7 +119,7 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
         transaction.journal([row("submitted", "a"), row("received", "b")])
     store.commit()
     store.close()
-    _write_as(1, path, tmp_path / "new.db")
+    as_of(1, tmp_path / "newer.db", path)
     store = SqliteStore.open(path, node="node")
     with store.reader() as reader:
         # What this version did not note yet is not made up.
@@ -135,6 +136,33 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
         assert transaction.sweep(10**18, 10) == 1
         assert [one.message_id for one in transaction.removed("a")] == ["a"]
     store.commit()
+    store.close()
+
+
+@pytest.mark.requirement("HOP-9")
+def test_a_store_that_did_not_ask_who_proved_an_outcome_learns_it_from_its_journal(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore.open(tmp_path / "newer.db", node="node")
+    prepare(store)
+    told = {"a": '{"by":"ack"}', "b": '{"by":"ack","hop":true}', "c": '{"by":"transport"}'}
+    with store.transition() as transaction:
+        for name, detail in told.items():
+            add(transaction, sent(name, state=OutgoingState.DELIVERED))
+            transaction.journal([row("acknowledged", name)._replace(detail=detail)])
+        add(transaction, sent("d", state=OutgoingState.DELIVERED))
+        add(transaction, sent("e", state=OutgoingState.UNKNOWN))
+        add(transaction, sent("f"))
+    store.commit()
+    store.close()
+    as_of(2, tmp_path / "newer.db", tmp_path / "store.db")
+    store = SqliteStore.open(tmp_path / "store.db", node="node")
+    with store.transition() as transaction:
+        found = {name: transaction.outgoing(name) for name in "abcdef"}
+    proofs = {name: one and one.outgoing.proved_by for name, one in found.items()}
+    hop, to_party = Proof.HOP, Proof.TO_PARTY
+    assert proofs == {"a": to_party, "b": hop, "c": hop, "d": to_party, "e": None, "f": None}
+    assert [one and one.outgoing.failures for one in found.values()] == [0, 0, 0, 0, 1, 0]
     store.close()
 
 

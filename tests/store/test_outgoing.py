@@ -12,7 +12,7 @@ from oncewire.message.instant import DAY
 from oncewire.message.sequence import SequenceStatus
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.store.contract import Store
 from oncewire.store.records import MessageFacts, SpoolSlice, StoredOutgoing, StoredParcel
 from tests.store.backends import Backend
@@ -50,6 +50,8 @@ FULL = StoredOutgoing(
         reason="why – not",
         notice_owed=True,
         late=True,
+        failures=13,
+        proved_by=Proof.HOP,
     ),
     MessageFacts(
         "cpa",
@@ -358,6 +360,14 @@ def test_notices_are_owed_until_they_are_given(store: Store) -> None:
             add(transaction, sent(name, state=UNKNOWN, notice_owed=name != "b"))
         assert _ids(transaction.notices_owed(10)) == ["a", "c"]
         assert _ids(transaction.notices_owed(1)) == ["a"]
+        (first,) = transaction.notices_owed(1)
+        assert _ids(transaction.notices_owed(10, first.position)) == ["c"]
+        assert _ids(transaction.notices_owed(10, first.position + 10)) == []
+    store.commit()
+    with store.reader() as reader:
+        assert _ids(reader.notices_owed(10)) == ["a", "c"]
+        assert _ids(reader.notices_owed(10, first.position)) == ["c"]
+    with store.transition() as transaction:
         transaction.save_outgoing(sent("a", state=UNKNOWN).outgoing)
         assert _ids(transaction.notices_owed(10)) == ["c"]
 

@@ -27,7 +27,7 @@ from oncewire.message.instant import DAY
 from oncewire.message.sequence import SequenceStatus
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel
@@ -73,6 +73,8 @@ outgoing_values = st.fixed_dictionaries(
         "expires_at": MAYBE,
         "notice_owed": st.booleans(),
         "late": st.booleans(),
+        "failures": st.integers(0, 2),
+        "proved_by": st.sampled_from([None, *Proof]),
         "reason": st.sampled_from(["", "why"]),
     }
 )
@@ -191,7 +193,7 @@ def _seen(tx: Transaction) -> list[Any]:
         seen += [tx.due(now, 3), tx.due(now, 100), tx.expired(now, 100), tx.ready(now, 100)]
         seen += [tx.ready(now, 2)]
         seen += [tx.answers_overdue(now, 100), tx.answers_overdue(now, 1)]
-    seen += [tx.notices_owed(100), tx.answers_owed(100), tx.held(100)]
+    seen += [tx.notices_owed(2, 1), tx.notices_owed(100), tx.answers_owed(100), tx.held(100)]
     seen += [tx.removed(f"m{number}") for number in range(7)]
     seen += [tx.terms(Terms(retries=number).terms_id) for number in range(5)]
     return seen

@@ -10,9 +10,10 @@ from typing import Any
 
 from oncewire.entry import control
 from oncewire.entry.control import Frame
-from oncewire.entry.taken import TakenMessage, content
+from oncewire.entry.taken import TakenMessage, content, notice_from
 from oncewire.entry.verbs import Status
 from oncewire.errors import TransportProblem
+from oncewire.handler.actions import Notice
 from oncewire.handler.submit import Accepted, Submission
 from oncewire.protocol.states import OutgoingState
 
@@ -126,6 +127,16 @@ class Remote:
         answer = await self._ask("confirm", sender=sender, message_id=message_id)
         return bool(_result(answer)["first"])
 
+    async def notices(self, limit: int) -> list[Notice]:
+        """See `Verbs`."""
+        answer = await self._ask("notices", limit=limit)
+        return [notice_from(facts) for facts in _result(answer)["notices"]]
+
+    async def confirm_notice(self, notice_id: str) -> bool:
+        """See `Verbs`."""
+        answer = await self._ask("confirm_notice", notice_id=notice_id)
+        return bool(_result(answer)["first"])
+
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """See `Verbs`."""
         await self._ask("resume", message_id=message_id, channel=channel)
@@ -141,6 +152,10 @@ class Remote:
     async def resend(self, message_id: str) -> None:
         """See `Verbs`."""
         await self._ask("resend", message_id=message_id)
+
+    async def restart(self, channel: str) -> None:
+        """See `Verbs`."""
+        await self._ask("restart", channel=channel)
 
     async def hold(self, message_id: str, held: bool) -> None:
         """See `Verbs`."""

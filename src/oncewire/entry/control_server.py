@@ -11,7 +11,7 @@ from typing import Any
 
 from oncewire.entry import control
 from oncewire.entry.control import Frame
-from oncewire.entry.taken import content
+from oncewire.entry.taken import content, notice_facts
 from oncewire.entry.verbs import Verbs, need_channel_or_message
 from oncewire.errors import InvalidValue, OncewireError
 
@@ -95,10 +95,13 @@ class ControlServer:
             "wait": self._wait,
             "take": self._take,
             "confirm": self._confirm,
+            "notices": self._notices,
+            "confirm_notice": self._confirm_notice,
             "resume": self._resume,
             "pause": self._pause,
             "abandon": self._abandon,
             "resend": self._resend,
+            "restart": self._restart,
             "hold": self._hold,
             "accept_clock": self._accept_clock,
             "status": self._status,
@@ -123,8 +126,7 @@ class ControlServer:
         return _good(state=None if state is None else state.value)
 
     async def _take(self, arguments: dict[str, Any]) -> Frame:
-        limit = max(1, min(int(arguments.get("limit", 1)), TAKE_MAX))
-        taken = await self._verbs.take(limit)
+        taken = await self._verbs.take(_limit(arguments))
         parts = tuple(content(payload) for one in taken for payload in one.payloads)
         frame = _good(messages=[one.facts() for one in taken])
         return Frame(frame.values, parts)
@@ -132,6 +134,13 @@ class ControlServer:
     async def _confirm(self, arguments: dict[str, Any]) -> Frame:
         sender, message_id = _text(arguments, "sender"), _text(arguments, "message_id")
         return _good(first=await self._verbs.confirm(sender, message_id))
+
+    async def _notices(self, arguments: dict[str, Any]) -> Frame:
+        found = await self._verbs.notices(_limit(arguments))
+        return _good(notices=[notice_facts(one) for one in found])
+
+    async def _confirm_notice(self, arguments: dict[str, Any]) -> Frame:
+        return _good(first=await self._verbs.confirm_notice(_text(arguments, "notice_id")))
 
     async def _resume(self, arguments: dict[str, Any]) -> Frame:
         message_id, channel = arguments.get("message_id"), arguments.get("channel")
@@ -151,6 +160,10 @@ class ControlServer:
         await self._verbs.resend(_text(arguments, "message_id"))
         return _good()
 
+    async def _restart(self, arguments: dict[str, Any]) -> Frame:
+        await self._verbs.restart(_text(arguments, "channel"))
+        return _good()
+
     async def _hold(self, arguments: dict[str, Any]) -> Frame:
         held = arguments.get("held")
         if not isinstance(held, bool):
@@ -168,6 +181,10 @@ class ControlServer:
 
 def _good(**result: Any) -> Frame:
     return Frame({"ok": True, "result": result})
+
+
+def _limit(arguments: dict[str, Any]) -> int:
+    return max(1, min(int(arguments.get("limit", 1)), TAKE_MAX))
 
 
 def _text(arguments: dict[str, Any], name: str) -> str:

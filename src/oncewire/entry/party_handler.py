@@ -26,6 +26,7 @@ from oncewire.entry.sending import Wish, find_agreement, submission_of
 from oncewire.entry.settings import Settings, load
 from oncewire.entry.taken import TakenMessage
 from oncewire.entry.verbs import Status, Verbs
+from oncewire.handler.actions import Notice
 from oncewire.handler.submit import Accepted, Submission
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
@@ -84,6 +85,14 @@ class OpenParty:
         """We have it; False when that was known already."""
         return await self._verbs.confirm(message.sender, message.message_id)
 
+    async def notices(self, limit: int = 16) -> list[Notice]:
+        """Messages of ours that failed; each is told again until it is confirmed."""
+        return await self._verbs.notices(limit)
+
+    async def confirm_notice(self, notice: Notice) -> bool:
+        """We know of it; False when it was known already, or the message has gone on."""
+        return await self._verbs.confirm_notice(notice.notice_id)
+
     async def resend(self, message_id: str) -> None:
         """Send the same bytes under the same MessageId again, which cannot duplicate."""
         await self._verbs.resend(message_id)
@@ -99,6 +108,10 @@ class OpenParty:
     async def abandon(self, message_id: str) -> None:
         """Give a message up."""
         await self._verbs.abandon(message_id)
+
+    async def restart(self, channel: str) -> None:
+        """Begin the numbering of a channel anew."""
+        await self._verbs.restart(channel)
 
     async def hold(self, message_id: str, held: bool = True) -> None:
         """Keep a message beyond its time for legal or business reasons, or (False) no longer."""
@@ -152,6 +165,14 @@ class BlockingParty:
         """See `OpenParty.confirm`."""
         return self._do(self._party.confirm(message))
 
+    def notices(self, limit: int = 16) -> list[Notice]:
+        """See `OpenParty.notices`."""
+        return self._do(self._party.notices(limit))
+
+    def confirm_notice(self, notice: Notice) -> bool:
+        """See `OpenParty.confirm_notice`."""
+        return self._do(self._party.confirm_notice(notice))
+
     def resend(self, message_id: str) -> None:
         """See `OpenParty.resend`."""
         self._do(self._party.resend(message_id))
@@ -167,6 +188,10 @@ class BlockingParty:
     def abandon(self, message_id: str) -> None:
         """See `OpenParty.abandon`."""
         self._do(self._party.abandon(message_id))
+
+    def restart(self, channel: str) -> None:
+        """See `OpenParty.restart`."""
+        self._do(self._party.restart(channel))
 
     def hold(self, message_id: str, held: bool = True) -> None:
         """See `OpenParty.hold`."""

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from oncewire.errors import InvalidValue
+from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 from oncewire.handler.submit import Submission
+from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
 from oncewire.message.payload import Payload
+from oncewire.protocol.states import OutgoingState
 
 MEDIA_TYPE = "application/octet-stream"
 """What bytes are of which nobody says more."""
@@ -128,6 +131,28 @@ def _payload(document: Document, number: int) -> Payload:
         return Payload.of(f"payload-{number}@oncewire", MEDIA_TYPE, document)
     name, media_type, data = document
     return Payload.of(name, media_type, data)
+
+
+def notice_facts(notice: Notice) -> dict[str, str]:
+    """What an application is told of a message of its own that failed."""
+    return {
+        "notice_id": notice.notice_id,
+        "message_id": notice.message_id,
+        "outcome": notice.state.value,
+        "severity": notice.severity.value,
+        "reason": notice.reason,
+    }
+
+
+def notice_from(facts: Mapping[str, str]) -> Notice:
+    """What `notice_facts` told."""
+    return Notice(
+        facts["message_id"],
+        Severity(facts["severity"]),
+        OutgoingState(facts["outcome"]),
+        facts["reason"],
+        facts["notice_id"],
+    )
 
 
 def payload_facts(payload: Payload) -> dict[str, Any]:

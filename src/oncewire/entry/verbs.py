@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from oncewire.entry.taken import TakenMessage
 from oncewire.errors import NotAllowed
+from oncewire.handler.actions import Notice
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import LEASE, Handler
 from oncewire.handler.operate import find_outgoing
@@ -68,6 +69,12 @@ class Verbs(Protocol):
     async def confirm(self, sender: str, message_id: str) -> bool:
         """The caller has the message; False when that was known already."""
 
+    async def notices(self, limit: int) -> list[Notice]:
+        """Failures that nobody was told of yet; each comes again until it is confirmed."""
+
+    async def confirm_notice(self, notice_id: str) -> bool:
+        """The caller knows of the failure; False when it is not owed any more."""
+
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The trouble of a message or a channel is over: go on."""
 
@@ -79,6 +86,9 @@ class Verbs(Protocol):
 
     async def resend(self, message_id: str) -> None:
         """Send the same bytes under the same MessageId again, which cannot duplicate."""
+
+    async def restart(self, channel: str) -> None:
+        """Begin the numbering of a channel anew, where that confuses nobody."""
 
     async def hold(self, message_id: str, held: bool) -> None:
         """Keep a message beyond its time, or (False) no longer."""
@@ -120,6 +130,14 @@ class Running:
         """See `Verbs`."""
         return await self.handler.confirm(sender, message_id)
 
+    async def notices(self, limit: int) -> list[Notice]:
+        """See `Verbs`."""
+        return await self.handler.notices(limit)
+
+    async def confirm_notice(self, notice_id: str) -> bool:
+        """See `Verbs`."""
+        return await self.handler.confirm_notice(notice_id)
+
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """See `Verbs`."""
         await self.handler.resume(message_id=message_id, channel=channel)
@@ -135,6 +153,10 @@ class Running:
     async def resend(self, message_id: str) -> None:
         """See `Verbs`."""
         await self.handler.resume(message_id=message_id)
+
+    async def restart(self, channel: str) -> None:
+        """See `Verbs`."""
+        await self.handler.restart(channel)
 
     async def hold(self, message_id: str, held: bool) -> None:
         """See `Verbs`."""
@@ -181,6 +203,14 @@ class AtRest:
         """See `Verbs`."""
         return self._do(lambda: self.engine.confirm(sender, message_id))
 
+    async def notices(self, limit: int) -> list[Notice]:
+        """See `Verbs`."""
+        return self._do(lambda: self.engine.notices(limit))
+
+    async def confirm_notice(self, notice_id: str) -> bool:
+        """See `Verbs`."""
+        return self._do(lambda: self.engine.confirm_notice(notice_id))
+
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """See `Verbs`."""
         self._do(lambda: self.engine.resume(message_id=message_id, channel=channel))
@@ -196,6 +226,10 @@ class AtRest:
     async def resend(self, message_id: str) -> None:
         """See `Verbs`; it leaves once a handler runs."""
         self._do(lambda: self.engine.resume(message_id=message_id))
+
+    async def restart(self, channel: str) -> None:
+        """See `Verbs`."""
+        self._do(lambda: self.engine.restart(channel))
 
     async def hold(self, message_id: str, held: bool) -> None:
         """See `Verbs`; without a handler nothing is removed anyway."""

@@ -104,12 +104,17 @@ class Ponged:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The application must be told that its message failed."""
+    """The application must be told that its message failed.
+
+    It is owed until the application took it. `notice_id` stays the same however often it is
+    told; a message that fails once more has another one.
+    """
 
     message_id: str
     severity: Severity
     state: OutgoingState
     reason: str
+    notice_id: str
 
 
 @dataclass(frozen=True, slots=True)

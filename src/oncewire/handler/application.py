@@ -70,6 +70,9 @@ class Application(Protocol):
 
     # How many messages it takes at a time.
     batch: int
+    # Whether it is called when a message of its own fails; otherwise the notice waits until
+    # somebody takes it.
+    hears: bool
 
     async def deliver(self, taken: Taken) -> Sequence[Submission] | None:
         """Take a message; raise to get it again later.
@@ -78,5 +81,6 @@ class Application(Protocol):
         exactly once for each message, whatever crashes in between.
         """
 
-    def notify(self, notice: Notice) -> None:
-        """Hear that a message of its own failed."""
+    async def notify(self, notice: Notice) -> None:
+        """Hear that a message of its own failed. Returning means: I know; raise to be told
+        again later, under the same `notice_id`."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from oncewire import __version__
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
-from oncewire.handler import clock, deliver, operate, retain, transmit
+from oncewire.handler import clock, deliver, notices, operate, retain, transmit
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -29,7 +29,7 @@ from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Taken
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
-from oncewire.handler.perform import notice_of, open_incident
+from oncewire.handler.perform import open_incident
 from oncewire.handler.receive import (
     receive,
     receive_aside,
@@ -56,10 +56,13 @@ from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.states import IncomingState
+from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.parcel import Parcel
 
 logger = logging.getLogger("oncewire.handler")
+
+PAGE = 256
 
 
 class Engine:
@@ -92,10 +95,10 @@ class Engine:
             }
             node.write(tx, [Note("started", detail=detail)])
         clock.watch(node)
-        node.notices_due = True
         for step in (
             deliver.recover_hand_overs,
             lambda tx: take_up_waiting(node, tx),
+            lambda tx: node.failed.extend(self._left_untold(tx)),
             lambda tx: retain.end_all_answers(node, tx),
             lambda tx: repost_answers(node, tx),
             lambda tx: go_on_at_last(node, tx),
@@ -119,10 +122,9 @@ class Engine:
         """
         node = self.node
         try:
-            while node.admissions or node.notices_due:
+            while node.admissions or node.failed:
                 admit_waiting(node)
-                if node.notices_due:
-                    self._tell_failures()
+                self._tell_failures()
             if node.store.pending():
                 node.store.commit()
         except OncewireError:
@@ -246,33 +248,50 @@ class Engine:
             with node.transition() as tx:
                 retain.sweep(node, tx)
 
+    def _left_untold(self, tx: Transaction) -> list[str]:
+        """Failures that are not an application's to take, and that no commit has told of."""
+        found, position = [], 0
+        while page := tx.notices_owed(PAGE, position):
+            position = page[-1].position
+            found += [
+                one.outgoing.message_id
+                for one in page
+                if one.relayed_from is not None or not notices.is_due(self.node, tx, one)
+            ]
+        return found
+
     def _tell_failures(self) -> None:
         """Tell the From Parties of what failed, in the commit that makes it so."""
         node = self.node
-        node.notices_due = False
-        while True:
+        while node.failed:
+            message_id = node.failed.pop()
             with node.transition() as tx:
-                told = operate.tell_failures(node, tx)
-            if not told:
-                return
-            for stored in told:
-                if stored.relayed_from is None:
-                    node.actions.append(notice_of(stored.outgoing))
-                else:
-                    self._report(stored)
+                stored = tx.outgoing(message_id)
+                if stored is None or not stored.outgoing.notice_owed:
+                    # Undone, or overtaken by an acknowledgement.
+                    continue
+                if not notices.is_due(node, tx, stored):
+                    notices.withhold(node, tx, stored)
+                    continue
+            if stored.relayed_from is None:
+                node.actions.append(notices.notice_of(stored.outgoing))
+            else:
+                self._report(stored)
 
     def _report(self, stored: StoredOutgoing) -> None:
         """Send the From Party the notice of a hub; where that cannot be, call the operator."""
-        node, message_id = self.node, stored.outgoing.message_id
+        node, outgoing = self.node, stored.outgoing
         try:
             with node.transition() as tx:
+                notices.no_more_owed(tx, outgoing)
                 report_failure(node, tx, stored)
         except StoreProblem:
             raise
         except OncewireError as problem:
             reason = f"its failure could not be reported to the From Party: {problem}"
             with node.transition() as tx:
-                open_incident(node, tx, Raise(reason, message_id))
+                notices.no_more_owed(tx, outgoing)
+                open_incident(node, tx, Raise(reason, outgoing.message_id))
 
     def ping(self, cpa_id: str) -> str:
         """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""
@@ -320,6 +339,27 @@ class Engine:
                 problem = f"the application does not take it: {reason[:200]}"
                 open_incident(self.node, tx, Raise(problem, message_id))
             return True
+
+    def notices(self, limit: int) -> list[Notice]:
+        """What the application has to be told of, the oldest message first."""
+        with self.node.transition() as tx:
+            return notices.owed(tx, limit)
+
+    def owes(self, notice_id: str) -> bool:
+        """Whether a notice is still to be told."""
+        with self.node.transition() as tx:
+            return notices.find_owed(tx, notice_id) is not None
+
+    def confirm_notice(self, notice_id: str) -> bool:
+        """The application took the notice of a failure; False when it is owed no more."""
+        with self.node.transition() as tx:
+            return notices.take(self.node, tx, notice_id)
+
+    def notice_refused(self, notice_id: str, reason: str) -> bool:
+        """The application will not take a notice that it was told again and again; False when
+        it is owed no more."""
+        with self.node.transition() as tx:
+            return notices.refuse(self.node, tx, notice_id, reason)
 
     def reply_to(self, awaited: Awaited) -> Answer | None:
         """What goes back on a connection that waits for a response; None: nothing yet."""

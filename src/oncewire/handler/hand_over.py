@@ -4,8 +4,7 @@ A message of a channel is offered until the application takes it, and only then 
 of that channel; other channels go on meanwhile. What is offered stays leased to this process:
 after a crash the next start finds it and offers it again, marked `redelivered`.
 
-An application that refuses a message again and again holds up what comes behind it, and needs
-somebody to look at it: an incident says so, once, and is closed when the message is taken.
+A message that is refused again and again holds up what comes behind it (see `offers`).
 """
 
 from __future__ import annotations
@@ -13,51 +12,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
-from oncewire.errors import OncewireError, StoreProblem
+from oncewire.errors import OncewireError
 from oncewire.handler.application import Application, Taken
+from oncewire.handler.deliver import FOR_EVER
+from oncewire.handler.offers import IDLE, OFFERED_MAX, Offer, Offers
+from oncewire.handler.shell import Shell
 from oncewire.handler.submit import Submission
+from oncewire.message.instant import Duration
 
 logger = logging.getLogger("oncewire.handler")
 
-OFFERED_MAX = 256
-"""Messages offered and not taken yet; beyond it the rest waits in the store."""
-
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 60.0
-"""Seconds between two offers of a message that the application did not take."""
-
-REFUSALS_MAX = 10
-"""After so many refusals in a row, some three minutes, the operator is called."""
-
-IDLE = 1.0
-
-Take = Callable[[int], Awaitable[list[Taken]]]
-Confirm = Callable[[Taken, Sequence[Submission]], Awaitable[None]]
-Refused = Callable[[Taken, str], Awaitable[bool]]
-"""Calls the operator; False when the message waits for the application no more."""
+KEPT: Duration = FOR_EVER // 2
+"""The lease of a message that this process itself offers to an application."""
 
 
-class HandOver:
+class HandOver(Offers):
     """Offers messages to one application; `ready` says that there may be more of them."""
 
-    def __init__(
-        self,
-        application: Application,
-        take: Take,
-        confirm: Confirm,
-        refused: Refused,
-        ready: asyncio.Event,
-    ) -> None:
-        self._application, self._take, self._confirm = application, take, confirm
-        self._refused = refused
-        self._ready = ready
+    def __init__(self, application: Application, shell: Shell, ready: asyncio.Event) -> None:
+        super().__init__()
+        self._application, self._shell, self._ready = application, shell, ready
         self._streams: dict[str, deque[Taken]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(max(1, application.batch))
         self._offered = 0
-        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Offer what is ready until `stop`."""
@@ -71,17 +50,16 @@ class HandOver:
                 await self._wait(self._ready, IDLE)
 
     async def stop(self) -> None:
-        """Let calls under way end; offers that wait for their next try are dropped."""
+        """See `Offers`."""
         self._stopping.set()
         self._ready.set()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
-        for task in self._tasks:
-            task.cancel()
+        await super().stop()
 
     async def _taken(self, room: int) -> list[Taken]:
+        """Take without a lease that ends: what is offered stays ours until a restart."""
+        limit, engine = min(room, max(1, self._application.batch)), self._shell.engine
         try:
-            return await self._take(min(room, max(1, self._application.batch)))
+            return await self._shell.do("take", lambda: engine.hand_over(limit, KEPT))
         except OncewireError as problem:
             logger.warning("nothing could be taken", extra={"problem": str(problem)})
             return []
@@ -95,9 +73,7 @@ class HandOver:
             queue.append(taken)
             return
         self._streams[stream] = deque([taken])
-        task = asyncio.get_running_loop().create_task(self._drain(stream))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._drain(stream))
 
     async def _drain(self, stream: str) -> None:
         queue = self._streams[stream]
@@ -113,45 +89,19 @@ class HandOver:
 
     async def _hand_over(self, taken: Taken) -> None:
         """Offer one message until it is taken and that is stored."""
-        pause, refusals = FIRST_PAUSE, 0
-        responses: Sequence[Submission] | None = None
-        while not self._stopping.is_set():
-            try:
-                if responses is None:
-                    async with self._turns:
-                        responses = await self._application.deliver(taken) or ()
-                await self._confirm(taken, responses)
-            except StoreProblem as problem:
-                # Our own trouble, not the application's.
-                self._complain(taken, str(problem), pause)
-            except Exception as problem:  # noqa: BLE001  (software we do not control)
-                refusals += 1
-                known = isinstance(problem, OncewireError)
-                reason = str(problem) if known else f"{type(problem).__name__}: {problem}"
-                self._complain(taken, reason, pause)
-                if refusals >= REFUSALS_MAX and not await self._still_waits(taken, reason):
-                    return
-            else:
-                return
-            await self._wait(self._stopping, pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+        engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
 
-    async def _still_waits(self, taken: Taken, reason: str) -> bool:
-        """Call the operator, who may have confirmed the message by hand meanwhile."""
-        try:
-            return await self._refused(taken, reason)
-        except OncewireError as problem:
-            logger.warning("nobody could be called", extra={"problem": str(problem)})
-            return True
+        async def give() -> Sequence[Submission]:
+            async with self._turns:
+                return await self._application.deliver(taken) or ()
 
-    def _complain(self, taken: Taken, problem: str, pause: float) -> None:
-        logger.warning(
-            "the application did not take a message",
-            extra={"message_id": taken.message_id, "problem": problem, "next_try_in": pause},
-        )
+        async def keep(said: Sequence[Submission]) -> None:
+            await self._shell.do("confirm", lambda: engine.confirm(sender, message_id, said))
 
-    async def _wait(self, event: asyncio.Event, timeout: float) -> None:
-        try:
-            await asyncio.wait_for(event.wait(), timeout)
-        except TimeoutError:
-            return
+        async def refused(reason: str) -> bool:
+            return await self._shell.do(
+                "operate", lambda: engine.refused(sender, message_id, reason)
+            )
+
+        complaint = "the application did not take a message"
+        await self._until_taken(Offer(message_id, complaint, give, keep, refused))

@@ -25,7 +25,6 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Application, Taken
-from oncewire.handler.deliver import FOR_EVER
 from oncewire.handler.engine import Engine
 from oncewire.handler.hand_over import HandOver
 from oncewire.handler.inbound import Inbound, TooLarge, take_in
@@ -37,6 +36,7 @@ from oncewire.handler.seal import whole_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.source import Source
 from oncewire.handler.submit import Accepted, Submission
+from oncewire.handler.telling import Telling
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
@@ -53,8 +53,6 @@ RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
 
 LEASE: Duration = 60 * SECOND
-KEPT: Duration = FOR_EVER // 2
-"""The lease of a message that this process itself offers to an application."""
 
 
 class Handler:
@@ -74,7 +72,6 @@ class Handler:
         self.lease = lease
         self._kill = node.kill = kill or KillPoints()
         self._shell = Shell(self.engine, self._perform, self._kill)
-        self._application = application
         node.application_called = application is not None
         self._tasks: set[asyncio.Task[None]] = set()
         # Reliable messages find a place here at once (see `Node.room`); of the others, which
@@ -89,17 +86,11 @@ class Handler:
         self._relaying = Relaying(self._shell, self._carry, self._perform, self._spawn)
         self._stopping = False
         self._ready = asyncio.Event()
-        self._hand_over = (
-            None
-            if application is None
-            else HandOver(
-                application,
-                self._take_for_keeps,
-                self._confirm_taken,
-                self._refused,
-                self._ready,
-            )
-        )
+        self._hand_over = self._telling = None
+        if application is not None:
+            self._hand_over = HandOver(application, self._shell, self._ready)
+            if application.hears:
+                self._telling = Telling(application, self._shell)
 
     # --- life ---
 
@@ -109,14 +100,16 @@ class Handler:
         await self._shell.do("start", self.engine.start)
         for transport in self.transports.values():
             await transport.start(self._on_delivery)
-        if self._hand_over is not None:
-            self._spawn(self._hand_over.run())
+        for offers in (self._hand_over, self._telling):
+            if offers is not None:
+                self._spawn(offers.run())
         self._ready.set()
 
     async def stop(self) -> None:
         """Stop listening, let transmissions under way end, record a graceful stop."""
-        if self._hand_over is not None:
-            await self._hand_over.stop()
+        for offers in (self._hand_over, self._telling):
+            if offers is not None:
+                await offers.stop()
         self._stopping = True
         self._relaying.wake_all()
         for waiting in self._replying.values():
@@ -189,6 +182,14 @@ class Handler:
             "confirm", lambda: self.engine.confirm(sender, message_id, responses)
         )
 
+    async def notices(self, limit: int = 16) -> list[Notice]:
+        """Failures that the application was not told of yet; each is told until confirmed."""
+        return await self._shell.do("look", lambda: self.engine.notices(limit))
+
+    async def confirm_notice(self, notice_id: str) -> bool:
+        """The caller knows of the failure; saying so twice is the same as once."""
+        return await self._shell.do("told", lambda: self.engine.confirm_notice(notice_id))
+
     async def ping(self, cpa_id: str, timeout: float) -> bool:
         """Whether the partner's handler answers a Ping within the time."""
         pinged = asyncio.Event()
@@ -229,6 +230,10 @@ class Handler:
     async def operate(self, decide: Callable[[Engine], None]) -> None:
         """Do what else an operator decided, by a verb of the engine."""
         await self._shell.do("operate", lambda: decide(self.engine))
+
+    async def restart(self, channel: str) -> None:
+        """Restart the numbering of a channel."""
+        await self._shell.do("operate", lambda: self.engine.restart(channel))
 
     # --- what leaves ---
 
@@ -280,8 +285,8 @@ class Handler:
             "a message failed",
             extra={"message_id": notice.message_id, "outcome": notice.state.value},
         )
-        if self._application is not None:
-            self._application.notify(notice)
+        if self._telling is not None:
+            self._telling.due.set()
 
     async def _post(self, post: Post) -> None:
         async with self._sending:
@@ -428,19 +433,3 @@ class Handler:
             return Reply(answer.status, retry_after=answer.retry_after)
         parcel = whole_parcel(self.engine.node, answer.parcel)
         return Reply(answer.status, parcel.content_type, parcel.headers, parcel.body)
-
-    # --- hand-over to an application that is called ---
-
-    async def _take_for_keeps(self, limit: int) -> list[Taken]:
-        """Take without a lease that ends: what is offered stays ours until a restart."""
-        return await self._shell.do("take", lambda: self.engine.hand_over(limit, KEPT))
-
-    async def _confirm_taken(self, taken: Taken, responses: Sequence[Submission]) -> None:
-        await self._shell.do(
-            "confirm", lambda: self.engine.confirm(taken.sender, taken.message_id, responses)
-        )
-
-    async def _refused(self, taken: Taken, reason: str) -> bool:
-        return await self._shell.do(
-            "operate", lambda: self.engine.refused(taken.sender, taken.message_id, reason)
-        )

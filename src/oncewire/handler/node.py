@@ -81,8 +81,8 @@ class Node:
         self.actions: list[Action] = []
         # Messages whose fate is to be asked of their receiver (C37).
         self.status_questions: list[str] = []
-        # Some message failed and its From Party is to be told before the next commit.
-        self.notices_due = False
+        # Messages that failed, whose From Parties are to be told with the next commit.
+        self.failed: list[str] = []
         # Acknowledgements that wait for a response to ride on, the earliest due first.
         self.acks_waiting: list[tuple[Instant, str, str]] = []
         # When held messages are looked at next.

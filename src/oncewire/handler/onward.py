@@ -13,7 +13,7 @@ from oncewire.agreement.rules import signal_terms
 from oncewire.errors import AgreementProblem, UnknownMessage
 from oncewire.handler.answer import envelope_for
 from oncewire.handler.node import Node
-from oncewire.handler.operate import write_notified
+from oncewire.handler.notices import write_notified
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, route_under
 from oncewire.handler.seal import (

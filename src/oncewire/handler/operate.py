@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.resolve import channel_of
 from oncewire.errors import NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
@@ -15,11 +17,13 @@ from oncewire.handler.perform import (
     receiver_of,
     resolve_incidents,
 )
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import format_instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
+from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -92,7 +96,8 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
             node.admissions[stored.outgoing.channel] = None
         return
     _lift_pause(node, tx, stored.peer, {message_id})
-    if stored.relayed_from is not None and stored.outgoing.state in FINAL_OUTGOING:
+    told = stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL
+    if told and stored.outgoing.state in FINAL_OUTGOING:
         # A delivery behind the back of a party that acts on the failure would be a second one.
         raise NotAllowed(
             f"the failure of {message_id} was reported to {stored.relayed_from}",
@@ -181,6 +186,9 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     if over and resolve_incidents(node, tx, Resolve(message_id)):
         return
     step = abandon(stored.outgoing, channel, terms)
+    if stored.facts.kind is not MessageKind.NORMAL:
+        # Of a signal's end only the operator is told, whose word this is (C33).
+        step = replace(step, outgoing=replace(step.outgoing, notice_owed=False))
     perform(node, tx, stored, channel, step, terms)
 
 
@@ -200,42 +208,40 @@ def hold_message(tx: Transaction, message_id: str, *, held: bool) -> None:
 
 
 def restart_channel(node: Node, tx: Transaction, key: str) -> None:
-    """Restart the numbering of an idle channel on purpose (SEQ-4)."""
-    channel = find_channel(tx, key)
-    live = tx.live(key)
-    terms_id = live[0].outgoing.terms_id if live else None
-    if terms_id is None:
-        # Idle: any message of the channel has the same stream terms.
-        tx.save_sending_channel(replace(channel, ending=channel.epoch > 0))
-    else:
-        tx.save_sending_channel(channel.restart(node.terms_of(tx, terms_id)))
-    node.write(tx, [Note("epoch_ended", channel=key, epoch=channel.epoch)])
+    """Restart the numbering of a channel on purpose (SEQ-4).
 
-
-def tell_failures(node: Node, tx: Transaction, limit: int = 256) -> list[StoredOutgoing]:
-    """Mark failures as told; the caller hands the notices on after the commit.
-
-    A hub has told nobody yet: its notice is a message, and is recorded where that is stored.
+    Only when every number is settled and the epoch has used a whole window of them: until then
+    a copy that the network kept could be taken for one of the new stream (gap 15).
     """
-    told = []
-    for stored in tx.notices_owed(limit):
-        outgoing = replace(stored.outgoing, notice_owed=False)
-        tx.save_outgoing(outgoing)
-        told.append(replace(stored, outgoing=outgoing))
-        if stored.relayed_from is None:
-            write_notified(node, tx, told[-1])
-    return told
+    channel = find_channel(tx, key)
+    terms = _stream_terms(node, tx, key)
+    if terms is None or not terms.numbered or channel.epoch == 0:
+        raise NotAllowed(
+            f"channel {key} has no numbering that could be restarted",
+            remedy="`oncewire status` shows which channels count, and how far they are",
+        )
+    if channel.ending:
+        raise NotAllowed(
+            f"the numbering of channel {key} ends already",
+            remedy="the next message that is sent on it begins the new one",
+        )
+    tx.save_sending_channel(channel.restart(terms))
+    why: dict[str, object] = {"reason": "restarted by the operator"}
+    node.write(tx, [Note("epoch_ended", channel=key, epoch=channel.epoch, detail=why)])
 
 
-def write_notified(
-    node: Node, tx: Transaction, stored: StoredOutgoing, notice_id: str | None = None
-) -> None:
-    """Record that the From Party was told: here, or by the notice of that id."""
-    outgoing = stored.outgoing
-    severity = "Error" if outgoing.state is OutgoingState.NOT_DELIVERED else "Warning"
-    node.write(
-        tx,
-        [Note("notified", outgoing.message_id, notice_id, detail={"severity": severity})],
-        terms_id=outgoing.terms_id,
-        peer=stored.facts.from_party,
-    )
+def _stream_terms(node: Node, tx: Transaction, key: str) -> Terms | None:
+    """The terms a stream runs under: those of what is on it, else those agreed for it."""
+    for stored in (*tx.live(key), *tx.waiting(key, 1)):
+        return node.terms_of(tx, stored.outgoing.terms_id)
+    conversation = key.partition("#")[2] or None
+    for agreement in node.agreements:
+        for binding in agreement.bindings():
+            terms = binding.terms
+            if binding.direction is not Direction.SEND or (
+                terms.scope is Scope.CONVERSATION and conversation is None
+            ):
+                continue
+            if channel_of(agreement, terms, Direction.SEND, conversation, None) == key:
+                return terms
+    return None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from oncewire.errors import StoreProblem
-from oncewire.handler.actions import Notice, Post, Settled
+from oncewire.handler.actions import Post, Settled
 from oncewire.handler.node import Node
 from oncewire.handler.route import address_for
-from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
 from oncewire.protocol.effects import (
     Admit,
@@ -21,7 +20,7 @@ from oncewire.protocol.effects import (
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing, StoredParcel
@@ -67,7 +66,8 @@ def _save(
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
     perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel)
-    node.notices_due = node.notices_due or step.outgoing.notice_owed
+    if step.outgoing.failures > stored.outgoing.failures:
+        node.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
         node.in_flight.discard(step.outgoing.message_id)
         node.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
@@ -203,10 +203,3 @@ def first_attempt(
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
     return Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
-
-
-def notice_of(outgoing: Outgoing) -> Notice:
-    """What the application is told: Error if the message never left, else Warning (ERR-9)."""
-    certain = outgoing.state is OutgoingState.NOT_DELIVERED
-    severity = Severity.ERROR if certain else Severity.WARNING
-    return Notice(outgoing.message_id, severity, outgoing.state, outgoing.reason)

@@ -87,9 +87,18 @@ def peer_label(agreement: Agreement) -> str:
 
 
 def is_receiver(agreement: Agreement, stored: StoredOutgoing) -> bool:
-    """Whether a message went to this agreement's partner, or to the handler before it (S10)."""
-    partner = {str(party_id) for party_id in agreement.partner.party.ids}
-    return peer_label(agreement) == stored.peer or stored.facts.to_party in partner
+    """Whether a message went to this agreement's partner, or to the handler before it (S10).
+
+    Nobody else is on its way, so nobody else's word counts. Two partners may be reached through
+    one hub: what comes through it belongs to the message only under the message's agreement.
+    """
+    if stored.facts.to_party in {str(party_id) for party_id in agreement.partner.party.ids}:
+        return True
+    if peer_label(agreement) != stored.peer:
+        return False
+    names = (agreement.cpa_id, *agreement.also_known_as)
+    relayed = stored.relayed_from is not None
+    return agreement.via is None or relayed or stored.facts.cpa_id in names
 
 
 def route_under(agreement: Agreement, binding: ActionBinding, terms: Terms | None = None) -> Route:

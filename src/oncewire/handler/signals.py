@@ -108,20 +108,24 @@ def _settle(
         ack_id=message.header.message_id,
         by=by,
         signed=terms.ack_requested is AckRequest.SIGNED,
-        hop=not _is_from_partner(message, reference, agreement),
+        hop=not _is_from_to_party(message, stored, agreement),
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
 
 
-def _is_from_partner(message: Message, reference: str, agreement: Agreement) -> bool:
+def _is_from_to_party(message: Message, stored: StoredOutgoing, agreement: Agreement) -> bool:
     """Whether the To Party's own handler speaks, and not a hub on the way: the Acknowledgment
     names who gave it, or else the header does (ACK-18)."""
-    party = message.header.from_party
+    party, to_party = message.header.from_party, stored.facts.to_party
     for ack in message.acknowledgments:
-        if ack.ref_to_message_id == reference and ack.from_party is not None:
+        if ack.ref_to_message_id == stored.outgoing.message_id and ack.from_party is not None:
             party = ack.from_party
-    return agreement.partner.is_named_by(party) or agreement.partner.handles(party)
+    if to_party in {str(party_id) for party_id in party.ids}:
+        return True
+    partner = agreement.partner
+    ours = to_party in {str(party_id) for party_id in partner.party.ids}
+    return ours and (partner.is_named_by(party) or partner.handles(party))
 
 
 def _settles(node: Node, tx: Transaction, message: Message, reference: str, terms: Terms) -> bool:
@@ -198,12 +202,16 @@ def words_of(fault: Fault) -> str:
 
 
 def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
-    """Feed every error of a report to the message it names (ERR-1)."""
+    """Feed every error of a report to the message it names (ERR-1).
+
+    The To Party's handler may refuse, and any handler on the way may report that it could not
+    deliver (ERR-5); of anybody else's word only the journal takes note.
+    """
     reference = message.header.ref_to_message_id
     if message.error_list is None or reference is None:
         return
     stored = tx.outgoing(reference)
-    if stored is None or not _may_report(stored, message, agreement):
+    if stored is None or not is_receiver(agreement, stored):
         _journal_stray(node, tx, message, reference, known=stored is not None)
         return
     for error in _told_together(message.error_list.errors):
@@ -243,15 +251,6 @@ def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
     others = "; ".join(f"{error.code}: {error.description}" for error in fatal if error is not lead)
     whole = replace(lead, description=f"{lead.description}; {others}"[:1024])
     return (*(error for error in errors if error not in fatal), whole)
-
-
-def _may_report(stored: StoredOutgoing, message: Message, agreement: Agreement) -> bool:
-    """The receiver may refuse; any handler on the way may report a failed delivery (ERR-5)."""
-    if is_receiver(agreement, stored):
-        return True
-    return message.error_list is not None and all(
-        error.code == "DeliveryFailure" for error in message.error_list.errors
-    )
 
 
 def receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
@@ -345,7 +344,12 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
     step = ack_arrived(
-        stored.outgoing, channel, terms, ack_id=message.header.message_id, by="status"
+        stored.outgoing,
+        channel,
+        terms,
+        ack_id=message.header.message_id,
+        by="status",
+        hop=not _is_from_to_party(message, stored, resolution.agreement),
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)

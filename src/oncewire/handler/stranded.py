@@ -18,6 +18,7 @@ from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.handler.seal import whole_parcel
 from oncewire.message.envelope import Message
 from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
@@ -79,7 +80,8 @@ def resume_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
 
 
 def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
-    """The operator gives it up, and its From Party is told; False: none is stranded."""
+    """The operator gives it up, and its From Party is told, unless it is itself a notice (C33);
+    False: none is stranded."""
     found = _stranded(node, tx, message_id)
     for stored in found:
         message = _message_of(node, stored)
@@ -88,13 +90,14 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
         incoming = _forwarded(stored.incoming)
         tx.save_incoming(incoming)
         reason = f"no agreement leads on to {stored.facts.to_party}"
-        notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)
         failed: dict[str, object] = {"outcome": "not_delivered", "reason": "abandoned"}
-        notes = (
+        notes = [
             Note("abandoned", message_id, channel=incoming.channel),
             Note("failed", message_id, channel=incoming.channel, detail=failed),
-            Note("notified", message_id, notice_id, detail={"severity": "Error"}),
-        )
+        ]
+        if owes_failure_notice(stored.facts.kind, reliable=True):
+            notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)
+            notes.append(Note("notified", message_id, notice_id, detail={"severity": "Error"}))
         node.write(tx, notes, terms_id=incoming.terms_id, peer=stored.facts.from_party)
         resolve_incidents(node, tx, Resolve(message_id))
     return bool(found)

@@ -138,6 +138,11 @@ class Acknowledged(Detail):
     hop: bool = False
     """It came from an intermediary: responsibility was taken, nothing more (HOP-8)."""
 
+    @property
+    def final(self) -> bool:
+        """Whether the To Party itself said that it has the message."""
+        return not self.hop and self.by != "transport"
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Detail):

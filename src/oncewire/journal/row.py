@@ -42,7 +42,9 @@ class Kind(StrEnum):
     EXHAUSTED = "exhausted"  # the last retry on `transport` went unanswered
     EXPIRED = "expired"  # detail: by=TimeToLive|persistDuration
     FAILED = "failed"  # outcome set; detail: outcome not_delivered|unknown, reason
-    NOTIFIED = "notified"  # the From Party was told of the failure; detail: severity
+    NOTIFIED = (
+        "notified"  # the From Party took the notice of the failure, ref_to?; detail: severity
+    )
     SUSPENDED = "suspended"  # channel?; detail: reason
     RESUMED = "resumed"  # by the operator; retry counters start at zero again
     ABANDONED = "abandoned"  # by the operator or by policy: the number is given up

@@ -11,7 +11,7 @@ from oncewire.protocol.effects import Effect, Note, Pause, Resolve
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, settle
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 
 
@@ -28,17 +28,25 @@ def ack_arrived(
     """A matching acknowledgement: the message is delivered, its number settled.
 
     One for a message that was never sent, or that is delivered already, changes nothing
-    (RM-14); one that comes after the failure was reported is recorded as late (DRV-7).
+    (RM-14), except that the To Party's own makes an intermediary's (`hop`) final. One that
+    comes after the failure is recorded as late (DRV-7); a failure that nobody was told of yet
+    need not be told any more.
     """
-    if outgoing.attempts == 0 or outgoing.state in (OutgoingState.DELIVERED, OutgoingState.SENT):
+    proof = Proof.HOP if hop else Proof.TO_PARTY
+    known = outgoing.state is OutgoingState.DELIVERED
+    if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
         return Sent(outgoing, channel)
-    late = outgoing.state in FINAL_OUTGOING
+    if known and (hop or outgoing.proved_by is not Proof.HOP):
+        return Sent(outgoing, channel)
+    late = outgoing.state in FINAL_OUTGOING and not known
     delivered = outgoing.moved(
         OutgoingEvent.ACK_ARRIVED,
         OutgoingState.DELIVERED,
         next_attempt_at=None,
-        late=late,
-        reason="acknowledged late" if late else "",
+        late=late or outgoing.late,
+        reason="acknowledged late" if late else outgoing.reason if known else "",
+        notice_owed=False,
+        proved_by=proof,
     )
     facts: dict[str, object] = {"by": by}
     if late:
@@ -50,6 +58,9 @@ def ack_arrived(
     effects: tuple[Effect, ...] = (
         replace(note_of("acknowledged", delivered), ref_to=ack_id, detail=facts),
     )
+    if known:
+        # Its number was settled by the first of the two.
+        return Sent(delivered, channel, effects)
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
     return settle(delivered, channel, terms, effects)
@@ -178,19 +189,15 @@ def _messaging_error(
     note = _error_note("rejected", outgoing, error, error_id)
     event = OutgoingEvent.ERROR_ARRIVED
     if outgoing.state is OutgoingState.DELIVERED:
-        # Only the hop that took responsibility can take its acknowledgement back (HOP-9).
         if error.code != "DeliveryFailure":
             return Sent(outgoing, channel)
+        if outgoing.proved_by is not Proof.HOP:
+            return Sent(outgoing, channel, (_overtaken(outgoing, error, error_id),))
+        # A hop that took responsibility can give it back (HOP-9).
         return _taken_back(outgoing, channel, terms, error, note)
     if outgoing.state is OutgoingState.NOT_DELIVERED:
         return Sent(outgoing, channel)
-    refused = outgoing.moved(
-        event,
-        OutgoingState.NOT_DELIVERED,
-        next_attempt_at=None,
-        reason=_words(error),
-        notice_owed=True,
-    )
+    refused = outgoing.failed(event, OutgoingState.NOT_DELIVERED, _words(error))
     effects: tuple[Effect, ...] = (note, *failure(refused, Severity.ERROR, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
@@ -210,7 +217,7 @@ def _taken_back(
     """An intermediary acknowledged the message and could not deliver it after all."""
     certain = error.severity is Severity.ERROR
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
-    failed = outgoing.moved(OutgoingEvent.ERROR_ARRIVED, to, reason=_words(error), notice_owed=True)
+    failed = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, _words(error))
     effects: tuple[Effect, ...] = (note, *failure(failed, error.severity, "rejected"))
     if channel is None or not terms.numbered or outgoing.epoch != channel.epoch:
         return Sent(failed, channel, effects)
@@ -218,6 +225,17 @@ def _taken_back(
     # handler still waits for it.
     ended = Note("epoch_ended", outgoing.message_id, channel=channel.key, epoch=channel.epoch)
     return Sent(failed, replace(channel, ending=True), (*effects, ended))
+
+
+def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:
+    """The To Party's own word is final: a report that comes after it is noted, no more."""
+    problem = f"{_words(error)}: but the To Party itself has acknowledged it"
+    detail: dict[str, object] = {
+        "code": error.code,
+        "severity": error.severity.value,
+        "problem": problem[:300],
+    }
+    return Note("refused", error_id, outgoing.message_id, detail=detail)
 
 
 def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> Note:

@@ -15,7 +15,7 @@ from oncewire.protocol.effects import AskStatus, Note, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Sent, fail, note_of, settle, suspend
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import OnExhausted, RetryCount, SyncRetries, Terms
 
 
@@ -220,7 +220,10 @@ def transmission_ended(outgoing: Outgoing, channel: SendingChannel | None, terms
     if not trusted or outgoing.state is not OutgoingState.OUTSTANDING:
         return Sent(outgoing, channel)
     event = OutgoingEvent.TRANSMISSION_ENDED
-    delivered = outgoing.moved(event, OutgoingState.DELIVERED, next_attempt_at=None)
+    # The product's word, not the To Party's.
+    delivered = outgoing.moved(
+        event, OutgoingState.DELIVERED, next_attempt_at=None, proved_by=Proof.HOP
+    )
     return settle(delivered, channel, terms, (note_of("acknowledged", delivered, by="transport"),))
 
 

@@ -41,6 +41,8 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
         resumes=outgoing.resumes + 1,
         next_attempt_at=now,
         reason="",
+        # Nobody took the notice of a failure that is none any more.
+        notice_owed=False,
     )
     effects = (note_of("resumed", resumed), Resolve(resumed.message_id, resumed.channel))
     return (
@@ -62,14 +64,9 @@ def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) ->
     # An outcome that was told stands, whatever became known of the attempts since.
     unheard = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
     to = outgoing.state if final else unheard
-    reason = outgoing.reason if final else "abandoned by the operator"
-    abandoned = outgoing.moved(
-        OutgoingEvent.ABANDONED,
-        to,
-        next_attempt_at=None,
-        reason=reason,
-        notice_owed=outgoing.notice_owed or not final,
-    )
+    reason = "abandoned by the operator"
+    event = OutgoingEvent.ABANDONED
+    abandoned = outgoing.moved(event, to) if final else outgoing.failed(event, to, reason)
     effects: tuple[Effect, ...] = (note_of("abandoned", abandoned), Resolve(outgoing.message_id))
     if not final:
         severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR

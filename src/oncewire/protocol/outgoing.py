@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceStatus
-from oncewire.protocol.states import OUTGOING, OutgoingEvent, OutgoingState, move
+from oncewire.protocol.states import OUTGOING, OutgoingEvent, OutgoingState, Proof, move
 from oncewire.protocol.terms import Terms
 
 
@@ -36,9 +36,13 @@ class Outgoing:
     # TimeToLive as an instant.
     expires_at: Instant | None = None
     reason: str = ""
-    # A notice to the From Party is owed until it was given.
+    # A notice of its failure is owed until the From Party has taken it.
     notice_owed: bool = False
     late: bool = False
+    # How often it failed: which failure a notice is about.
+    failures: int = 0
+    # Whose word made it delivered.
+    proved_by: Proof | None = None
 
     @property
     def transmitted(self) -> bool:
@@ -52,6 +56,18 @@ class Outgoing:
     def moved(self, event: OutgoingEvent, to: OutgoingState, **changes: object) -> Outgoing:
         """The message after one step of the state table."""
         return replace(self, state=move(OUTGOING, self.state, event, to), **changes)  # type: ignore[arg-type]
+
+    def failed(self, event: OutgoingEvent, to: OutgoingState, reason: str) -> Outgoing:
+        """The message after a step that its From Party is to be told of."""
+        return self.moved(
+            event,
+            to,
+            next_attempt_at=None,
+            reason=reason,
+            notice_owed=True,
+            failures=self.failures + 1,
+            proved_by=None,
+        )
 
     def deadline(self, terms: Terms) -> Instant | None:
         """When the message must not be sent any more: TimeToLive or persistDuration."""

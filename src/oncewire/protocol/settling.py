@@ -87,7 +87,7 @@ def fail(
 ) -> Sent:
     """Set the honest outcome: not delivered if it never left, else unknown (S5)."""
     to = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
-    failed = outgoing.moved(event, to, next_attempt_at=None, reason=reason, notice_owed=True)
+    failed = outgoing.failed(event, to, reason)
     severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
     effects = (*effects, *failure(failed, severity, _WHY[event]))
     if channel is not None and terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:

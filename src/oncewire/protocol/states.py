@@ -24,6 +24,13 @@ class OutgoingState(StrEnum):
     SENT = "sent"  # best effort: nothing more will be known (OPS-4)
 
 
+class Proof(StrEnum):
+    """Whose word says that a message is delivered."""
+
+    TO_PARTY = "to_party"  # its own handler's: final
+    HOP = "hop"  # somebody on the way took responsibility, and may have to give it back (HOP-8)
+
+
 class OutgoingEvent(StrEnum):
     """What happens to a message at its sender."""
 
@@ -86,8 +93,8 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.SUSPENDED, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.SUSPENDED, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
     (_O.SUSPENDED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
-    # A late acknowledgement, and an intermediary's word that its acknowledgement was
-    # not the end of the story (DRV-7, HOP-9).
+    # A late acknowledgement; the To Party's after an intermediary's; and an intermediary's
+    # word that its own was not the end of the story (DRV-7, HOP-9).
     (_O.UNKNOWN, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.UNKNOWN, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED}),
     (_O.UNKNOWN, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
@@ -95,6 +102,7 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.NOT_DELIVERED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.NOT_DELIVERED, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
     (_O.NOT_DELIVERED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED}),
+    (_O.DELIVERED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.DELIVERED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
 }
 

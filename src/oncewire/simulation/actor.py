@@ -28,6 +28,7 @@ from oncewire.wire.parcel import Parcel
 DOWNTIME: Duration = 20 * SECOND
 LEASE: Duration = 30 * SECOND
 POLL: Duration = SECOND
+HEAR: Duration = 100 * MILLISECOND
 
 
 class Crashed(Exception):
@@ -53,6 +54,7 @@ class Actor:
         self.world = NodeWorld(clock, name)
         self._agreements = agreements
         self.up = False
+        # The application's own book of failures that it was told of, in order.
         self.notices: list[str] = []
         self.transitions = 0
         self._wake_at: Instant | None = None
@@ -74,6 +76,7 @@ class Actor:
             # A handler that cannot record its boot does not serve; it is started again.
             self.up = False
             self.clock.after(SECOND, self.boot)
+        self.hear_later()
 
     def crash(self, where: str) -> None:
         """Lose everything that was not committed, and come back later."""
@@ -152,7 +155,7 @@ class Actor:
         elif isinstance(action, Relay):
             self._give(action)
         elif isinstance(action, Notice):
-            self.notices.append(action.message_id)
+            self.hear_later()
 
     def _post(self, post: Post) -> None:
         """An attempt: the request travels, then the response, each with its own luck."""
@@ -320,6 +323,24 @@ class Actor:
                 self.turn("confirm", lambda: engine.confirm(sender, message_id))
 
         self.clock.after(self.clock.chance.randrange(POLL) + 1, confirm)
+
+    def hear_later(self) -> None:
+        """The application asks soon what failed."""
+        engine = self.engine
+        self.clock.after(HEAR, lambda: self._hear(engine))
+
+    def _hear(self, engine: Engine) -> None:
+        """The application notes what failed in its own book, and only then says so."""
+        found: list[Notice] = []
+        if self.engine is not engine or not self.up:
+            return
+        self.turn("look", lambda: found.extend(engine.notices(100)))
+        for notice in found:
+            self.notices.append(notice.message_id)
+            confirm = partial(engine.confirm_notice, notice.notice_id)
+            if not self.turn("told", confirm):
+                self.clock.after(SECOND, lambda: self._hear(engine))
+                return
 
     # --- the operator ---
 

@@ -118,9 +118,9 @@ class Transaction(Protocol):
         """Ids of messages not final yet whose deadline (`save_outgoing` keeps
         `Outgoing.deadline` beside the state) is `now` or earlier; earliest first."""
 
-    def notices_owed(self, limit: int) -> list[StoredOutgoing]:
+    def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
         """Messages whose failure the From Party was not told of yet, in order of
-        submission."""
+        submission; `after` is the position to go on from (it is left out)."""
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
         """Outgoing messages that answer this one to that peer, in order of their first
@@ -275,6 +275,9 @@ class Reader(Protocol):
 
     def on_hold(self, message_id: str) -> bool:
         """Whether any message with that id is under legal hold."""
+
+    def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
+        """See `Transaction.notices_owed`."""
 
     def removed(self, message_id: str) -> list[Removed]:
         """See `Transaction.removed`."""

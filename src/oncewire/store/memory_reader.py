@@ -75,6 +75,9 @@ class MemoryReader:
         held = [table.rows[key[-1]].held for key in table.by_id.of(message_id)]
         return any(held) or (sent is not None and sent.held)
 
+    def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
+        return self._tables.outgoing.owed(limit, after)
+
     def removed(self, message_id: str) -> list[Removed]:
         table = self._tables.removed
         return [table.rows[key] for _, key in table.by_id.of(message_id)]

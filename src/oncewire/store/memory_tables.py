@@ -197,6 +197,12 @@ class OutgoingTable(Table[str, OutgoingRow]):
             None if ref_to is None else ((ref_to, stored.peer), *place, sent, position, key),
         )
 
+    def owed(self, limit: int, after: int) -> list[StoredOutgoing]:
+        """Those whose notice is owed, beyond a position."""
+        keys = self.notices.keys
+        start = bisect_left(keys, (after + 1,))
+        return [self.rows[key[-1]].stored for key in keys[start : start + limit]]
+
 
 class IncomingTable(Table[IncomingKey, IncomingRow]):
     """Received messages by (sender, MessageId)."""

@@ -175,8 +175,8 @@ class MemoryTransaction(KeepingSteps):
     def expired(self, now: Instant, limit: int) -> list[str]:
         return [key[-1] for key in self._tables.outgoing.expiring.up_to(now, limit)]
 
-    def notices_owed(self, limit: int) -> list[StoredOutgoing]:
-        return self._stored(key[-1] for key in self._tables.outgoing.notices.keys[:limit])
+    def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
+        return self._tables.outgoing.owed(limit, after)
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
         found = self._tables.outgoing.responses.of((message_id, peer))

@@ -54,6 +54,7 @@ VALUES = (
 FROM = "FROM outgoing JOIN message ON message.id = outgoing.message "
 _SELECT = f"SELECT {VALUES} {FROM}"
 _SELECT_ONE = _SELECT + "WHERE message = ?"
+SELECT_OWED = _SELECT + "WHERE notice_owed = 1 AND position > ? ORDER BY position LIMIT ?"
 
 # The conditions repeat those of the partial indexes word for word; otherwise SQLite would
 # not use them.
@@ -202,9 +203,8 @@ class OutgoingSteps:
     def expired(self, now: Instant, limit: int) -> list[str]:
         return [row[0] for row in self._writer.run(_EXPIRED, (now, limit))]
 
-    def notices_owed(self, limit: int) -> list[StoredOutgoing]:
-        tail = "WHERE notice_owed = 1 ORDER BY position LIMIT ?"
-        return _read(self._writer.run(_SELECT + tail, (limit,)))
+    def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
+        return _read(self._writer.run(SELECT_OWED, (after, limit)))
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
         tail = (

@@ -31,6 +31,7 @@ from oncewire.store.sqlite_incoming import SELECT as WHOLE_INCOMING
 from oncewire.store.sqlite_incoming import VALUES as INCOMING_VALUES
 from oncewire.store.sqlite_keeping import REMOVED, read_removed
 from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
+from oncewire.store.sqlite_outgoing import SELECT_OWED
 from oncewire.store.sqlite_outgoing import VALUES as OUTGOING_VALUES
 from oncewire.store.sqlite_rows import (
     PARCEL,
@@ -112,6 +113,9 @@ class SqliteReader:
 
     def on_hold(self, message_id: str) -> bool:
         return bool(self._run(_ON_HOLD, (message_id,))[0][0])
+
+    def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
+        return [read_stored_outgoing(row) for row in self._run(SELECT_OWED, (after, limit))]
 
     def removed(self, message_id: str) -> list[Removed]:
         return [read_removed(row) for row in self._run(REMOVED, (message_id,))]

@@ -19,7 +19,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.states import IncomingState, OutgoingState, Proof
 from oncewire.store.records import (
     MessageFacts,
     SpoolSlice,
@@ -37,6 +37,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _OUTGOING_STATES = {state.value: state for state in OutgoingState}
 _INCOMING_STATES = {state.value: state for state in IncomingState}
 _STATUSES = {None: None} | {status.value: status for status in SequenceStatus}
+_PROOFS = {None: None} | {proof.value: proof for proof in Proof}
 _KINDS = {kind.value: kind for kind in MessageKind}
 
 # --- what the statements name -------------------------------------------------------------
@@ -45,7 +46,7 @@ OUTGOING_STATE = (
     *("terms_id", "submitted_at", "channel", "state", "epoch", "number", "status"),
     *("attempts", "attempts_here", "attempts_lost", "transport", "resumes"),
     *("first_sent_at", "last_sent_at", "next_attempt_at", "expires_at"),
-    *("reason", "notice_owed", "late"),
+    *("reason", "notice_owed", "late", "failures", "proved_by"),
 )
 INCOMING_STATE = (
     *("digest", "terms_id", "received_at", "state", "channel", "epoch", "number"),
@@ -84,6 +85,7 @@ def read_outgoing(message_id: str, values: Sequence[Any]) -> Outgoing:
     fields[4] = _OUTGOING_STATES[fields[4]]
     fields[7] = _STATUSES[fields[7]]
     fields[18], fields[19] = bool(fields[18]), bool(fields[19])
+    fields[21] = _PROOFS[fields[21]]
     return Outgoing(*fields)
 
 

@@ -16,8 +16,10 @@ import pytest
 from oncewire.entry.assemble import make_engine
 from oncewire.entry.cli import output
 from oncewire.entry.partners import with_values
+from oncewire.entry.party_handler import open_party_blocking
 from oncewire.entry.settings import load
 from oncewire.entry.verbs import AtRest
+from oncewire.errors import NotAllowed
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 
@@ -335,6 +337,72 @@ def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
     run("resume", exit_code=output.BAD_INPUT)
     run("abandon", first)
     assert run_json("outbox")["messages"][0]["state"] == "not_delivered"
+
+
+def failed(document: Path) -> str:
+    """A message that was given up before it was sent, while no handler runs."""
+    message_id = send(document)
+    run("abandon", message_id)
+    return message_id
+
+
+@pytest.mark.requirement("RTY-14")
+def test_notices_wait_until_somebody_takes_them(pair: Path, document: Path, tmp_path: Path) -> None:
+    assert run_json("notices")["notices"] == []
+    first, second, third = (failed(document) for _ in range(3))
+    found = run_json("status")
+    assert (found["notices"], found["next"]) == (3, ["oncewire notices"])
+    listed = run_json("notices")["notices"]
+    assert [one["notice_id"] for one in listed] == [f"{one}#1" for one in (first, second, third)]
+    assert {(one["to"], one["outcome"]) for one in listed} == {("globex", "not_delivered")}
+    # Looking at them confirms nothing; a handler that runs is asked as one at rest is.
+    served = Served(pair)
+    try:
+        served.start("acme")
+        assert len(run_json("notices", "take")["notices"]) == 3
+        assert run_json("notices", "confirm", first)["confirmed"][0]["first"] is True
+    finally:
+        served.close()
+    assert run_json("notices", "confirm", f"{first}#1")["confirmed"][0]["first"] is False
+    run("notices", "confirm", "nobody", exit_code=output.NOT_FOUND)
+    with open_party_blocking(pair / "acme") as acme:
+        (notice, _) = acme.notices()
+        assert (notice.message_id, notice.severity.value) == (second, "Error")
+        assert acme.confirm_notice(notice) is True
+        assert acme.confirm_notice(notice) is False
+    taken = run_json("notices", "take", "--out", tmp_path / "told")["notices"]
+    assert [(one["message_id"], one["confirmed"]) for one in taken] == [(third, True)]
+    written = json.loads(Path(taken[0]["file"]).read_text())
+    assert (written["message_id"], written["outcome"]) == (third, "not_delivered")
+    assert run_json("notices")["notices"] == []
+    assert run_json("status")["notices"] == 0
+
+
+@pytest.mark.requirement("SEQ-4")
+def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, document: Path) -> None:
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        file = pair / own / "agreements" / f"{partner}.toml"
+        numbered = {"sequence.ordered": "true", "flow.mode": '"window"', "flow.window": "2"}
+        file.write_text(with_values(file.read_text(), numbered))
+    served = Served(pair)
+    try:
+        for name in ("globex", "acme"):
+            served.start(name)
+        words = ("--conversation", "talk", "--wait", "--timeout", "60")
+        send(document, *words)
+        refused = run("restart", "talk", exit_code=output.NOT_ALLOWED)
+        assert "has used 1 of its first 2 numbers" in " ".join(refused.stderr.split())
+        send(document, *words)
+        assert run_json("restart", "talk")["summary"] == "Restarted."
+        send(document, *words)
+        (channel,) = run_json("status")["channels"]
+        assert channel["epoch"] == 2
+        with open_party_blocking(pair / "acme") as acme, pytest.raises(NotAllowed):
+            acme.restart(channel["channel"])
+    finally:
+        served.close()
+    with pytest.raises(NotAllowed):
+        asyncio.run(AtRest(make_engine(load(pair / "acme").settings)).restart(channel["channel"]))
 
 
 def test_what_expired_is_to_be_abandoned(pair: Path, document: Path) -> None:

@@ -108,6 +108,7 @@ class Ledger:
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.batch, self._settings = settings.take, settings
+        self.hears = True
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, **entry: object) -> None:
@@ -121,7 +122,7 @@ class Ledger:
             return ()
         return (_response(self._settings, taken),)
 
-    def notify(self, notice: Notice) -> None:
+    async def notify(self, notice: Notice) -> None:
         """The application hears that a message of its own failed."""
         self.write(failed=notice.message_id, state=notice.state.value)
 

@@ -22,6 +22,7 @@ GROUPS = (
     "serve",
     "send",
     "traffic",
+    "notices",
     "history",
     "operator",
     "doctor",

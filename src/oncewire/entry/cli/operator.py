@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from oncewire.store.contract import Reader
 
 CHANNELS_SHOWN = 50
+NOTICES_COUNTED = 1000
+"""More failures that nobody took note of are not counted."""
 MessageIds = Annotated[
     list[str] | None, typer.Argument(help="MessageIds, or unique parts of them.")
 ]
@@ -29,7 +31,7 @@ Channel = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (status, incidents, resume, resend, pause, abandon, hold, release):
+    for command in (status, incidents, resume, resend, pause, restart, abandon, hold, release):
         app.command(command.__name__)(command)
     clock = typer.Typer(help="When the machine's clock was set.", no_args_is_help=True)
     clock.command("accept")(accept_clock)
@@ -57,8 +59,9 @@ def status(config: Config = None, json: Json = False) -> None:
             rows = _channels(reader)
             counts, undecided = reader.counts(), reader.incidents()
             removed = reader.last_removal()
+            untold = len(reader.notices_owed(NOTICES_COUNTED))
         open_ones = len(undecided)
-        facts |= {"running": found is not None, "incidents": open_ones}
+        facts |= {"running": found is not None, "incidents": open_ones, "notices": untold}
         for one in filter(is_of_clock, undecided):
             facts["clock"] = one.reason
         if found is not None:
@@ -66,7 +69,11 @@ def status(config: Config = None, json: Json = False) -> None:
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
-        hints = (f"oncewire incidents{at_party(settings)}",) if open_ones else ()
+        hints = tuple(
+            f"oncewire {verb}{at_party(settings)}"
+            for verb, count in (("incidents", open_ones), ("notices", untold))
+            if count
+        )
         shown = rows if json else rows[:CHANNELS_SHOWN]
         return Report(facts, (Listing("channels", columns, shown),), hints=hints)
 
@@ -197,6 +204,25 @@ def pause(
         await verbs.pause(stream or "", reason)
 
     output.answer(lambda: _decided(config, None, channel, do, "paused"), json=json)
+
+
+def restart(
+    channel: Annotated[
+        str, typer.Argument(help="A channel as `oncewire status` names it, or part of it.")
+    ],
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Begin the numbering of a channel anew: the next message on it says Reset.
+
+    It is refused while a number is not settled, and before a whole window of numbers was used:
+    a copy that the network kept could be taken for a message of the new numbering.
+    """
+
+    async def do(verbs: Verbs, _found: list[str], stream: str | None) -> None:
+        await verbs.restart(stream or "")
+
+    output.answer(lambda: _decided(config, None, channel, do, "restarted", later=False), json=json)
 
 
 def abandon(

@@ -80,6 +80,8 @@ def next_steps(
     reader: Reader, incidents: Iterable[Incident], now: Instant, place: str
 ) -> tuple[str, ...]:
     """What to run about open incidents: one command of each kind, for the first that needs it."""
+    from oncewire.handler.notices import is_about_a_notice
+
     found: dict[str, str] = {}
     for one in incidents:
         if one.message_id is None:
@@ -90,6 +92,9 @@ def next_steps(
             continue
         named = f"{quote(one.message_id)}{place}"
         found.setdefault("why", f"oncewire why {named}")
+        if is_about_a_notice(one.reason):
+            found.setdefault("notices", f"oncewire notices{place}")
+            continue
         verb = _verb(reader, one.message_id, now)
         found.setdefault(verb, f"oncewire {verb} {named}")
     return tuple(found.values())

@@ -5,7 +5,8 @@ alone, so that handing it over again writes the same files again and changes not
 is on the disk before it gets its name, and the `.message.json` comes last: whoever sees it has
 everything it names. A program that removes files after its work sees a name again only if the
 handler died between writing them and noting that; it then says `redelivered`. In order per
-channel: the next message is written when this one is confirmed.
+channel: the next message is written when this one is confirmed. A message of ours that failed
+becomes a `.failure.json`, which is written in the same way until that is noted.
 """
 
 from __future__ import annotations
@@ -13,18 +14,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from oncewire.entry.files import make_folder
-from oncewire.entry.taken import TakenMessage, content, payload_facts
+from oncewire.entry.taken import TakenMessage, content, notice_facts, payload_facts
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
-
-logger = logging.getLogger("oncewire.delivery")
 
 # A name must not depend on the machine's own table of media types.
 _ENDINGS = {
@@ -64,6 +62,15 @@ def put_message(folder: Path, message: TakenMessage) -> tuple[Path, ...]:
     return tuple(written)
 
 
+def put_notice(folder: Path, notice: Notice) -> Path:
+    """Write `....failure.json`, named by the message that failed: the last word on it stands."""
+    key = hashlib.sha256(notice.message_id.encode()).hexdigest()[:40]
+    path = folder / f"{key}.failure.json"
+    text = json.dumps(notice_facts(notice), indent=2, ensure_ascii=False)
+    put_file(path, text.encode() + b"\n")
+    return path
+
+
 def put_file(path: Path, data: bytes) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
     half = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -91,6 +98,7 @@ class Directory:
     """An application that finds its messages as files. See the module for the guarantee."""
 
     batch = 16
+    hears = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = make_folder(folder)
@@ -99,20 +107,6 @@ class Directory:
         """Write the files; returning means that they are on the disk under their names."""
         await asyncio.to_thread(put_message, self.folder, TakenMessage.of(taken))
 
-    def notify(self, notice: Notice) -> None:
-        """A failure becomes a file too, `....failure.json`, named by the message it is about."""
-        key = hashlib.sha256(notice.message_id.encode()).hexdigest()[:40]
-        facts = {
-            "message_id": notice.message_id,
-            "outcome": notice.state.value,
-            "severity": notice.severity.value,
-            "reason": notice.reason,
-        }
-        try:
-            put_file(self.folder / f"{key}.failure.json", json.dumps(facts, indent=2).encode())
-        except NotAllowed as error:
-            # The failure is in the store and in the log; the file is a convenience.
-            logger.warning(
-                "a failure could not be written to the directory",
-                extra={"message_id": notice.message_id, "problem": str(error)},
-            )
+    async def notify(self, notice: Notice) -> None:
+        """A failure becomes a file too; returning means that it is on the disk."""
+        await asyncio.to_thread(put_notice, self.folder, notice)

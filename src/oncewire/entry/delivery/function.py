@@ -10,6 +10,9 @@ It is called as `function(message)` with a `TakenMessage`, in a thread if it is 
 function, and returns nothing or a list of `Submission`s. To raise is to ask for it again. Where
 responses on the connection of the request are agreed, the one whose `ref_to_message_id` is the
 message's goes back there, if the function returns in time.
+
+Failures of messages that this party sent go to the function's attribute `failed`, if it has one,
+at least once; to raise is to be told again.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,8 +28,6 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 from oncewire.handler.submit import Submission
-
-logger = logging.getLogger("oncewire.delivery")
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -70,14 +70,13 @@ class Function:
 
     def __init__(self, function: Callable[[TakenMessage], Any]) -> None:
         self._function = function
+        self._failed = getattr(function, "failed", None)
+        self.hears = callable(self._failed)
 
     async def deliver(self, taken: Taken) -> Sequence[Submission]:
         """Call it; what it returns is stored with the confirmation."""
         message = TakenMessage.of(taken)
-        if inspect.iscoroutinefunction(self._function):
-            answers = await self._function(message)
-        else:
-            answers = await asyncio.to_thread(self._function, message)
+        answers = await _called(self._function, message)
         if answers is None:
             return ()
         if isinstance(answers, Submission):
@@ -91,14 +90,14 @@ class Function:
                 )
         return found
 
-    def notify(self, notice: Notice) -> None:
-        """A failure goes to the function's attribute `failed`, if it has one, and to the log."""
-        told = getattr(self._function, "failed", None)
-        if callable(told):
-            try:
-                told(notice)
-            except Exception as error:  # noqa: BLE001  (software we do not control)
-                logger.warning(
-                    "the application could not be told of a failure",
-                    extra={"message_id": notice.message_id, "problem": str(error)},
-                )
+    async def notify(self, notice: Notice) -> None:
+        """Call its attribute `failed`; without one (`hears`) the notice waits in the store."""
+        if self._failed is not None:
+            await _called(self._failed, notice)
+
+
+async def _called(function: Callable[[Any], Any], what: object) -> Any:
+    """What it returns: a plain function is called in a thread, a coroutine function here."""
+    if inspect.iscoroutinefunction(function):
+        return await function(what)
+    return await asyncio.to_thread(function, what)

@@ -8,21 +8,21 @@ message is posted when this one was taken.
 
 The body is a CloudEvent 1.0 in structured JSON. It is signed as Standard Webhooks describes:
 `webhook-signature` is HMAC-SHA256 over id, timestamp and body, under the shared secret.
+
+A message of ours that failed is an event of another type, with the same guarantee.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
 import hmac
 import json
-import logging
 from typing import TYPE_CHECKING, Any
 
-from oncewire.entry.taken import TakenMessage, content, payload_facts
-from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+from oncewire.entry.taken import TakenMessage, content, notice_facts, payload_facts
+from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 from oncewire.handler.world import RealWorld
@@ -30,8 +30,6 @@ from oncewire.message.instant import SECOND
 
 if TYPE_CHECKING:
     import aiohttp
-
-logger = logging.getLogger("oncewire.delivery")
 
 EVENT_TYPE = "org.oncewire.message.delivered"
 FAILED_TYPE = "org.oncewire.message.failed"
@@ -96,17 +94,29 @@ def event_of(message: TakenMessage) -> dict[str, Any]:
     }
 
 
+def failure_of(notice: Notice) -> dict[str, Any]:
+    """The CloudEvent of a failure; its id is the same for every try."""
+    return {
+        "specversion": "1.0",
+        "id": event_id("failure", notice.notice_id),
+        "source": "oncewire",
+        "type": FAILED_TYPE,
+        "subject": notice.message_id,
+        "datacontenttype": "application/json",
+        "data": notice_facts(notice),
+    }
+
+
 class Webhook:
     """An application that is called over HTTP. See the module for the guarantee."""
 
     batch = 8
+    hears = True
 
     def __init__(self, url: str, secret: str, timeout: float = TIMEOUT) -> None:
         self._url, self._key, self._timeout = check_url(url), secret_bytes(secret), timeout
         self._session: aiohttp.ClientSession | None = None
         self._world = RealWorld()
-        # The event loop keeps no task alive by itself.
-        self._told: set[asyncio.Task[None]] = set()
 
     async def deliver(self, taken: Taken) -> None:
         """Post it; returning means that the application answered 2xx."""
@@ -152,31 +162,6 @@ class Webhook:
         if self._session is not None:
             await self._session.close()
 
-    def notify(self, notice: Notice) -> None:
-        """A failure is posted once, without a promise: it is in the store and in the log too."""
-        event = {
-            "specversion": "1.0",
-            "id": event_id("failure", notice.message_id),
-            "source": "oncewire",
-            "type": FAILED_TYPE,
-            "subject": notice.message_id,
-            "datacontenttype": "application/json",
-            "data": {
-                "message_id": notice.message_id,
-                "outcome": notice.state.value,
-                "severity": notice.severity.value,
-                "reason": notice.reason,
-            },
-        }
-        task = asyncio.get_running_loop().create_task(self._tell(event))
-        self._told.add(task)
-        task.add_done_callback(self._told.discard)
-
-    async def _tell(self, event: dict[str, Any]) -> None:
-        try:
-            await self._post(event)
-        except OncewireError as error:
-            logger.warning(
-                "a failure could not be posted",
-                extra={"message_id": event["subject"], "problem": str(error)},
-            )
+    async def notify(self, notice: Notice) -> None:
+        """Post a failure; returning means that the application answered 2xx."""
+        await self._post(failure_of(notice))

@@ -23,7 +23,7 @@ def judge(subject: Subject) -> None:
             said = _PLAIN if row.detail is None else detail.Acknowledged.read(row.detail)
             _judge_match(subject, trace, row, settled)
             _judge_signature(subject, trace, said)
-            if not said.hop:
+            if said.final:
                 settled = row
 
 

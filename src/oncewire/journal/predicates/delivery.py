@@ -12,7 +12,6 @@ from oncewire.journal.trace import (
     FAILED,
     FORWARDED,
     HANDED_OVER,
-    INCIDENT,
     JOINED,
     NOTIFIED,
     RECEIVED,
@@ -39,11 +38,10 @@ def judge(subject: Subject) -> None:
 def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
     standing = trace.standing
     if standing is not None and standing.kind == ACKNOWLEDGED:
-        if not arrived(subject) and not _is_notice(submitted):
+        if not arrived(subject) and not subject.is_notice:
             _judge_acknowledged(subject, trace, submitted)
     elif standing is not None and standing.kind == FAILED:
-        told = NOTIFIED in trace.kinds or (_is_notice(submitted) and INCIDENT in trace.kinds)
-        if not told and not arrived(subject):
+        if not subject.was_told(trace) and not arrived(subject):
             subject.found(
                 "S4",
                 ViolationKind.UNNOTIFIED,
@@ -124,11 +122,3 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
 def arrived(subject: Subject) -> bool:
     """Whether an application has it, or the document that it is a part of."""
     return any(trace.confirmations for trace in subject.traces)
-
-
-def _is_notice(submitted: Row) -> bool:
-    return (
-        submitted.detail is not None
-        and "notice" in submitted.detail
-        and detail.Submitted.read(submitted.detail).notice
-    )

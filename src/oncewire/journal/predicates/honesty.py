@@ -30,6 +30,8 @@ def judge(subject: Subject) -> None:
         kinds = trace.kinds
         if FAILED not in kinds and NOTIFIED not in kinds:
             continue
+        if subject.has(ViolationKind.TAKEN_BACK):
+            return
         problem = (
             _problem_of_failures(trace)
             or _problem_of_acknowledgements(trace)

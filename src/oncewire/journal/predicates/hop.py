@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncewire.journal.predicates.delivery import judge_open
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
-from oncewire.journal.trace import ACK_SENT, FAILED, FORWARDED, NOTIFIED, RESUMED, Trace
+from oncewire.journal.trace import ACK_SENT, FAILED, FORWARDED, RESUMED, Trace
 from oncewire.protocol.terms import HopMode
 
 
@@ -29,7 +29,7 @@ def _judge_hub(subject: Subject, trace: Trace) -> None:
     standing = trace.standing
     if standing is None or standing.kind == RESUMED:
         judge_open(subject, trace, trace.kinds[FORWARDED][0])
-    elif standing.kind == FAILED and NOTIFIED not in trace.kinds:
+    elif standing.kind == FAILED and not subject.was_told(trace):
         subject.found(
             "S12",
             ViolationKind.UNNOTIFIED,

@@ -1,4 +1,4 @@
-"""The fold over one message's rows: S1-S5, S9-S12, S14, S17, L1 and L3."""
+"""The fold over one message's rows: S1-S5, S9-S12, S14, S17, L1, L3, taken back and told."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from oncewire.journal.predicates import (
     invention,
     once,
     retry,
+    taken_back,
+    told,
 )
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.subject import Subject
@@ -32,7 +34,9 @@ PREDICATES = (
     acknowledgment.judge,
     durability.judge,
     delivery.judge,
+    taken_back.judge,
     honesty.judge,
+    told.judge,
     content.judge,
     retry.judge,
     hop.judge,

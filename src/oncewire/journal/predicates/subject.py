@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncewire.errors import JournalProblem
+from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import FORWARDED, NUMBERED, SENT, SUBMITTED, Trace
+from oncewire.journal.trace import (
+    ABANDONED,
+    FORWARDED,
+    INCIDENT,
+    NOTIFIED,
+    NUMBERED,
+    RECEIVED,
+    SENT,
+    SUBMITTED,
+    Trace,
+)
 from oncewire.protocol.terms import Terms
+
+_ARRIVALS: tuple[tuple[str, type[detail.Submitted] | type[detail.Received]], ...] = (
+    (SUBMITTED, detail.Submitted),
+    (RECEIVED, detail.Received),
+)
 
 
 class Subject:
@@ -50,6 +66,23 @@ class Subject:
                 remedy="read the journal from its beginning",
             )
         return self.context.terms_of(row)
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether the message is itself the notice of a failure."""
+        return any(
+            "notice" in (row.detail or "") and kind.read(row.detail).notice
+            for trace in self.traces
+            for name, kind in _ARRIVALS
+            for row in trace.kinds.get(name, ())
+        )
+
+    def was_told(self, trace: Trace) -> bool:
+        """Whether somebody was told that the message failed on a node: its From Party, or of a
+        notice the operator (C33)."""
+        if NOTIFIED in trace.kinds:
+            return True
+        return (INCIDENT in trace.kinds or ABANDONED in trace.kinds) and self.is_notice
 
     def found(self, predicate: str, kind: ViolationKind, node: str, sentence: str) -> None:
         """Note a violation of this message."""

@@ -17,6 +17,7 @@ class ViolationKind(StrEnum):
     OUT_OF_ORDER = "out_of_order"  # handed over after a later number
     ALTERED = "altered"  # the content differs from what was submitted or first received
     UNNOTIFIED = "unnotified"  # failed, and the From Party was not told
+    UNTOLD = "untold"  # recorded as told, but its application never took the notice
     UNCONFIRMED = "unconfirmed"  # handed over, but no application ever confirmed it
     GAP = "gap"  # a number is missing and no skip says why
     REPEATED_NUMBER = "repeated_number"  # one number, two messages
@@ -31,6 +32,8 @@ class ViolationKind(StrEnum):
     FORGOTTEN = "forgotten"  # stored a second time as if it were new
     INVENTED = "invented"  # handed over, but never submitted or never received
     WRONG_OUTCOME = "wrong_outcome"  # the outcome told is not the one that happened
+    TAKEN_BACK = "taken_back"  # failed after the To Party itself had acknowledged it
+    NEEDLESS_NOTICE = "needless_notice"  # a failure notice about a failure notice
     UNMATCHED_ACK = "unmatched_ack"  # an acknowledgement of nothing that was outstanding
     UNSIGNED = "unsigned"  # a signature was agreed and does not cover what was used
     INCOMPLETE = "incomplete"  # a document without all its parts
@@ -39,7 +42,8 @@ class ViolationKind(StrEnum):
 
 
 class Violation(NamedTuple):
-    """A finding. `predicate` is S1..S17, L1 or L3; `journal` marks rows that cannot be judged."""
+    """A finding. `predicate` is S1..S17, L1, L3, or one that has a name of its own (`taken back`,
+    `told`); `journal` marks rows that cannot be judged."""
 
     predicate: str
     kind: str

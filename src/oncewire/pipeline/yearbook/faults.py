@@ -176,6 +176,9 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(_K.ALTERED.value, "altered", _unordered, _only("altered")),
     Recipe(_K.ALTERED.value, "given_otherwise", _ordered, _only("given_otherwise")),
     Recipe(_K.UNNOTIFIED.value, "not_notified", _direct, _only("not_notified")),
+    Recipe(_K.UNTOLD.value, "told_again", _direct, _only("told_again")),
+    Recipe(_K.NEEDLESS_NOTICE.value, "notice_of_notice", _direct, _only("notice_of_notice")),
+    Recipe(_K.TAKEN_BACK.value, "taken_back", _direct, _only("taken_back")),
     Recipe(_K.GAP.value, "number_left_out", _counted, _only("number_left_out")),
     Recipe(_K.GAP.value, "no_skip", _ordered_window, _close("no_skip"), offset=1),
     Recipe(

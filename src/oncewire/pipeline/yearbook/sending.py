@@ -178,7 +178,8 @@ def ack_of(message_id: str, by: Handler) -> str:
 
 
 def fail(hop: Hop, when: Instant, outcome: Outcome, reason: str, *, told: bool = True) -> Instant:
-    """The honest end of a message that was not acknowledged, and the notice of it."""
+    """The honest end of a message that was not acknowledged, and its application's word that
+    it took the notice of it."""
     hop.note(when + 1, Kind.FAILED, detail.Failed(outcome.value, reason))
     if told:
         severity = "Error" if outcome is Outcome.NOT_DELIVERED else "Warning"

@@ -97,6 +97,28 @@ def not_notified(hop: Hop, start: Instant, one: Arrived) -> Instant:
     return fail(hop, _in_vain(hop, start, one), Outcome.UNKNOWN, "exhausted", told=False)
 
 
+def told_again(hop: Hop, start: Instant, one: Arrived) -> Instant:
+    """It fails once and is recorded as told twice."""
+    when = fail(hop, _in_vain(hop, start, one), Outcome.UNKNOWN, "exhausted")
+    hop.note(when + SECOND, Kind.NOTIFIED, detail.Notified("Warning"))
+    return when
+
+
+def notice_of_notice(hop: Hop, start: Instant, one: Arrived) -> Instant:
+    """It is a notice itself, and that it was never acknowledged is told by another."""
+    done = transmit(hop, start, acks_lost=NEVER)
+    one.arrivals = hop.arrivals
+    one.received = (one.received or "{}").replace("{", '{"notice":true,', 1).replace(",}", "}")
+    return fail(hop, done.when, Outcome.UNKNOWN, "exhausted")
+
+
+def taken_back(hop: Hop, start: Instant, one: Arrived) -> Instant:
+    """Its receiver has acknowledged it, and a report of somebody else makes it unknown."""
+    when = _plainly(hop, start, one) + SECOND
+    hop.note(when, Kind.REJECTED, detail.Rejected("DeliveryFailure", "Warning"))
+    return fail(hop, when, Outcome.UNKNOWN, "rejected")
+
+
 def wrong_outcome(hop: Hop, start: Instant, one: Arrived) -> Instant:
     """It is called not delivered, though it may well have been."""
     return fail(hop, _in_vain(hop, start, one), Outcome.NOT_DELIVERED, "exhausted")
@@ -142,7 +164,8 @@ TWISTS: dict[str, Twist] = {
     twist.__name__: twist
     for twist in (
         early_retry, one_more_retry, sent_after_ack, gave_up_early, no_word, no_end, not_notified,
-        wrong_outcome, missing_part, second_ack, unsigned_ack, ack_of_nothing, altered, unverified,
+        told_again, notice_of_notice, taken_back, wrong_outcome, missing_part, second_ack,
+        unsigned_ack, ack_of_nothing, altered, unverified,
     )
 }  # fmt: skip
 """By the name that `faults` uses."""

@@ -1,0 +1,129 @@
+"""Notices: who is told that a message failed, and when that counts as told.
+
+A hub tells the From Party with a message, which is stored in the commit of the failure. A party
+tells its own application, and owes it the notice until the application took it: only that is
+journaled as `notified`. After a crash it is told again, under the same id.
+
+Of a notice, an error or an acknowledgement that failed nobody is told but the operator (C33).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.errors import UnknownMessage
+from oncewire.handler.actions import Notice
+from oncewire.handler.node import Node
+from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.message.envelope import MessageKind
+from oncewire.message.fault import Severity
+from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.hops import owes_failure_notice
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredOutgoing
+
+_MARK = "#"
+_REFUSED = "the application does not take the notice of its failure"
+
+
+def notice_of(outgoing: Outgoing) -> Notice:
+    """What the application is told: Error if the message never left, else Warning (ERR-9)."""
+    certain = outgoing.state is OutgoingState.NOT_DELIVERED
+    severity = Severity.ERROR if certain else Severity.WARNING
+    notice_id = f"{outgoing.message_id}{_MARK}{outgoing.failures}"
+    return Notice(outgoing.message_id, severity, outgoing.state, outgoing.reason, notice_id)
+
+
+def is_due(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+    """Whether the failure of a message is told to its From Party at all (C33, C34)."""
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)
+
+
+def withhold(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+    """Owe nobody a notice; the failure of a signal is the operator's business."""
+    outgoing = stored.outgoing
+    no_more_owed(tx, outgoing)
+    if stored.facts.kind is not MessageKind.NORMAL:
+        reason = f"a notice about {stored.facts.ref_to} could not be delivered: {outgoing.reason}"
+        open_incident(node, tx, Raise(reason, outgoing.message_id))
+
+
+def no_more_owed(tx: Transaction, outgoing: Outgoing) -> None:
+    """The notice of this failure is not owed any more."""
+    tx.save_outgoing(replace(outgoing, notice_owed=False))
+
+
+def owed(tx: Transaction, limit: int) -> list[Notice]:
+    """What the application has to be told, the oldest message first."""
+    return [notice_of(stored.outgoing) for stored in tx.notices_owed(limit)]
+
+
+def find_owed(tx: Transaction, notice_id: str) -> StoredOutgoing | None:
+    """The message whose notice of this id is still owed; None: it was taken, or the message
+    has gone on since. UnknownMessage if there was never such a notice."""
+    message_id, mark, number = notice_id.rpartition(_MARK)
+    stored = tx.outgoing(message_id) if mark else None
+    if stored is None:
+        if mark and any(gone.sender is None for gone in tx.removed(message_id)):
+            # While a notice is owed its message is kept.
+            return None
+        raise UnknownMessage(
+            f"there is no notice {notice_id}", remedy="`oncewire notices` lists those that wait"
+        )
+    current = stored.outgoing.notice_owed and number == str(stored.outgoing.failures)
+    return stored if current else None
+
+
+def take(node: Node, tx: Transaction, notice_id: str) -> bool:
+    """The application has taken the notice. Idempotent: False when it is not owed (any more)."""
+    stored = find_owed(tx, notice_id)
+    if stored is None:
+        return False
+    no_more_owed(tx, stored.outgoing)
+    write_notified(node, tx, stored)
+    if _called_about(node, stored.outgoing.message_id):
+        resolve_incidents(node, tx, Resolve(stored.outgoing.message_id))
+    return True
+
+
+def refuse(node: Node, tx: Transaction, notice_id: str, reason: str) -> bool:
+    """The application will not take a notice: call the operator, once. False when it is not
+    owed any more."""
+    stored = find_owed(tx, notice_id)
+    if stored is None:
+        return False
+    message_id = stored.outgoing.message_id
+    if not _called_about(node, message_id):
+        open_incident(node, tx, Raise(f"{_REFUSED}: {reason[:200]}", message_id))
+    return True
+
+
+def is_about_a_notice(reason: str) -> bool:
+    """Whether an incident's reason is that the application takes no notice of a failure."""
+    return reason.startswith(_REFUSED)
+
+
+def _called_about(node: Node, message_id: str) -> bool:
+    with node.store.reader() as reader:
+        return any(
+            one.message_id == message_id and is_about_a_notice(one.reason)
+            for one in reader.incidents()
+        )
+
+
+def write_notified(
+    node: Node, tx: Transaction, stored: StoredOutgoing, notice_id: str | None = None
+) -> None:
+    """Record that the From Party was told: its application took the notice, or a message of
+    that id tells it."""
+    outgoing = stored.outgoing
+    severity = "Error" if outgoing.state is OutgoingState.NOT_DELIVERED else "Warning"
+    node.write(
+        tx,
+        [Note("notified", outgoing.message_id, notice_id, detail={"severity": severity})],
+        terms_id=outgoing.terms_id,
+        peer=stored.facts.from_party,
+    )

@@ -1,0 +1,98 @@
+"""An operator restarts the numbering of a channel, where that confuses nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.errors import NotAllowed, UnknownMessage
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import OutgoingState
+from tests.handler.pair import Pair
+
+CHANNEL = "urn:test:alpha>urn:test:beta"
+WINDOW = 8
+
+
+def channel_of(pair: Pair, key: str = CHANNEL) -> SendingChannel:
+    with pair.alpha.node.transition() as tx:
+        channel = tx.sending_channel(key)
+    assert channel is not None
+    return channel
+
+
+def refused(pair: Pair, why: str, key: str = CHANNEL) -> None:
+    before = channel_of(pair, key)
+    with pytest.raises(NotAllowed, match=why):
+        pair.alpha.restart(key)
+    assert channel_of(pair, key) == before
+    assert "epoch_ended" not in pair.kinds("alpha")
+
+
+@pytest.mark.requirement("SEQ-4")
+@pytest.mark.parametrize("profile", ["window", "rm-0.78"])
+def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile: str) -> None:
+    pair = Pair(profile, "")
+    pair.send(0)
+    with pair.alpha.node.store.reader() as reader:
+        (key,) = [one.key for one in reader.channels()[0]]
+    window = WINDOW if profile == "window" else 1
+    if window > 1:
+        refused(pair, "has used 1 of its first 8 numbers", key)
+    for number in range(1, window):
+        pair.send(number)
+    pair.alpha.restart(key)
+    pair.settle("alpha")
+    assert channel_of(pair, key).ending
+    with pair.alpha.node.store.reader() as reader:
+        (row,) = [one for one in reader.journal_since(0, 1_000) if one.kind == "epoch_ended"]
+    assert (row.channel, row.epoch) == (key, 1)
+    assert "restarted by the operator" in (row.detail or "")
+    with pytest.raises(NotAllowed, match="ends already"):
+        pair.alpha.restart(key)
+    for number in range(window, window + 3):
+        pair.send(number)
+    assert channel_of(pair, key).epoch == 2
+    assert len(pair.take()) == window + 3
+    assert pair.verify().clean, pair.verify().violations
+
+
+@pytest.mark.requirement("SEQ-4", "SEQ-14")
+def test_no_restart_while_a_number_is_unsettled() -> None:
+    pair = Pair("window", "")
+    for number in range(WINDOW):
+        pair.send(number)
+    pair.lose_request = lambda attempt: True
+    pair.send(WINDOW)
+    refused(pair, "has 1 unsettled numbers")
+    pair.lose_request = lambda attempt: False
+    pair.pass_time()
+    with pair.alpha.node.transition() as tx:
+        stored = tx.outgoing(f"order-{WINDOW}@alpha")
+    assert stored is not None
+    assert stored.outgoing.state is OutgoingState.DELIVERED
+    pair.alpha.restart(CHANNEL)
+    pair.settle("alpha")
+    assert channel_of(pair).ending
+
+
+@pytest.mark.requirement("SEQ-4")
+def test_a_conversation_is_a_channel_with_the_terms_of_its_agreement() -> None:
+    pair = Pair("ebms2", '[sequence]\nordered = true\n[flow]\nmode = "window"\nwindow = 3\n')
+    for number in range(3):
+        pair.send(number)
+    key = f"{CHANNEL}#talk"
+    pair.alpha.restart(key)
+    pair.settle("alpha")
+    assert channel_of(pair, key).ending
+
+
+def test_what_has_no_numbering_cannot_be_restarted() -> None:
+    pair = Pair("window", "")
+    with pytest.raises(UnknownMessage, match="no channel nowhere"):
+        pair.alpha.restart("nowhere")
+    with pair.alpha.node.transition() as tx:
+        tx.save_sending_channel(SendingChannel("gone>away", epoch=1, used=9))
+        tx.save_sending_channel(SendingChannel(CHANNEL))
+    pair.settle("alpha")
+    for key in ("gone>away", CHANNEL):
+        refused(pair, "no numbering that could be restarted", key)

@@ -1,0 +1,193 @@
+"""Whose word undoes `delivered`: a hub's on the message's way, its own word only, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.actions import Notice, Post, PostAnswer
+from oncewire.handler.engine import Engine
+from oncewire.handler.node import Node
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source
+from oncewire.handler.submit import Submission
+from oncewire.message import Party, Payload, Service
+from oncewire.message.envelope import Dialect, Message, MessageKind
+from oncewire.message.fault import Error, ErrorList, Severity
+from oncewire.message.header import Header
+from oncewire.protocol.states import OutgoingState, Proof
+from oncewire.simulation import run as run_module
+from oncewire.simulation.options import Options
+from oncewire.simulation.run import Simulation
+from oncewire.store.memory import MemoryStore
+from oncewire.wire import codec
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import START, TestWorld
+
+ORDER = "order-1@alpha"
+HERE = Source("http", can_answer=True)
+
+
+def side(name: str) -> str:
+    return f'party_id = "urn:test:{name}"\nuri = "http://{name}/msh"\nhttp = "http://{name}/msh"\n'
+
+
+def agreement(own: str, partner: str, via: str = "") -> str:
+    hub = f"[via]\n{side(via)}" if via else ""
+    parties = f"[own]\n{side(own)}[partner]\n{side(partner)}{hub}"
+    return f'cpa_id = "{min(own, partner)}-{max(own, partner)}"\nprofile = "ebms2"\n{parties}'
+
+
+def engine(name: str, *agreements: str) -> Engine:
+    found = Agreements([read_toml(one) for one in agreements])
+    made = Engine(Node(name, MemoryStore(name), found, TestWorld(name)))
+    made.start()
+    made.commit()
+    return made
+
+
+def report(sender: str, cpa_id: str, *, severity: Severity = Severity.ERROR) -> Parcel:
+    """A party's word that the order could not be delivered."""
+    header = Header(
+        from_party=Party.of(f"urn:test:{sender}"),
+        to_party=Party.of("urn:test:alpha"),
+        cpa_id=cpa_id,
+        conversation_id="talk",
+        service=Service("urn:oasis:names:tc:ebxml-msg:service"),
+        action="MessageError",
+        message_id=f"report@{sender}",
+        timestamp=START,
+        ref_to_message_id=ORDER,
+    )
+    failure = Error("DeliveryFailure", severity, "", f"{sender} says so")
+    message = Message(Dialect.EBMS2, MessageKind.ERROR, header, error_list=ErrorList((failure,)))
+    return codec.write(message, read_toml(agreement("alpha", "beta")).form)
+
+
+def submit(alpha: Engine) -> Parcel:
+    """alpha sends beta an order; returns its bytes."""
+    order = Submission(
+        "alpha-beta",
+        Service("urn:test:orders"),
+        "New",
+        (Payload.of("order", "text/plain", b"one"),),
+        message_id=ORDER,
+    )
+    alpha.submit(order)
+    (post,) = [one for one in alpha.commit() if isinstance(one, Post)]
+    return whole_parcel(alpha.node, post.parcel)
+
+
+def hear(alpha: Engine, parcel: Parcel) -> list[Notice]:
+    alpha.receive(parcel, HERE)
+    return [one for one in alpha.commit() if isinstance(one, Notice)]
+
+
+def acknowledged(alpha: Engine, order: Parcel) -> None:
+    """beta gets the order, and its acknowledgement gets to alpha."""
+    beta = engine("beta", agreement("beta", "alpha"))
+    beta.receive(order, HERE)
+    (ack,) = [one for one in beta.commit() if isinstance(one, PostAnswer)]
+    assert hear(alpha, whole_parcel(beta.node, ack.parcel)) == []
+
+
+def state_of(alpha: Engine) -> tuple[OutgoingState, Proof | None]:
+    with alpha.node.transition() as tx:
+        stored = tx.outgoing(ORDER)
+    assert stored is not None
+    return stored.outgoing.state, stored.outgoing.proved_by
+
+
+def noted(alpha: Engine) -> list[tuple[str, str | None]]:
+    with alpha.node.store.reader() as reader:
+        rows = reader.journal_since(0, 1_000)
+    return [(row.kind, row.ref_to) for row in rows if row.kind in ("refused", "rejected")]
+
+
+DELIVERED = (OutgoingState.DELIVERED, Proof.TO_PARTY)
+OPEN = (OutgoingState.OUTSTANDING, None)
+
+
+@pytest.mark.requirement("ERR-5", "RM-14")
+@pytest.mark.parametrize("before", [DELIVERED, OPEN], ids=["delivered", "under way"])
+def test_a_partner_who_never_saw_the_message_changes_nothing(before: object) -> None:
+    alpha = engine("alpha", agreement("alpha", "beta"), agreement("alpha", "mallory"))
+    order = submit(alpha)
+    if before == DELIVERED:
+        acknowledged(alpha, order)
+    assert state_of(alpha) == before
+    assert hear(alpha, report("mallory", "alpha-mallory")) == []
+    assert state_of(alpha) == before
+    assert noted(alpha) == [("refused", ORDER)]
+
+
+@pytest.mark.requirement("ERR-5")
+def test_a_partner_behind_the_same_hub_is_not_on_the_messages_way() -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"), agreement("alpha", "mallory", "hub"))
+    submit(alpha)
+    assert hear(alpha, report("mallory", "alpha-mallory")) == []
+    assert state_of(alpha) == OPEN
+    assert noted(alpha) == [("refused", ORDER)]
+
+
+@pytest.mark.requirement("ERR-5", "ERR-6", "HOP-9")
+@pytest.mark.parametrize("reporter", ["hub", "hub-behind-it"])
+def test_a_hub_on_the_way_may_report(reporter: str) -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    (notice,) = hear(alpha, report(reporter, "alpha-beta"))
+    assert notice.state is OutgoingState.NOT_DELIVERED
+    assert noted(alpha) == [("rejected", f"report@{reporter}")]
+
+
+@pytest.mark.requirement("HOP-9")
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_hubs_report_comes_too_late_after_the_to_partys_own_word(severity: Severity) -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    acknowledged(alpha, submit(alpha))
+    assert state_of(alpha) == DELIVERED
+    assert hear(alpha, report("hub", "alpha-beta", severity=severity)) == []
+    assert state_of(alpha) == DELIVERED
+    assert noted(alpha) == [("refused", ORDER)]
+
+
+@pytest.mark.requirement("HOP-8", "HOP-9")
+@pytest.mark.parametrize(("profile", "flow"), [("ebms2", "unrestricted"), ("window", "window")])
+def test_hubs_that_give_up_early_take_nothing_back_that_the_seller_said(
+    profile: str, flow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub tries once, the buyer again and again: the seller's word overtakes the hub's."""
+    usual = run_module.agreements_of
+
+    def hasty(name: str, options: Options) -> object:
+        return usual(name, replace(options, retries=0) if name.startswith("hub") else options)
+
+    monkeypatch.setattr(run_module, "agreements_of", hasty)
+    options = Options(
+        messages=40,
+        hops=2,
+        loss=0.45,
+        reorder=0.5,
+        retries=12,
+        profile=profile,
+        flow=flow,
+        crash=0.0,
+        corrupt=0.0,
+        abandon=1.0,
+        agreement='[delivery]\non_exhausted="fail_message"\n',
+    )
+    for seed in (900_000, 900_004):
+        simulation = Simulation(options, seed)
+        result = simulation.run()
+        assert not result.violations, (result.replay, result.violations[:3])
+        rows = simulation.actor("buyer").journal()
+        final = {
+            row.message_id
+            for row in rows
+            if row.kind == "acknowledged" and '"hop":true' not in (row.detail or "")
+        }
+        last = {row.message_id: row.kind for row in rows if row.kind in ("acknowledged", "failed")}
+        assert {last[message_id] for message_id in final} <= {"acknowledged"}
