@@ -7,6 +7,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Post
+from oncewire.journal.check import verify
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
@@ -110,3 +111,6 @@ def test_the_from_party_is_told_when_it_is_given_up() -> None:
     assert [one.message_id for one in incidents(chain)] == [HELD[1]]
     chain.restart("hub1")
     assert arrived(chain) == ["order-0@buyer", HELD[1]], "never behind the From Party's back"
+    # The stream that it came on went on without it, and says so.
+    report = verify(chain.rows("hub1"), healed=False)
+    assert report.clean, report.violations

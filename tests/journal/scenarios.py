@@ -664,37 +664,40 @@ def hub_that_passes_on() -> World:
 
 @scenario
 def hub_in_a_stream() -> World:
-    """Of one stream a hub forwards every other message and hands over the rest: both use up
-    their numbers. The next hop has other terms."""
+    """One stream brings a hub messages for two partners and for its own application, which is
+    slow: each uses up its number, by forwarding or by hand-over. The next hop has other terms."""
     world = World(ORDERED)
     hub = world.node("hub")
     world.agree(hub, PLAIN)
-    for index in range(4):
-        message_id, forwards = f"m{index}", index % 2 == 0
-        world.submit(message_id, to="globex" if forwards else "hub")
-        world.number(message_id, index, status="Reset")
+    for index in range(8):
+        message_id, to = f"m{index}", ("globex", "hub", "initech", "globex")[index % 4]
+        world.submit(message_id, to=to)
+        world.number(message_id, index, status="Reset" if index < 4 else "Continue")
         world.send(message_id, to="hub")
-        world.receive(message_id, at="hub")
-        if forwards:
-            hub.add(
-                Kind.FORWARDED,
-                message_id,
-                terms_id=PLAIN.terms_id,
-                peer="urn:party:globex",
-                hop=2,
-                said=detail.Forwarded(onward="hub>globex"),
-                **world.places[f"{message_id}@hub"],
-            )
+        world.receive(message_id, at="hub", to_party=f"urn:party:{to}")
         world.ack(message_id, at="hub")
-        world.acknowledged(message_id, by="hub", hop=forwards)
-        if not forwards:
-            world.hand_over(message_id, at="hub")
-            world.confirm(message_id, at="hub")
+        world.acknowledged(message_id, by="hub", hop=to != "hub")
+        if to == "hub":
             continue
+        hub.add(
+            Kind.FORWARDED,
+            message_id,
+            terms_id=PLAIN.terms_id,
+            peer=f"urn:party:{to}",
+            hop=2,
+            said=detail.Forwarded(to_party=f"urn:party:{to}", onward=f"hub>{to}"),
+            **world.places[f"{message_id}@hub"],
+        )
         del world.places[message_id]
-        world.send(message_id, at="hub")
-        world.arrive(message_id)
-        world.acknowledged(message_id, at="hub")
+        world.send(message_id, to=to, at="hub")
+        world.receive(message_id, at=to)
+        world.ack(message_id, to="hub", at=to)
+        world.hand_over(message_id, at=to)
+        world.confirm(message_id, at=to)
+        world.acknowledged(message_id, by=to, at="hub")
+    for message_id in ("m1", "m5"):
+        world.hand_over(message_id, at="hub")
+        world.confirm(message_id, at="hub")
     return world
 
 

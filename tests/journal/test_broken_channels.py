@@ -80,15 +80,40 @@ def a_hub_forwards_nothing_and_goes_on(rows: list[Row]) -> list[Row]:
     return _only(rows, "hub", without="m0")
 
 
+@broken("hub_in_a_stream", "S7", "gap")
+def a_hub_hands_over_and_leaves_one_out(rows: list[Row]) -> list[Row]:
+    return _only(rows, "hub", without="m1")
+
+
+@broken("hub_in_a_stream", "S7", "gap")
+def a_hub_forwards_the_later_one_of_two_for_one_partner(rows: list[Row]) -> list[Row]:
+    # It has m0 and forwards m3: only who is held up by whom tells that this is no waiting.
+    gone = [row for row in find(rows, Kind.FORWARDED, "m0") if row.node == "hub"]
+    rows = drop(_only(rows, "hub"), *gone)
+    return drop(rows, *find(rows, Kind.SENT, "m0"), *find(rows, Kind.ACKNOWLEDGED, "m0"))
+
+
 @broken("hub_in_a_stream", "S6", "out_of_order")
 def a_hub_forwards_in_another_order(rows: list[Row]) -> list[Row]:
-    return move(rows, find(rows, Kind.FORWARDED, "m0")[0], find(rows, Kind.FORWARDED, "m2")[0])
+    return move(rows, find(rows, Kind.FORWARDED, "m0")[0], find(rows, Kind.FORWARDED, "m4")[0])
+
+
+@broken("hub_in_a_stream", "S6", "out_of_order")
+def a_hub_hands_over_in_another_order(rows: list[Row]) -> list[Row]:
+    rows = _only(rows, "hub")
+    return move(rows, find(rows, Kind.HANDED_OVER, "m5")[0], find(rows, Kind.ACKNOWLEDGED, "m7")[0])
 
 
 @broken("hub_in_a_stream", "S4", "lost")
 def its_turn_came_and_the_hub_never_forwarded_it(rows: list[Row]) -> list[Row]:
     rows = [row for row in _only(rows, "hub") if row.message_id in (None, "m0")]
     return [row for row in rows if row.kind in (Kind.STARTED, Kind.TERMS, Kind.RECEIVED)]
+
+
+@broken("hub_in_a_stream", "S4", "lost")
+def the_application_of_a_hub_never_got_the_last_one(rows: list[Row]) -> list[Row]:
+    rows = _only(rows, "hub")
+    return drop(rows, *find(rows, Kind.HANDED_OVER, "m5"), *find(rows, Kind.CONFIRMED, "m5"))
 
 
 @broken("window", "S4", "lost")

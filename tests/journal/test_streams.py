@@ -77,3 +77,42 @@ def test_a_skip_tells_of_a_message_that_was_waiting() -> None:
     rows = drop(rows, *find(rows, Kind.CONFIRMED, "m5"), *find(rows, Kind.ACK_SENT, "m5"))
     rows = change(rows, handed, kind=Kind.SKIPPED.value, said=detail.Skipped("closed"))
     assert verify(rows, healed=True).clean
+
+
+def test_a_hub_may_pass_over_what_it_closed_for_one_partner() -> None:
+    """An operator gave up a message for which there was no way on; others went on meanwhile."""
+    rows = SCENARIOS["hub_in_a_stream"]().rows
+    rows = [row for row in rows if row.node == "hub"]
+    (forwarded,) = find(rows, Kind.FORWARDED, "m2")
+    onward = (Kind.FORWARDED, Kind.SENT, Kind.ACKNOWLEDGED)
+    rows = [row for row in rows if row.message_id not in ("m2", "m6") or row.kind not in onward]
+    assert verify(rows, healed=False).clean, "both wait, and hold up nobody else"
+    last = rows[-1]
+    skipped = forwarded._replace(
+        seq=last.seq + 1, kind=Kind.SKIPPED.value, terms_id=None, detail=None
+    )
+    (later,) = find(SCENARIOS["hub_in_a_stream"]().rows, Kind.FORWARDED, "m6")
+    rows = [*rows, skipped, later._replace(seq=last.seq + 2)]
+    assert verify(rows, healed=False).clean
+    assert verify(drop(rows, skipped), healed=False).kinds == {"gap": 1}
+
+
+def test_what_waits_for_the_same_party_is_held_up_by_order() -> None:
+    world = World(ORDERED)
+    for number in range(3):
+        world.number(f"m{number}", number, status="Reset")
+        world.receive(f"m{number}", to_party="urn:party:globex")
+    for number in (1, 0, 2):
+        world.hand_over(f"m{number}")
+        world.confirm(f"m{number}")
+    rows = [row for row in world.rows if row.node == "globex"]
+    assert verify(rows, healed=True).kinds == {"out_of_order": 1}
+
+
+def test_what_a_hub_gives_up_before_it_could_send_it_is_judged() -> None:
+    world = World(replace(PLAIN, hop_mode=HopMode.STORE_AND_FORWARD))
+    world.receive("m1", at="hub")
+    world.ack("m1", at="hub")
+    world.note(Kind.ABANDONED, "m1", "hub", said=detail.Abandoned("operator"))
+    world.fail("m1", "not_delivered", "abandoned", at="hub")
+    assert verify(world.rows, healed=False).clean

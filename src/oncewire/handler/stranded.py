@@ -92,6 +92,15 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
         reason = f"no agreement leads on to {stored.facts.to_party}"
         failed: dict[str, object] = {"outcome": "not_delivered", "reason": "abandoned"}
         notes = [
+            # Its turn had come: the stream it came on goes on without it (S7).
+            Note(
+                "skipped",
+                message_id,
+                channel=incoming.channel,
+                epoch=incoming.epoch,
+                number=incoming.number,
+                detail={"reason": "abandoned"},
+            ),
             Note("abandoned", message_id, channel=incoming.channel),
             Note("failed", message_id, channel=incoming.channel, detail=failed),
         ]

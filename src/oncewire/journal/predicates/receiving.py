@@ -1,7 +1,9 @@
 """S6, order, and S7, no silent gap: the numbers an ordered channel uses up, on one node.
 
 A number is used up when its message is handed over, or, at a hub, when it is forwarded: then the
-hub's own copy carries on, and the stream it came on goes on behind it.
+hub's own copy carries on, and the stream it came on goes on behind it. A hub's stream may hold
+messages for several To Parties, its own application among them. What waits for one of them does
+not hold up another's, so order is kept among the messages for each.
 
 Numbers repeat, and an application may be slow: while it still has the end of one lap before it,
 the receiver may be in the next lap, or in the next epoch. So each row's number is placed first:
@@ -10,6 +12,7 @@ its place counts from 0 at the epoch's beginning and never repeats.
 
 from __future__ import annotations
 
+from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
@@ -28,7 +31,17 @@ make the fold grow for ever."""
 class _Epoch:
     """The next place to use up, and what is known of the places around it."""
 
-    __slots__ = ("expected", "first", "handed", "missing", "reached", "size", "skipped", "waiting")
+    __slots__ = (
+        "behind",
+        "expected",
+        "first",
+        "handed",
+        "missing",
+        "reached",
+        "size",
+        "skipped",
+        "waiting",
+    )
 
     def __init__(self, numbers: SequenceRange) -> None:
         self.first, self.size = numbers.first, numbers.size
@@ -38,6 +51,8 @@ class _Epoch:
         self.skipped: set[int] = set()
         # Received, not used up yet, by MessageId.
         self.waiting: dict[str | None, tuple[int, Row]] = {}
+        # Those of them that messages for another To Party have passed, in order, by To Party.
+        self.behind: dict[str, dict[int, None]] = {}
         # Places passed over: (from, how many, the row that passed them).
         self.missing: list[tuple[int, int, Row]] = []
         # The last places used up and whose they were.
@@ -52,17 +67,42 @@ class _Epoch:
         self.reached = max(self.reached, place + 1)
         return place
 
-    def place_of_use(self, row: Row, number: int) -> int:
-        """Where a number lies that is used up now: where it arrived, else near the expected."""
+    def place_of_use(self, row: Row, number: int) -> tuple[int, Row | None]:
+        """Where a number lies that is used up now: where it arrived (the row is given back, too),
+        else near the expected one."""
         arrived = self.waiting.pop(row.message_id, None)
         if arrived is not None:
-            return arrived[0]
+            return arrived
         place = self.expected + (number - self.first - self.expected) % self.size
         earlier = place - self.size
         if place - self.expected > self.size // 2 or self._is_missing(earlier):
             place = earlier
         self.reached = max(self.reached, place + 1)
-        return place
+        return place, None
+
+    def waiting_for_others(self, end: int, to_party: str | None) -> dict[int, str]:
+        """The To Parties of what waits before a place for somebody else than this one."""
+        found: dict[int, str] = {}
+        for place, received in self.waiting.values():
+            if to_party is not None and self.expected <= place < end:
+                other = _to_party(received)
+                if other is not None and other != to_party:
+                    found[place] = other
+        return found
+
+    def leaves_behind(self, place: int, to_party: str | None) -> bool:
+        """Take a place out of those that others have passed; False: it is none of them."""
+        waiting = self.behind.get(to_party or "", {})
+        if place not in waiting:
+            return False
+        del waiting[place]
+        if not waiting:
+            del self.behind[to_party or ""]
+        return True
+
+    def is_behind(self, place: int) -> bool:
+        """Whether messages for others have passed it while it waits."""
+        return any(place in waiting for waiting in self.behind.values())
 
     def pass_skipped(self) -> None:
         """Go on behind what was skipped."""
@@ -119,30 +159,42 @@ class ReceivingChannel:
             self._used(epoch, row, number, terms)
 
     def _used(self, epoch: _Epoch, row: Row, number: int, terms: Terms) -> None:
-        place = epoch.place_of_use(row, number)
-        if place == epoch.expected:
+        place, received = epoch.place_of_use(row, number)
+        if place == epoch.expected and not epoch.behind:
             epoch.expected += 1
             if epoch.skipped:
                 epoch.pass_skipped()
-        elif place > epoch.expected:
-            self._passed_over(epoch, row, place)
-        elif not self._was_late(epoch, row, place):
-            self._repeated(epoch, row, place)
+        elif not self._used_otherwise(epoch, row, place, _to_party(received)):
             return
         epoch.handed[place] = row.message_id
         if len(epoch.handed) > min(terms.window_size, REMEMBERED_MAX):
             del epoch.handed[next(iter(epoch.handed))]
 
-    def _passed_over(self, epoch: _Epoch, row: Row, place: int) -> None:
+    def _used_otherwise(self, epoch: _Epoch, row: Row, place: int, to_party: str | None) -> bool:
+        """Not the plain next one: False if it was used up before."""
+        if place >= epoch.expected:
+            self._passed_over(epoch, row, place, to_party)
+        elif not epoch.leaves_behind(place, to_party) and not self._was_late(epoch, row, place):
+            self._repeated(epoch, row, place)
+            return False
+        # What still waits for the same To Party from before was passed by this one.
+        behind = epoch.behind.get(to_party or "", {})
+        for earlier in [one for one in behind if one < place]:
+            epoch.leaves_behind(earlier, to_party)
+            epoch.missing.append((earlier, 1, row))
+        return True
+
+    def _passed_over(self, epoch: _Epoch, row: Row, place: int, to_party: str | None) -> None:
         """Remember what was passed over: its own later row shows disorder, none shows a gap."""
         start = epoch.expected
-        for skipped in sorted(epoch.skipped):
-            if skipped > place:
-                break
-            if skipped > start:
-                epoch.missing.append((start, skipped - start, row))
-            epoch.skipped.discard(skipped)
-            start = skipped + 1
+        others = epoch.waiting_for_others(place, to_party)
+        for known in sorted({*others, *(one for one in epoch.skipped if one < place)}):
+            if known > start:
+                epoch.missing.append((start, known - start, row))
+            if known in others:
+                epoch.behind.setdefault(others[known], {})[known] = None
+            epoch.skipped.discard(known)
+            start = known + 1
         if place > start:
             epoch.missing.append((start, place - start, row))
         epoch.expected = place + 1
@@ -178,7 +230,7 @@ class ReceivingChannel:
         if place >= epoch.expected:
             epoch.skipped.add(place)
             epoch.pass_skipped()
-        else:
+        elif arrived is None or not epoch.leaves_behind(place, _to_party(arrived[1])):
             epoch.take_missing(place)
 
     def _close_old(self, context: Context) -> None:
@@ -202,7 +254,7 @@ class ReceivingChannel:
             self._gap(epoch.first + start % epoch.size, count, row)
         for place, row in epoch.waiting.values():
             # With the sender's journal at hand the message's own fold tells it.
-            due = ended or place == epoch.expected
+            due = ended or place == epoch.expected or epoch.is_behind(place)
             if due and context.is_healed(row.at) and not context.has_journal_of(row.peer):
                 self._note(
                     "S4",
@@ -225,6 +277,13 @@ class ReceivingChannel:
         self._found.append(
             Violation(predicate, kind.value, row.message_id, row.channel, row.node, sentence)
         )
+
+
+def _to_party(received: Row | None) -> str | None:
+    """Whom a message is for, as its arrival says."""
+    if received is None or received.detail is None:
+        return None
+    return detail.Received.read(received.detail).to_party
 
 
 def _words(row: Row) -> str:

@@ -42,7 +42,9 @@ def judge(subject: Subject) -> None:
             if len(sends) > 1:
                 _judge_attempts(subject, trace, terms, sends)
                 _judge_ends(subject, trace, terms, sends)
-        if EXHAUSTED in kinds or FAILED in kinds:
+        # What a hub was told to give up before it could send it has no retries to be judged.
+        begun = trace.sends or ABANDONED not in kinds
+        if begun and (EXHAUSTED in kinds or FAILED in kinds):
             _judge_giving_up(subject, trace, subject.sending_terms(trace))
 
 
