@@ -123,7 +123,8 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
     store = SqliteStore.open(path, node="node")
     with store.reader() as reader:
         # What this version did not note yet is not made up.
-        assert reader.outgoing("a") == replace(done, position=1)
+        proved = replace(done.outgoing, proved_by=Proof.TO_PARTY)
+        assert reader.outgoing("a") == replace(done, outgoing=proved, position=1)
         assert [one.agreement_id for one in reader.incoming("b")] == [None]
         assert reader.channels() == (
             [SendingChannel("c", epoch=2)],
