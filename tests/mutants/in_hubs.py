@@ -20,7 +20,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take an answer from behind a hub for a stranger's",
-        "oncewire.handler.receive",
+        "oncewire.handler.place",
         "    if agreement.via is None and about.relayed_from is None:\n",
         "    if True:\n",
         requirement="HOP-5 RM-16",
