@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        message = accepted(node, stored)\n"
         "        message = replace(message, payloads=tuple(\n"
         "            replace(one, data=(one.data or b'') + b' ') for one in message.payloads))\n",
-        ("S17",),
+        ("S15",),
         PLAIN,
         "RM-9",
     ),

@@ -22,7 +22,14 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
         _ACCEPTED,
         "        if identity_digest(message) == stored.incoming.digest:\n",
         "        if True:\n",
-        tests=(f"{_GIVEN}::test_closed_payloads_wait_for_the_agreement_that_opens_them",),
+        tests=(f"{_GIVEN}::test_changed_bytes_are_given_to_nobody_and_delay_nobody",),
+    ),
+    Mutant(
+        "open a payload by today's agreement",
+        _ACCEPTED,
+        "    agreement = node.agreement_accepted(stored)\n",
+        "    agreement = None\n",
+        tests=(f"{_GIVEN}::test_payloads_are_opened_by_the_agreement_they_came_under",),
     ),
     Mutant(
         "journal the digest of the arrival at the hand-over",

@@ -33,7 +33,7 @@ class Taken:
     channel: str | None = None
     # What its sender warns of beside the document (ERR-10).
     warnings: tuple[Error, ...] = ()
-    # Identity digest of exactly this, computed from its bytes (S17).
+    # Identity digest of exactly this, computed from its bytes (S15).
     digest: str = ""
 
     @classmethod

@@ -78,7 +78,7 @@ def _give(
 
 
 def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: OncewireError) -> None:
-    """Call the operator, once: other content than was accepted is given to nobody (S17)."""
+    """Call the operator, once: other content than was accepted is given to nobody (S15)."""
     message_id = stored.incoming.message_id
     with node.store.reader() as reader:
         called = any(one.message_id == message_id for one in reader.incidents())

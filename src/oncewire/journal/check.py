@@ -83,7 +83,7 @@ def fold_ledger(
 
 
 def fold_messages(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
-    """S1-S5, S9-S12, S14, S17, L1 and L3 for rows sorted by (message_id, node, seq)."""
+    """S1-S5, S9-S12, S14, S15, L1 and L3 for rows sorted by (message_id, node, seq)."""
     for message_id, group in groupby(rows, _BY_MESSAGE):
         if message_id is not None:
             yield from judge_traces(gather(group), context)

@@ -9,7 +9,7 @@ from oncewire.journal.trace import DUPLICATE, RECEIVED, SUBMITTED, Trace
 
 
 def judge(subject: Subject) -> None:
-    """Each node by the digests it wrote down; S17 and S1 have compared the hand-over."""
+    """Each node by the digests it wrote down; S15 and S1 have compared the hand-over."""
     if subject.has(ViolationKind.ALTERED):
         return
     for trace in subject.traces:

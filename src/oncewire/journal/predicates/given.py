@@ -1,4 +1,4 @@
-"""S17, given as verified: the application is given what was checked when it arrived.
+"""S15, given as verified: the application is given what was checked when it arrived.
 
 The digest of a hand-over is that of what the application is really given, the digest of the
 arrival that of the verified view. Whatever lies between the two (a second reading of the bytes,
@@ -22,7 +22,7 @@ def judge(subject: Subject) -> None:
         for row in trace.kinds.get(HANDED_OVER, ()):
             if row.digest is not None and row.digest not in verified:
                 subject.found(
-                    "S17",
+                    "S15",
                     ViolationKind.ALTERED,
                     trace.node,
                     "The application was given other content than was received and verified.",

@@ -1,4 +1,4 @@
-"""The fold over one message's rows: S1-S5, S9-S12, S14, S17, L1, L3, taken back and told."""
+"""The fold over one message's rows: S1-S5, S9-S12, S14, S15, L1, L3, taken back and told."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ViolationKind(StrEnum):
 
 
 class Violation(NamedTuple):
-    """A finding. `predicate` is S1..S17, L1, L3, or one that has a name of its own (`taken back`,
+    """A finding. `predicate` is S1..S15, L1, L3, or one that has a name of its own (`taken back`,
     `told`); `journal` marks rows that cannot be judged."""
 
     predicate: str
