@@ -103,6 +103,19 @@ def test_a_copy_goes_the_way_of_the_first_one_whatever_was_agreed_since(profile:
     assert chain.state(order) is OutgoingState.DELIVERED
 
 
+@pytest.mark.requirement("HOP-6", "HOP-8")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_copy_that_asks_for_more_is_passed_on_too(profile: str) -> None:
+    """What a message asks of the next handler is no part of it, and may differ in a copy."""
+    chain = Chain(options(profile, hops=2, hop_mode="by_request"))
+    order = chain.send()
+    asked = '[ack]\nhop_request = "Unsigned"\n'
+    other = Chain(options(profile, hops=2, hop_mode="by_request", agreement=asked))
+    other.send()
+    chain.deliver("hub1", other.carried[0][2])
+    assert chain.kinds("hub1", order) == ["passed_on", "passed_on"]
+
+
 @pytest.mark.requirement("ERR-3", "HOP-7")
 @PROFILES
 def test_an_error_comes_back_the_same_way(profile: str) -> None:

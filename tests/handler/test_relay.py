@@ -273,9 +273,7 @@ def test_a_hub_that_dies_in_between_loses_nothing(profile: str, mode: str, sync:
     world = options(profile, hops=2, hop_mode=mode, agreement=again, messages=10, retries=60, **bad)
     simulation = Simulation(world, seed=7)
     result = simulation.run()
-    # S3 does not know yet that a hub may pass on what it does not keep.
-    found = [one for one in result.violations if one.predicate != "S3"]
-    assert not found, (result.replay, found[:3])
+    assert not result.violations, (result.replay, result.violations[:3])
     assert result.delivered == 10
     assert not any(row.kind == "failed" for row in simulation.actor("buyer").journal())
 

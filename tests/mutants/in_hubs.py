@@ -27,12 +27,12 @@ IN_HUBS: tuple[Mutant, ...] = (
         tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
     ),
     Mutant(
-        "judge a copy of what was passed on by today's hop mode",
+        "acknowledge a copy of what was passed on",
         "oncewire.handler.receive",
         "    passed = known is not None and known.passed_on\n",
         "    passed = False\n",
         requirement="HOP-6",
-        tests=(_PROXY + "test_a_copy_goes_the_way_of_the_first_one_whatever_was_agreed_since",),
+        tests=(_PROXY + "test_a_copy_that_asks_for_more_is_passed_on_too",),
     ),
     Mutant(
         "begin the next hop before the previous one is complete",
