@@ -83,6 +83,7 @@ class Clerk:
     """An application that is called and answers each order, once its desk is open."""
 
     batch = 4
+    hears = True
 
     def __init__(self, *, open_desk: bool = True) -> None:
         self.asked: list[str] = []
@@ -105,7 +106,7 @@ class Clerk:
         )
         return [response]
 
-    def notify(self, notice: Notice) -> None:
+    async def notify(self, notice: Notice) -> None:
         self.notices.append(notice)
 
 
