@@ -46,7 +46,7 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a lifetime counts from the last timestamp",
         "oncewire.handler.submit",
-        "submission, terms, node.now())\n",
+        "submission, terms, now)\n",
         "submission, terms, stamp)\n",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with",),
