@@ -79,11 +79,16 @@ class Application:
         if submission.message_id is not None:
             document = submission.payloads[0].data if submission.payloads else b""
             machine.ledger.documents.setdefault(submission.message_id, document or b"")
-        ending = machine.turn(
-            "submit", lambda: machine.engine.submit(submission), (OncewireError,)
-        )
+        ending = machine.turn("submit", lambda: self._hand_in(submission), (OncewireError,))
         if ending is not Ending.DONE and tries > 1:
             self._submit_later(SECOND, submission, tries - 1)
+
+    def _hand_in(self, submission: Submission) -> None:
+        try:
+            self._machine.engine.submit(submission)
+        except OncewireError as problem:
+            self._machine.ledger.refused[submission.message_id or ""] = str(problem)
+            raise
 
     def _submit_later(self, delay: Duration, submission: Submission, tries: int = TRIES) -> None:
         self.busy += 1

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 from oncewire.message.instant import MILLISECOND, SECOND
+from oncewire.simulation.wild.contradictions import takes_best_effort
 from oncewire.simulation.wild.papers import Paper, is_sound, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
@@ -27,6 +28,7 @@ CALM_EVERY = 10
 """One seed in so many is calm; together they go through every dialect, flow and hop mode."""
 
 DIALECTS = ("ebms2", "ms-0.9x", "rm-0.78")
+EXTENSIONS = ("hop_sequence", "routing", "transient_error")
 FLOWS = ("unrestricted", "window", "stop-and-wait")
 _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
 
@@ -87,7 +89,8 @@ def _base(chance: random.Random, dialect: str, flow: str) -> tuple[str, Said]:
         profile = "window" if flow == "window" else "ms-0.9x-typed"
     said: list[tuple[str, object]] = [("flow.mode", flow)]
     if dialect == "rm-0.78" and flow != "stop-and-wait":
-        said += [("sequence.on_gap", "buffer"), ("sequence.reset", "first-window")]
+        # It can announce no restart, so it numbers one message at a time or none at all.
+        said += [("sequence.ordered", False), ("sequence.numbered", False)]
     if flow == "window":
         said.append(("flow.window", chance.choice((2, 3, 8))))
     # Short enough that a world is over soon, long enough that copies come before the end.
@@ -98,7 +101,7 @@ def _base(chance: random.Random, dialect: str, flow: str) -> tuple[str, Said]:
         ("delivery.persist_duration", "PT10M"),
     ]
     if dialect == "ebms2" and chance.random() < 0.4:
-        said.append(("wire.extensions", ("hop_sequence", "routing", "transient_error")))
+        said.append(("wire.extensions", EXTENSIONS))
     return profile, tuple(said)
 
 
@@ -126,6 +129,7 @@ def _enriched(
         said = {key: value for key, value in said.items() if not key.startswith("sequence.")}
         said.pop("flow.mode", None)
         said.pop("flow.window", None)
+        said["wire.extensions"] = EXTENSIONS
     wished = [key for key in VALUES if chance.random() < (0.08 if key in RARE else 0.3)]
     chance.shuffle(wished)
     for key in wished:
@@ -167,6 +171,8 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
         sender, receiver = BUYER, partner
         if chance.random() < 0.25:
             sender, receiver = receiver, sender
+        loose = chance.random() < 0.12
+        paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
         orders.append(
             Order(
                 number,
@@ -174,7 +180,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 receiver,
                 at,
                 conversation=chance.choice((0, 0, 0, 1, 2)),
-                best_effort=chance.random() < 0.12,
+                best_effort=loose and takes_best_effort(paper.agreement),
                 lifetime=15 * SECOND if chance.random() < 0.08 else None,
                 reply=chance.choices(tuple(Reply), (45, 30, 12, 13))[0],
                 size=chance.choice((0, 20, 20, 2_000)),

@@ -122,7 +122,10 @@ class History:
         rows = self.traces.get((order.sender, order.message_id), [])
         told = [row.kind for row in rows if row.kind in (FAILED, NOTIFIED)]
         if order.message_id not in self.confirmed:
+            refused = self.ledger.refused.get(order.message_id)
             sentence = f"It did not arrive although {why}."
+            if not rows and refused is not None:
+                sentence = f"It was not accepted although {why}: {refused}"
             self.ledger.broke(kind, sentence, order.sender, order.message_id)
         elif told:
             sentence = f"It arrived and is called a failure ({', '.join(told)}) although {why}."

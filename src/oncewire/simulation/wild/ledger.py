@@ -19,6 +19,8 @@ class Ledger:
 
     # What applications handed in, by MessageId.
     documents: dict[str, bytes] = field(default_factory=dict)
+    # Why a submission was not accepted, by MessageId.
+    refused: dict[str, str] = field(default_factory=dict)
     # What applications were shown: by node and MessageId, each time.
     shown: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
     # Failures that an application heard of, by node.

@@ -17,6 +17,7 @@ from oncewire.agreement.finding import Severity
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message.instant import Instant, format_instant
+from oncewire.simulation.wild.contradictions import contradiction
 from oncewire.simulation.wild.keys import certificate_pem
 from oncewire.simulation.wild.plan import BUYER, THIRD, Said, Setting
 
@@ -84,7 +85,15 @@ def _hub_papers(setting: Setting, hub: str) -> tuple[Paper, ...]:
         after = ((way[place + 1], behind),)
     said = tuple({**dict(setting.said), **dict(setting.hub_said)}.items())
     return tuple(
-        Paper("-".join(sorted((hub, other))), hub, other, setting.profile, said, behind=beyond)
+        Paper(
+            "-".join(sorted((hub, other))),
+            hub,
+            other,
+            setting.profile,
+            said,
+            behind=beyond,
+            signed=setting.signed and setting.hub_keys,
+        )
         for other, beyond in (*before, *after)
     )
 
@@ -127,7 +136,9 @@ def _read(paper: Paper) -> Agreement:
             sign=True,
             require_signature=True,
             signature_algorithm=ECDSA,
-            partner_certificates=[certificate_pem(paper.partner)],
+            partner_certificates=[
+                certificate_pem(one) for one in (paper.partner, paper.via) if one is not None
+            ],
         )
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     if paper.end is not None:
@@ -141,9 +152,9 @@ def _read(paper: Paper) -> Agreement:
 
 
 def is_sound(paper: Paper) -> bool:
-    """Whether an agreement can be read and `agreement check` finds no error in it."""
+    """Whether an agreement can be read, and messages can be sent under it."""
     try:
         findings = check(paper.agreement)
     except AgreementProblem:
         return False
-    return not any(one.severity is Severity.ERROR for one in findings)
+    return not contradiction(paper.agreement) and not any(one.severity is Severity.ERROR for one in findings)

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oncewire.errors import OncewireError
+from oncewire.errors import InvalidValue, OncewireError
+from oncewire.handler.answer import signal_route
 from oncewire.handler.source import Source
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
-from oncewire.message.header import Header
+from oncewire.message.header import DeliverySemantics, Header
 from oncewire.message.ids import Service
 from oncewire.agreement.agreement import SIGNAL_SERVICE, Agreement
 from oncewire.simulation.wild.application import document_of, submission_of
@@ -191,7 +192,6 @@ def claim(world: World, event: Claim, order: Order) -> None:
     agreement = _agreement_with(world.machine(speaker), order.sender) if speaker else None
     if agreement is None or not listener.up:
         return
-    world.ledger.happened[f"tale {event.tale.value}"] += 1
     seconds = event.seconds if event.tale is Tale.PAUSE else None
     header = Header(
         from_party=agreement.own.party,
@@ -203,11 +203,24 @@ def claim(world: World, event: Claim, order: Order) -> None:
         message_id=f"tale-{event.order}-{event.at}@{speaker}",
         timestamp=world.clock.now,
         ref_to_message_id=order.message_id,
+        semantics=DeliverySemantics.BEST_EFFORT,
     )
     error = Error(code, severity, "", "so it is said", min_retry_secs=seconds)
     form = agreement.form
-    report = Message(form.dialect, MessageKind.ERROR, header, error_list=ErrorList((error,)))
-    parcel = codec.write(report, form)
+    hop = signal_route(agreement, MessageKind.ERROR).hop(world.clock.now)
+    report = Message(
+        form.dialect,
+        MessageKind.ERROR,
+        header,
+        routing=() if form.dialect is Dialect.EBMS2 else (hop,),
+        error_list=ErrorList((error,)),
+    )
+    try:
+        parcel = codec.write(report, form)
+    except InvalidValue:
+        # What a wire format has no words for nobody can claim.
+        return
+    world.ledger.happened[f"tale {event.tale.value}"] += 1
     source = Source("http", can_answer=True, address=f"http://{speaker}")
     listener.door.arrive(parcel, source, lambda _: None)
 

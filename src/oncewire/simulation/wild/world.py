@@ -174,12 +174,10 @@ class World:
 
     def _longest(self) -> Duration:
         """Long enough for every timer of every agreement to run out, and to be resumed."""
-        persist = [
-            paper.agreement.sending.terms.persist_duration
-            for one in self.machines
-            for paper in one.papers.values()
-            if paper is not None
-        ]
+        setting = self.plan.setting
+        papers = [paper for one in self.machines for paper in one.papers.values() if paper]
+        papers += [paper for name in setting.nodes for paper in papers_of(setting, name)]
+        persist = [paper.agreement.sending.terms.persist_duration for paper in papers]
         return 2 * max(persist) + 20 * MINUTE
 
     def _finish(self, limit: Duration) -> None:
