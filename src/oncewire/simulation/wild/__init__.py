@@ -1,1 +1,1 @@
-"""Wild worlds: everything about a run is drawn from its seed, kept as data, and can be taken away."""
+"""Wild worlds: all of a run is drawn from its seed, is data, and can be taken away."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError
 from oncewire.handler.application import Taken
-from oncewire.handler.handler import KEPT
 from oncewire.handler.hand_over import REFUSALS_MAX
+from oncewire.handler.handler import KEPT
 from oncewire.handler.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
@@ -162,11 +162,11 @@ class Application:
             return
         whim, refusals = self._whim(taken), self._refusals.get(taken.message_id, 0)
         mood = machine.mood_of(whim)
-        if whim is not None and mood in (Mood.REFUSES, Mood.FORGETS):
-            if refusals < (whim.amount if mood is Mood.REFUSES else 1):
-                machine.ledger.happened[f"application {mood.value}"] += 1
-                self._refuse(engine, stream, taken, refusals + 1, "it does not want to")
-                return
+        often = {Mood.REFUSES: whim.amount if whim else 0, Mood.FORGETS: 1}
+        if mood is not None and refusals < often.get(mood, 0):
+            machine.ledger.happened[f"application {mood.value}"] += 1
+            self._refuse(engine, stream, taken, refusals + 1, "it does not want to")
+            return
         responses = self._responses(taken)
         ending = machine.turn(
             "confirm",
@@ -175,9 +175,7 @@ class Application:
         )
         if ending is Ending.RAISED and refusals > REFUSALS_MAX:
             # What it wants to answer is not accepted, so it goes without an answer.
-            ending = machine.turn(
-                "confirm", lambda: engine.confirm(taken.sender, taken.message_id)
-            )
+            ending = machine.turn("confirm", lambda: engine.confirm(taken.sender, taken.message_id))
         if ending is Ending.DONE:
             self._next(engine, stream, taken)
             self._answer_later(taken)

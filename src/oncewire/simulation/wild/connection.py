@@ -59,9 +59,7 @@ class Door:
             sent = reply is not None and 200 <= reply.status < 300
             if reply is not None:
                 reason, retry_after = f"HTTP {reply.status}", reply.retry_after
-            ended = Transmission(
-                post.message_id, post.attempt, sent, certain, reason, retry_after
-            )
+            ended = Transmission(post.message_id, post.attempt, sent, certain, reason, retry_after)
             parcel = _parcel_of(reply)
             machine.turn_of(engine, "outcome", lambda: engine.transmission_over(ended, parcel))
 
@@ -188,9 +186,6 @@ class Door:
         def overdue() -> None:
             found: list[Answer] = []
             if not open_[0] or machine.engine is not engine:
-                return
-            look()
-            if not open_[0]:
                 return
             machine.turn("overdue", lambda: found.append(engine.overdue(awaited)))
             self._alone(*key)

@@ -65,16 +65,12 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
     hop_asked = terms.hop_ack_requested is not AckRequest.NONE
     if refuses and rules.hop_ack is Requested.NEVER and hop_asked:
         return "the next handler's acknowledgement is asked for and forbidden"
-    if (
-        refuses
-        and rules.duplicate_elimination is Requested.ALWAYS
-        and dialect is not Dialect.EBMS2
-    ):
+    if refuses and rules.duplicate_elimination is Requested.ALWAYS and dialect is not Dialect.EBMS2:
         return "the drafts have no DuplicateElimination to state"
     if terms.runs_protocol and not terms.duplicate_elimination and dialect is not Dialect.EBMS2:
         return "the drafts are reliable only once and only once"
-    silent = dialect is Dialect.RM_078
-    if silent and (rules.ack is not Requested.WHEN_STATED or terms.ack_requested is AckRequest.SIGNED):
+    stated = rules.ack is not Requested.WHEN_STATED or terms.ack_requested is AckRequest.SIGNED
+    if dialect is Dialect.RM_078 and stated:
         return "rm-0.78 cannot state what the To Party's handler is asked for"
     if refuses and rules.ack is Requested.ALWAYS and not terms.runs_protocol:
         return "an acknowledgement is insisted on, and the transport gives none"

@@ -134,7 +134,7 @@ def _enriched(
     chance.shuffle(wished)
     for key in wished:
         value = chance.choice(VALUES[key])
-        if key == "flow.mode" or (key, value) in SIGNED and not setting.signed:
+        if key == "flow.mode" or ((key, value) in SIGNED and not setting.signed):
             continue
         tried = {**said, key: value}
         if key in ("delivery.reliable", "delivery.method") or (key, value) == (

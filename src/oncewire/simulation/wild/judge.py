@@ -34,7 +34,6 @@ from oncewire.journal.trace import (
 )
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
-
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.plan import ClockStep, Order
 from oncewire.wire import codec
@@ -202,8 +201,10 @@ class History:
                     words = f"The next attempt came {gap / SECOND:.0f} s later, not after "
                     self.ledger.broke("late", f"{words}{wait / SECOND:.0f} s.", node, message_id)
                     return
-                if row.kind == SENT and before.kind == SENT and gap < min(
-                    terms.timeout, terms.retry_interval
+                if (
+                    row.kind == SENT
+                    and before.kind == SENT
+                    and gap < min(terms.timeout, terms.retry_interval)
                 ):
                     sentence = f"The next attempt came after {gap / SECOND:.3f} s already."
                     self.ledger.broke("early", sentence, node, message_id)
@@ -289,5 +290,3 @@ class History:
     def _order(self, message_id: str) -> Order | None:
         orders: Iterable[Order] = (*self.world.plan.orders, *self.world.probes)
         return next((one for one in orders if one.message_id == message_id), None)
-
-

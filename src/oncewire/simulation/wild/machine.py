@@ -28,6 +28,7 @@ from oncewire.simulation.wild.papers import Paper, papers_of
 from oncewire.simulation.wild.plan import Fall, FullDisk, Mood, Plan, Whim
 from oncewire.store.memory import MemoryStore
 
+
 class WrongClock(NodeWorld):
     """A node's own view of the time: somebody may have set its clock."""
 
@@ -260,10 +261,11 @@ class Machine:
             return
         ended = Transmission(reply.post.message_id, reply.post.attempt, sent=True)
         engine = self.engine
-        self.clock.after(
-            MILLISECOND,
-            lambda: self.turn_of(engine, "outcome", lambda: engine.transmission_over(ended)),
-        )
+
+        def over() -> None:
+            self.turn_of(engine, "outcome", lambda: engine.transmission_over(ended))
+
+        self.clock.after(MILLISECOND, over)
 
     def turn_of(self, engine: Engine, step: str, verb: Callable[[], object]) -> Ending:
         """A turn for something that an earlier process began; it died with that."""

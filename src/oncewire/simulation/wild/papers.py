@@ -79,10 +79,13 @@ def _hub_papers(setting: Setting, hub: str) -> tuple[Paper, ...]:
     way = setting.way
     place = way.index(hub)
     behind = tuple(one for one in setting.ends if one != BUYER and not setting.is_direct(one))
-    before = ((BUYER, ()) if place == 0 else (way[place - 1], (BUYER,)),)
-    after = tuple((end, ()) for end in behind)
+    neighbours: list[tuple[str, tuple[str, ...]]] = [(BUYER, ())]
+    if place > 0:
+        neighbours = [(way[place - 1], (BUYER,))]
     if place + 1 < len(way):
-        after = ((way[place + 1], behind),)
+        neighbours.append((way[place + 1], behind))
+    else:
+        neighbours += [(end, ()) for end in behind]
     said = tuple({**dict(setting.said), **dict(setting.hub_said)}.items())
     return tuple(
         Paper(
@@ -94,7 +97,7 @@ def _hub_papers(setting: Setting, hub: str) -> tuple[Paper, ...]:
             behind=beyond,
             signed=setting.signed and setting.hub_keys,
         )
-        for other, beyond in (*before, *after)
+        for other, beyond in neighbours
     )
 
 
@@ -151,10 +154,18 @@ def _read(paper: Paper) -> Agreement:
     return read_toml("\n".join(lines))
 
 
-def is_sound(paper: Paper) -> bool:
-    """Whether an agreement can be read, and messages can be sent under it."""
+def is_readable(paper: Paper) -> bool:
+    """Whether an agreement can be read, whatever may be wrong with it."""
     try:
-        findings = check(paper.agreement)
+        return paper.agreement is not None
     except AgreementProblem:
         return False
-    return not contradiction(paper.agreement) and not any(one.severity is Severity.ERROR for one in findings)
+
+
+def is_sound(paper: Paper) -> bool:
+    """Whether an agreement can be read, and messages can be sent under it."""
+    if not is_readable(paper):
+        return False
+    agreement = paper.agreement
+    wrong = any(one.severity is Severity.ERROR for one in check(agreement))
+    return not wrong and not contradiction(agreement)

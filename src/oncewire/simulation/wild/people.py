@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.answer import signal_route
 from oncewire.handler.source import Source
-from oncewire.message.envelope import Dialect, Message, MessageKind
-from oncewire.message.fault import Error, ErrorList, Severity
-from oncewire.message.header import DeliverySemantics, Header
-from oncewire.message.ids import Service
-from oncewire.agreement.agreement import SIGNAL_SERVICE, Agreement
+from oncewire.message.envelope import MessageKind
+from oncewire.message.fault import Error, Severity
+from oncewire.message.header import DeliverySemantics
 from oncewire.simulation.wild.application import document_of, submission_of
 from oncewire.simulation.wild.ending import Ending
 from oncewire.simulation.wild.papers import Paper, cpa_id_of, papers_of
@@ -30,6 +30,8 @@ from oncewire.simulation.wild.plan import (
     Turn,
 )
 from oncewire.wire import codec
+from oncewire.wire.answers import Envelope, error_message_for
+from oncewire.wire.refusal import PartialHeader
 
 if TYPE_CHECKING:
     from oncewire.simulation.wild.machine import Machine
@@ -79,8 +81,7 @@ class Operator:
             sending, _ = reader.channels()
         return next((one.suspended_by for one in sending if one.key == channel), None)
 
-    def _do(self, what: str, verb: object) -> Ending:
-        assert callable(verb)
+    def _do(self, what: str, verb: Callable[[], object]) -> Ending:
         return self._machine.turn(f"operate {what}", verb, (OncewireError,))
 
 
@@ -193,30 +194,28 @@ def claim(world: World, event: Claim, order: Order) -> None:
     if agreement is None or not listener.up:
         return
     seconds = event.seconds if event.tale is Tale.PAUSE else None
-    header = Header(
-        from_party=agreement.own.party,
-        to_party=agreement.partner.party,
+    # As if the speaker had just refused the order.
+    about = PartialHeader(
+        dialect=agreement.form.dialect,
+        kind=MessageKind.NORMAL,
+        from_party=agreement.partner.party,
+        to_party=agreement.own.party,
         cpa_id=agreement.cpa_id,
         conversation_id="tales",
-        service=Service(SIGNAL_SERVICE),
-        action="MessageError",
-        message_id=f"tale-{event.order}-{event.at}@{speaker}",
-        timestamp=world.clock.now,
-        ref_to_message_id=order.message_id,
+        message_id=order.message_id,
         semantics=DeliverySemantics.BEST_EFFORT,
     )
-    error = Error(code, severity, "", "so it is said", min_retry_secs=seconds)
-    form = agreement.form
-    hop = signal_route(agreement, MessageKind.ERROR).hop(world.clock.now)
-    report = Message(
-        form.dialect,
-        MessageKind.ERROR,
-        header,
-        routing=() if form.dialect is Dialect.EBMS2 else (hop,),
-        error_list=ErrorList((error,)),
+    envelope = Envelope(
+        f"tale-{event.order}-{event.at}@{speaker}",
+        world.clock.now,
+        agreement.form,
+        own=agreement.own.party,
+        hop=signal_route(agreement, MessageKind.ERROR).hop(world.clock.now),
     )
+    error = Error(code, severity, "", "so it is said", min_retry_secs=seconds)
+    report = error_message_for(about, (error,), envelope)
     try:
-        parcel = codec.write(report, form)
+        parcel = codec.write(report, agreement.form)
     except InvalidValue:
         # What a wire format has no words for nobody can claim.
         return
@@ -236,4 +235,3 @@ def _agreement_with(machine: Machine, partner: str) -> Agreement | None:
     other = machine.name if partner == BUYER else partner
     paper = machine.papers.get(cpa_id_of(other))
     return None if paper is None or paper.signed else paper.agreement
-

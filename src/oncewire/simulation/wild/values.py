@@ -1,15 +1,12 @@
-"""Values: what the keys of an agreement may say in a wild world, and what of it was tried together.
+"""Values: what the keys of an agreement may say in a wild world.
 
-Every term of `protocol.terms` is reached through the keys here. Two values of two terms make a
-pair; a run of many worlds counts the pairs that some agreement in them had.
+Every term of `protocol.terms` is reached through the keys here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from itertools import combinations
 
 from oncewire.protocol.terms import Terms
 
@@ -76,9 +73,3 @@ def held_by(terms: Terms) -> Held:
     """Every term with its value, as one word each."""
     plain = terms.as_dict()
     return frozenset(f"{name}={json.dumps(plain[name])}" for name in _FIELDS)
-
-
-def pairs_in(held: Iterable[Held]) -> Iterator[tuple[str, str]]:
-    """Each two values that were in force together."""
-    for values in set(held):
-        yield from combinations(sorted(values), 2)

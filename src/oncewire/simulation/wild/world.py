@@ -16,7 +16,7 @@ from oncewire.simulation.wild.judge import judge
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.links import Links
 from oncewire.simulation.wild.machine import Machine
-from oncewire.simulation.wild.papers import cpa_id_of, papers_of
+from oncewire.simulation.wild.papers import Paper, cpa_id_of, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
     Change,
@@ -111,10 +111,14 @@ class World:
 
     def _held(self) -> frozenset[Held]:
         """The terms that were in force, in the beginning and at the end."""
-        papers = [paper for one in self.machines for paper in one.papers.values()]
-        papers += [paper for name in self.plan.setting.nodes for paper in papers_of(self.plan.setting, name)]
-        terms = {paper.agreement.sending.terms for paper in papers if paper is not None}
+        terms = {paper.agreement.sending.terms for paper in self._papers()}
         return frozenset(map(held_by, terms))
+
+    def _papers(self) -> list[Paper]:
+        """Every paper of the beginning and every one of now."""
+        setting = self.plan.setting
+        papers = [paper for one in self.machines for paper in one.papers.values() if paper]
+        return papers + [paper for name in setting.nodes for paper in papers_of(setting, name)]
 
     # --- the course of things ---
 
@@ -174,10 +178,7 @@ class World:
 
     def _longest(self) -> Duration:
         """Long enough for every timer of every agreement to run out, and to be resumed."""
-        setting = self.plan.setting
-        papers = [paper for one in self.machines for paper in one.papers.values() if paper]
-        papers += [paper for name in setting.nodes for paper in papers_of(setting, name)]
-        persist = [paper.agreement.sending.terms.persist_duration for paper in papers]
+        persist = [paper.agreement.sending.terms.persist_duration for paper in self._papers()]
         return 2 * max(persist) + 20 * MINUTE
 
     def _finish(self, limit: Duration) -> None:
