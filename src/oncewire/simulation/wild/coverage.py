@@ -87,7 +87,7 @@ def _is_possible(one: str, other: str) -> bool:
         merged = dict((*ground, *said))
         if profile == "ebms2":
             merged["wire.extensions"] = ("hop_sequence", "routing", "transient_error")
-        paper = Paper("", BUYER, SELLER, profile, tuple(merged.items()))
+        paper = Paper("any", BUYER, SELLER, profile, tuple(merged.items()))
         if is_sound(paper) and {one, other} <= held_by(paper.agreement.sending.terms):
             return True
     return False

@@ -61,7 +61,7 @@ def _draw_setting(chance: random.Random, seed: int) -> Setting:
         third=third,
         third_direct=chance.random() < 0.6,
         called=tuple(end for end in ends if chance.random() < 0.6),
-        signed=chance.random() < 0.05,
+        signed=chance.random() < 0.08,
         hub_keys=calm or chance.random() < 0.5,
         manner=chance.choice(tuple(Manner)),
     )
@@ -91,8 +91,7 @@ def _base(chance: random.Random, dialect: str, flow: str) -> tuple[str, Said]:
     if dialect == "rm-0.78" and flow != "stop-and-wait":
         # It can announce no restart, so it numbers one message at a time or none at all.
         said += [("sequence.ordered", False), ("sequence.numbered", False)]
-    if flow == "window":
-        said.append(("flow.window", chance.choice((2, 3, 8))))
+    said.append(("flow.window", chance.choice((1, 2, 3, 8))))
     # Short enough that a world is over soon, long enough that copies come before the end.
     said += [
         ("delivery.timeout", "PT5S"),
@@ -128,9 +127,11 @@ def _enriched(
         # The combination that was asked for contradicts itself: what is left is the profile.
         said = {key: value for key, value in said.items() if not key.startswith("sequence.")}
         said.pop("flow.mode", None)
-        said.pop("flow.window", None)
+        said["flow.window"] = 8
         said["wire.extensions"] = EXTENSIONS
-    wished = [key for key in VALUES if chance.random() < (0.08 if key in RARE else 0.3)]
+    wished = [key for key in VALUES if chance.random() < (0.12 if key in RARE else 0.4)]
+    if setting.signed:
+        wished += ["ack.signature", "ack.hop_request"]
     chance.shuffle(wished)
     for key in wished:
         value = chance.choice(VALUES[key])
@@ -141,7 +142,6 @@ def _enriched(
             "ack.request", "never",
         ):  # fmt: skip
             tried |= {"sequence.numbered": False, "sequence.ordered": False}
-            tried |= {"flow.mode": "unrestricted"}
         if all(map(is_sound, papers(tuple(tried.items())))):
             said = tried
     return tuple(said.items())

@@ -6,27 +6,24 @@ long as the same kind of promise is still broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from oncewire.journal.predicates.violation import Violation
 from oncewire.simulation.wild.plan import Plan
 from oncewire.simulation.wild.world import Result, run
 
 RUNS_MAX = 400
 """Worlds tried at most; what is left then is small enough to read."""
 
-Broken = frozenset[tuple[str, str]]
+
+def _kinds(violations: Iterable[Violation]) -> set[tuple[str, str]]:
+    return {(one.predicate, one.kind) for one in violations}
 
 
-def broken_in(result: Result) -> Broken:
-    """The promises that were broken, by predicate and kind."""
-    return frozenset((one.predicate, one.kind) for one in result.violations)
-
-
-def shrink(plan: Plan, wanted: Broken | None = None) -> Result:
-    """The smallest world found in which one of the wanted promises is still broken."""
-    result = run(plan)
-    wanted = wanted or broken_in(result)
-    best = [result]
+def shrink(plan: Plan, violations: Iterable[Violation]) -> Result:
+    """The smallest world found in which a promise of these kinds is still broken."""
+    wanted = _kinds(violations)
+    best = [run(plan)]
     left = [RUNS_MAX]
     orders, events = tuple(range(len(plan.orders))), tuple(range(len(plan.events)))
 
@@ -35,7 +32,7 @@ def shrink(plan: Plan, wanted: Broken | None = None) -> Result:
             return False
         left[0] -= 1
         tried = run(plan.only(orders, events))
-        if not broken_in(tried) & wanted:
+        if not _kinds(tried.violations) & wanted:
             return False
         best[0] = tried
         return True

@@ -50,7 +50,7 @@ class Tally:
 def options_of(plan: Plan) -> Iterator[str]:
     """What a world was, in words to count by."""
     setting = plan.setting
-    agreement = Paper("", BUYER, SELLER, setting.profile, setting.said, signed=False).agreement
+    agreement = Paper("any", BUYER, SELLER, setting.profile, setting.said, signed=False).agreement
     terms = agreement.sending.terms
     yield "calm" if setting.calm else "trouble"
     yield f"dialect {agreement.form.dialect.value}"
