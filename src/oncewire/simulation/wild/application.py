@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError
+from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
-from oncewire.handler.hand_over import REFUSALS_MAX
-from oncewire.handler.handler import KEPT
+from oncewire.handler.hand_over import KEPT
+from oncewire.handler.offers import REFUSALS_MAX
 from oncewire.handler.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.simulation.wild.ending import Ending
 from oncewire.simulation.wild.papers import SERVICE, cpa_id_of
 from oncewire.simulation.wild.plan import BUYER, Mood, Order, Reply, Whim
-from oncewire.store.records import StoredIncoming
 
 if TYPE_CHECKING:
     from oncewire.handler.engine import Engine
@@ -106,6 +107,7 @@ class Application:
         self._streams.clear()
         if self._machine.name in self._machine.setting.ends:
             self.look_soon()
+            self.hear_soon()
 
     def look_soon(self) -> None:
         """There may be something to take."""
@@ -116,26 +118,21 @@ class Application:
     def _look(self) -> None:
         self._looking = False
         machine, engine = self._machine, self._machine.engine
-        found: list[StoredIncoming] = []
+        found: list[Taken] = []
         lease = KEPT if self._called else LEASE
-        ending = machine.turn("take", lambda: found.extend(engine.take(16, lease)))
+        ending = machine.turn("take", lambda: found.extend(engine.hand_over(16, lease)))
         if ending is Ending.FULL or len(found) == 16:
             machine.clock.after(SECOND, self.look_soon)
         if ending is not Ending.DONE:
             return
-        for stored in found:
-            self._offer(engine, stored)
+        for taken in found:
+            self._offer(engine, taken)
         if found and not self._called:
             # A lease may run out: then it is there again.
             machine.clock.after(LEASE + SECOND, self.look_soon)
 
-    def _offer(self, engine: Engine, stored: StoredIncoming) -> None:
-        machine, message_id = self._machine, stored.incoming.message_id
-        try:
-            taken = Taken.of(engine.node, stored)
-        except Exception as problem:  # noqa: BLE001  (nobody may keep it from its application)
-            machine.ledger.raised(machine.name, "handing over", problem)
-            return
+    def _offer(self, engine: Engine, taken: Taken) -> None:
+        machine, message_id = self._machine, taken.message_id
         document = taken.payloads[0].data if taken.payloads else b""
         machine.ledger.shown[machine.name, message_id].append(document or b"")
         stream = taken.channel or f"{taken.sender} {message_id}"
@@ -212,6 +209,27 @@ class Application:
             self._deal_with(engine, stream, queue[0])
         elif not queue:
             del self._streams[stream]
+
+    # --- what it is told ---
+
+    def hear_soon(self) -> None:
+        """Something of its own may have failed."""
+        engine = self._machine.engine
+        self._machine.clock.after(THINKS, lambda: self._hear(engine))
+
+    def _hear(self, engine: Engine) -> None:
+        """It notes what failed in its own book, and only then says so."""
+        machine = self._machine
+        owed: list[Notice] = []
+        if machine.engine is not engine:
+            return
+        machine.turn("look", lambda: owed.extend(engine.notices(100)))
+        for notice in owed:
+            machine.ledger.told[machine.name][notice.message_id] += 1
+            ending = machine.turn("told", partial(engine.confirm_notice, notice.notice_id))
+            if ending is not Ending.DONE:
+                machine.clock.after(SECOND, self.hear_soon)
+                return
 
     # --- what it answers ---
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.actions import Post, PostAnswer, PostOn
 from oncewire.handler.answer import Answer, Awaited
+from oncewire.handler.connections import Connection, Connections
 from oncewire.handler.handler import RETRY_AFTER
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.source import Source
@@ -41,12 +42,15 @@ class Door:
         self._machine = machine
         # Connections that wait for the response to their request, by sender and MessageId.
         self.waiting: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        # Connections that wait for what the next hop says.
+        self.relaying = Connections()
 
     def close(self) -> None:
         """The process is gone, and its connections with it."""
         for sender, message_id in self.waiting:
             self._alone(sender, message_id)
         self.waiting.clear()
+        self.relaying = Connections()
 
     # --- what leaves ---
 
@@ -62,6 +66,24 @@ class Door:
             ended = Transmission(post.message_id, post.attempt, sent, certain, reason, retry_after)
             parcel = _parcel_of(reply)
             machine.turn_of(engine, "outcome", lambda: engine.transmission_over(ended, parcel))
+
+        self._carry(engine, post.transport, post.address, post.parcel, post.timeout, over)
+
+    def post_on(self, post: PostOn) -> None:
+        """A message of others, whose own connection waits here for what comes back."""
+        machine, engine = self._machine, self._machine.engine
+
+        def over(reply: Reply | None, reason: str, certain: bool) -> None:
+            sent = reply is not None and 200 <= reply.status < 300
+            refused = reply is not None and 300 <= reply.status < 500
+            after = None if reply is None else reply.retry_after
+            ended = Transmission(post.message_id, 0, sent, certain or refused, reason, after)
+            parcel = _parcel_of(reply)
+            ending = machine.turn_of(
+                engine, "onward over", lambda: engine.onward_over(post, ended, parcel)
+            )
+            if ending in (Ending.FULL, Ending.RAISED):
+                self.relaying.wake_all()
 
         self._carry(engine, post.transport, post.address, post.parcel, post.timeout, over)
 
@@ -144,9 +166,19 @@ class Door:
         """Bytes reach this machine; the answer leaves only after the commit."""
         machine, engine = self._machine, self._machine.engine
         answers: list[Answer] = []
-        ending = machine.turn("receive", lambda: answers.append(engine.receive(parcel, source)))
-        if ending is Ending.DOWN:
+        opened: list[Connection] = []
+
+        def receive() -> None:
+            answer = engine.receive(parcel, source)
+            answers.append(answer)
+            if answer.relayed is not None:
+                opened.append(self._keep_open(engine, answer.relayed, respond))
+
+        ending = machine.turn("receive", receive)
+        if ending is Ending.DOWN or (ending is Ending.DONE and opened):
             return
+        for connection in opened:
+            self.relaying.close(connection)
         if ending is Ending.FULL:
             respond(Answer(503, retry_after=RETRY_AFTER))
         elif ending is Ending.RAISED:
@@ -155,6 +187,27 @@ class Door:
             self._reply_in_time(engine, answers[0].awaited, respond)
         else:
             respond(answers[0])
+
+    def _keep_open(self, engine: Engine, awaited: Awaited, respond: Respond) -> Connection:
+        """Wait for what the next hop says, which leaves after the turn that is on."""
+        machine, relaying = self._machine, self.relaying
+
+        def speak() -> None:
+            answers: list[Answer] = []
+            if machine.engine is not engine or not relaying.close(connection):
+                return
+            ending = machine.turn(
+                "relay", lambda: answers.append(engine.relay(awaited, connection.said))
+            )
+            if ending is Ending.DONE:
+                respond(answers[0])
+            elif ending is not Ending.DOWN:
+                respond(Answer(503, retry_after=RETRY_AFTER))
+
+        # Everything of one turn is given before the first of it is looked at.
+        connection = relaying.open(awaited, lambda: machine.clock.after(0, speak))
+        machine.clock.after(awaited.patience, speak)
+        return connection
 
     def _reply_in_time(self, engine: Engine, awaited: Awaited, respond: Respond) -> None:
         """Wait until the application answered a request, or time is up."""

@@ -62,6 +62,7 @@ def _draw_setting(chance: random.Random, seed: int) -> Setting:
         third_direct=chance.random() < 0.6,
         called=tuple(end for end in ends if chance.random() < 0.6),
         signed=chance.random() < 0.08,
+        steady=chance.random() < 0.5,
         hub_keys=calm or chance.random() < 0.5,
         manner=chance.choice(tuple(Manner)),
     )

@@ -11,10 +11,10 @@ from oncewire.errors import OncewireError
 from oncewire.handler.seal import whole_parcel
 from oncewire.journal import detail
 from oncewire.journal.check import verify
+from oncewire.journal.predicates.told import untold
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
-    ACKNOWLEDGED,
     CONFIRMED,
     EXHAUSTED,
     EXPIRED,
@@ -23,8 +23,6 @@ from oncewire.journal.trace import (
     HANDED_OVER,
     INCIDENT,
     NOTIFIED,
-    REFUSED,
-    REJECTED,
     RESUMED,
     SENT,
     SUBMITTED,
@@ -44,14 +42,13 @@ if TYPE_CHECKING:
 SLACK: Duration = 3 * SECOND
 """How much later than its timer something may happen."""
 
-_TROUBLE = (FAILED, NOTIFIED, INCIDENT, REJECTED, REFUSED, EXHAUSTED, EXPIRED, SUSPENDED)
-
 
 def judge(world: World) -> tuple[Violation, ...]:
     """Every broken promise of a world that has healed and come to rest."""
     rows = [row for one in world.machines for row in one.rows()]
-    report = verify(rows, healed=True)
-    found = [*report.violations, *report.quarantined]
+    report = verify(rows, healed=True, calm=world.plan.setting.calm)
+    books = {one.name: set(world.ledger.told[one.name]) for one in world.machines}
+    found = [*report.violations, *report.quarantined, *untold(rows, books)]
     if any(isinstance(event, ClockStep) for event in world.plan.events):
         # It compares instants of one node across boots; here they are judged by the true time.
         found = [one for one in found if one.predicate != "S11"]
@@ -84,15 +81,13 @@ class History:
 
     def judge(self) -> None:
         """Everything that the journals alone cannot show."""
-        self._calm()
+        self._accepted()
         self._probes()
         self._documents()
         for (node, message_id), rows in self.traces.items():
             kinds = {row.kind for row in rows}
             if SUBMITTED in kinds:
                 self._told(node, message_id, rows)
-                self._taken_back(node, message_id, rows)
-                self._notice(node, message_id, rows)
             if SENT in kinds:
                 self._timing(node, message_id, rows)
             if HANDED_OVER in kinds:
@@ -102,16 +97,11 @@ class History:
 
     # --- peace ---
 
-    def _calm(self) -> None:
-        if not self.world.plan.setting.calm:
-            return
-        for order in self.world.plan.orders:
-            self._delivered(order, "calm", "no fault was drawn")
-        for (node, message_id), rows in self.traces.items():
-            for row in rows:
-                if row.kind in _TROUBLE:
-                    sentence = f"Nothing went wrong, and yet {row.kind}: {row.detail}"[:300]
-                    self.ledger.broke("calm", sentence, node, message_id)
+    def _accepted(self) -> None:
+        """In a calm world no submission is refused; the rest of calm is the checker's (L3)."""
+        for order in self.world.plan.orders if self.world.plan.setting.calm else ():
+            if (order.sender, order.message_id) not in self.traces:
+                self._delivered(order, "calm", "no fault was drawn")
 
     def _probes(self) -> None:
         for order in self.world.probes:
@@ -147,34 +137,9 @@ class History:
         if message_id in self.notices or not self._terms_of(submitted).runs_protocol:
             return
         heard = self.ledger.told[node][message_id] > 0
-        if any(row.kind == NOTIFIED for row in rows) and not heard:
-            sentence = "It is journaled as told, and no application heard of it."
-            self.ledger.broke("untold", sentence, node, message_id)
-        elif not heard and message_id not in self.confirmed:
+        if not heard and message_id not in self.confirmed:
             sentence = "No application has it, and none was told."
             self.ledger.broke("lost", sentence, node, message_id)
-
-    def _taken_back(self, node: str, message_id: str, rows: list[Row]) -> None:
-        """What the To Party's own handler has acknowledged stays delivered."""
-        proved = False
-        for row in rows:
-            if row.kind == ACKNOWLEDGED:
-                proved = proved or not detail.Acknowledged.read(row.detail).hop
-            elif row.kind == RESUMED:
-                proved = False
-            elif proved and row.kind in (REJECTED, FAILED, NOTIFIED):
-                sentence = f"The To Party had acknowledged it, and then it was {row.kind}."
-                self.ledger.broke("taken back", sentence, node, message_id)
-                return
-
-    def _notice(self, node: str, message_id: str, rows: list[Row]) -> None:
-        """A failure notice never causes another one (C33)."""
-        if message_id not in self.notices:
-            return
-        about = next(row.ref_to for row in rows if row.kind == SUBMITTED)
-        if about in self.notices:
-            sentence = f"It is a failure notice about the failure notice {about}."
-            self.ledger.broke("notice of notice", sentence, node, message_id)
 
     # --- time ---
 

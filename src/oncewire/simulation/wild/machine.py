@@ -11,7 +11,16 @@ from typing import Protocol
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import OncewireError, StoreFull, StoreProblem
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostReply, Ready
+from oncewire.handler.actions import (
+    Action,
+    Notice,
+    Post,
+    PostAnswer,
+    PostOn,
+    PostReply,
+    Ready,
+    Relay,
+)
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
 from oncewire.handler.transmit import Transmission
@@ -33,6 +42,16 @@ class WrongClock(NodeWorld):
     """A node's own view of the time: somebody may have set its clock."""
 
     offset: Duration = 0
+    steady: bool = False
+
+    def boot(self) -> None:
+        """A new process; a steady machine goes on counting."""
+        if not self.steady:
+            super().boot()
+
+    def machine(self) -> str:
+        """Which boot of which machine the steady count belongs to."""
+        return f"machine-of-{self._name}" if self.steady else ""
 
     def now(self) -> Instant:
         """What this node takes for UTC."""
@@ -60,6 +79,7 @@ class Machine:
         self.setting = around.plan.setting
         self.store = MemoryStore(name)
         self.world = WrongClock(around.clock, name)
+        self.world.steady = self.setting.steady
         # What is agreed with each partner now; a paper that is gone is None.
         self.papers: dict[str, Paper | None] = {
             paper.cpa_id: paper for paper in papers_of(self.setting, name)
@@ -94,6 +114,7 @@ class Machine:
         node = Node(self.name, self.store, Agreements(papers), self.world, keys=keys)
         node.application_called = self.name in self.setting.called
         node.replying = self.door.waiting.keys()
+        node.relaying = self.door.relaying.requests
         return Engine(node)
 
     def boot(self) -> None:
@@ -206,7 +227,11 @@ class Machine:
         """What is journaled as an attempt leaves with the commit that says so."""
         left = set()
         for action in actions:
-            post = action.post if isinstance(action, PostReply) else action
+            post: object = action
+            if isinstance(action, PostReply):
+                post = action.post
+            elif isinstance(action, Relay):
+                post = action.instead
             if isinstance(post, Post):
                 left.add((post.message_id, post.attempt))
         for row in rows:
@@ -246,8 +271,12 @@ class Machine:
             self.door.post_answer(action)
         elif isinstance(action, PostReply):
             self._let_reply(action)
+        elif isinstance(action, PostOn):
+            self.door.post_on(action)
+        elif isinstance(action, Relay):
+            self._give(action)
         elif isinstance(action, Notice):
-            self.ledger.told[self.name][action.message_id] += 1
+            self.application.hear_soon()
         elif isinstance(action, Ready):
             self.application.look_soon()
 
@@ -259,7 +288,19 @@ class Machine:
         if not waiting:
             self.door.post(reply.post)
             return
-        ended = Transmission(reply.post.message_id, reply.post.attempt, sent=True)
+        self._left_on_connection(reply.post)
+
+    def _give(self, relay: Relay) -> None:
+        """What the next hop said goes back where it is waited for, or travels on its own."""
+        waiting = self.door.relaying.give(relay)
+        if not waiting and relay.instead is not None:
+            self._perform(relay.instead)
+        elif waiting and isinstance(relay.instead, Post):
+            self._left_on_connection(relay.instead)
+
+    def _left_on_connection(self, post: Post) -> None:
+        """A message that left as a reply was sent once."""
+        ended = Transmission(post.message_id, post.attempt, sent=True)
         engine = self.engine
 
         def over() -> None:

@@ -68,9 +68,11 @@ class Operator:
                 self._do("abandon", lambda: engine.abandon(blocking))
             else:
                 self._do("resume", lambda: engine.resume(channel=channel))
-        elif message_id is not None and (
-            self._do("resume", lambda: engine.resume(message_id=message_id)) is Ending.RAISED
-        ):
+        elif message_id is None:
+            # It is the clock's. Nobody here accepts a wrong one.
+            if machine.world.offset == 0:
+                self._do("accept", engine.accept_clock)
+        elif self._do("resume", lambda: engine.resume(message_id=message_id)) is Ending.RAISED:
             # Too late to send again under its id (C37): what is left is to give it up.
             self._do("abandon", lambda: engine.abandon(message_id))
         machine.ledger.happened["incident met"] += 1

@@ -47,6 +47,8 @@ class Setting:
     # Ends whose application is called; the others' applications come for their messages.
     called: tuple[str, ...] = ()
     signed: bool = False
+    # The machines go on counting steadily while their processes start again, as Linux does.
+    steady: bool = False
     # Whether hubs can sign what is asked of them.
     hub_keys: bool = True
     manner: Manner = Manner.RESUME

@@ -193,7 +193,12 @@ class World:
         for one in self.machines:
             with one.store.reader() as reader:
                 counts = reader.counts()
-                if not one.up or one.application.busy or reader.incidents():
+                if (
+                    not one.up
+                    or one.application.busy
+                    or reader.incidents()
+                    or reader.notices_owed(1)
+                ):
                     return False
             if any(counts.get(name) for name in _BUSY):
                 return False
