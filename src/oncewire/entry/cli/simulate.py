@@ -11,6 +11,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.wild import run_wild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
     from oncewire.simulation.options import Options
     from oncewire.simulation.run import Result
 
-Rate = Annotated[float, typer.Option(min=0.0, max=1.0)]
+Crash = Annotated[float, typer.Option(min=0, max=1, help="Chance of a crash at each durable step.")]
+Abandon = Annotated[float, typer.Option(min=0, max=1, help="Share of incidents met by giving up.")]
+AgreementFile = Annotated[
+    Path | None, typer.Option(help="Policies of this agreement file instead.")
+]
+Wild = Annotated[
+    bool, typer.Option("--wild", help="Draw everything from the seed, agreements too.")
+]
+OnlyMessages = Annotated[str, typer.Option(help="With --wild: these messages of the seed alone.")]
+OnlyEvents = Annotated[str, typer.Option(help="With --wild: these faults of the seed alone.")]
 SHOWN_MAX = 20
 """Violations listed; the command that replays them shows the rest."""
 
@@ -30,16 +40,18 @@ def register(app: typer.Typer) -> None:
 
 def simulate(
     seed: Annotated[int, typer.Option(help="One run; the same seed gives the same run.")] = 1,
-    seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included.")] = "",
+    seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included, or A:B.")] = "",
+    wild: Wild = False,
+    jobs: Annotated[int, typer.Option(min=1, help="With --wild: processes at work.")] = 1,
+    only_messages: OnlyMessages = "",
+    only_events: OnlyEvents = "",
     messages: Annotated[int, typer.Option(min=1, help="Messages the buyer sends.")] = 200,
     hops: Annotated[int, typer.Option(min=1, help="1: no hub; 3: two hubs between.")] = 1,
     loss: Annotated[float, typer.Option(min=0, max=1, help="Share of transfers lost.")] = 0.2,
     duplicate: Annotated[float, typer.Option(min=0, max=1, help="Share repeated.")] = 0.1,
     reorder: Annotated[float, typer.Option(min=0, max=1, help="Share much delayed.")] = 0.2,
     corrupt: Annotated[float, typer.Option(min=0, max=1, help="Share damaged.")] = 0.01,
-    crash: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance of a crash at each durable step.")
-    ] = 0.005,
+    crash: Crash = 0.005,
     partition: Annotated[float, typer.Option(min=0, max=1, help="Chance of a cut link.")] = 0.002,
     disk_full: Annotated[float, typer.Option(min=0, max=1, help="Chance of a full disk.")] = 0.002,
     window: Annotated[int, typer.Option(min=1, help="W of the sliding window.")] = 8,
@@ -50,29 +62,24 @@ def simulate(
     retry_interval: Annotated[str, typer.Option(help="Wait between resends.")] = "PT5S",
     retries: Annotated[int, typer.Option(min=0, help="Resends before giving up.")] = 8,
     persist_duration: Annotated[str, typer.Option(help="How long ids are kept.")] = "PT2H",
-    abandon: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of incidents met by giving up.")
-    ] = 0.0,
-    agreement: Annotated[
-        Path | None, typer.Option(help="Policies of this agreement file instead.")
-    ] = None,
+    abandon: Abandon = 0.0,
+    agreement: AgreementFile = None,
     agreement_text: Annotated[str, typer.Option(hidden=True)] = "",
     json: Json = False,
 ) -> None:
     """Run handlers over a simulated network, disk and clock, and check every promise.
 
     Days of traffic take seconds. Any broken promise ends with status 1 and the command
-    that replays the run exactly.
+    that replays the run exactly; of a wild world, with the fewest messages and faults
+    that break it.
     """
 
     def work() -> Report:
-        from oncewire.entry.files import read_text
         from oncewire.message.instant import parse_duration
         from oncewire.simulation.options import Options
 
-        text = agreement_text
-        if agreement is not None:
-            text = read_text(agreement, "agreement")
+        if wild:
+            return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
         options = Options(
             messages=messages,
             hops=hops,
@@ -87,7 +94,7 @@ def simulate(
             flow=flow,
             profile=profile,
             hop_mode=hop_mode,
-            agreement=text,
+            agreement=_policies(agreement, agreement_text),
             timeout=parse_duration(timeout),
             retry_interval=parse_duration(retry_interval),
             retries=retries,
@@ -99,15 +106,25 @@ def simulate(
     output.answer(work, json=json)
 
 
+def _policies(file: Path | None, text: str) -> str:
+    from oncewire.entry.files import read_text
+
+    return text if file is None else read_text(file, "agreement")
+
+
 def _wanted(seed: int, seeds: str) -> range:
+    """One seed, `A..B` with both ends, or `A:B` without the last, as Python counts."""
     from oncewire.errors import InvalidValue
 
     if not seeds:
         return range(seed, seed + 1)
-    first, dots, last = seeds.partition("..")
-    if not dots or not first.isdigit() or not last.isdigit() or int(last) < int(first):
-        raise InvalidValue(f"{seeds!r} is no range of seeds", remedy="write it as 1..50")
-    return range(int(first), int(last) + 1)
+    mark = ".." if ".." in seeds else ":"
+    first, found, last = seeds.partition(mark)
+    if found and first.isdigit() and last.isdigit():
+        wanted = range(int(first), int(last) + (mark == ".."))
+        if wanted:
+            return wanted
+    raise InvalidValue(f"{seeds!r} is no range of seeds", remedy="write it as 1..50 or 0:50")
 
 
 def _runs(options: Options, seeds: range, *, quiet: bool) -> Iterable[Result]:

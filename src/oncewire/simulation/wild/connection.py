@@ -1,0 +1,282 @@
+"""Door: the connections of one machine, those it makes and those it accepts.
+
+HTTP carries a reply on the connection; mail is taken by somebody and arrives, or does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oncewire.handler.actions import Post, PostAnswer, PostOn
+from oncewire.handler.answer import Answer, Awaited
+from oncewire.handler.connections import Connection, Connections
+from oncewire.handler.handler import RETRY_AFTER
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source
+from oncewire.handler.transmit import Transmission
+from oncewire.message.instant import MILLISECOND, SECOND, Duration
+from oncewire.simulation.wild.ending import Ending
+from oncewire.simulation.wild.ledger import Ledger
+from oncewire.simulation.wild.links import LATENCY
+from oncewire.store.records import StoredParcel
+from oncewire.transport.contract import Reply
+from oncewire.wire.parcel import Parcel
+
+if TYPE_CHECKING:
+    from oncewire.handler.engine import Engine
+    from oncewire.simulation.wild.machine import Machine
+
+ANSWER_TIMEOUT: Duration = 30 * SECOND
+HTTP = "http"
+
+Respond = Callable[[Answer], None]
+Over = Callable[[Reply | None, str, bool], None]
+"""What came back; or why nothing did, and whether it certainly did not get across."""
+
+
+class Door:
+    """What leaves and enters one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        # Connections that wait for the response to their request, by sender and MessageId.
+        self.waiting: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        # Connections that wait for what the next hop says.
+        self.relaying = Connections()
+
+    def close(self) -> None:
+        """The process is gone, and its connections with it."""
+        for sender, message_id in self.waiting:
+            self._alone(sender, message_id)
+        self.waiting.clear()
+        self.relaying = Connections()
+
+    # --- what leaves ---
+
+    def post(self, post: Post) -> None:
+        """An attempt: the request travels, then the response, each with its own luck."""
+        machine, engine = self._machine, self._machine.engine
+
+        def over(reply: Reply | None, reason: str, certain: bool) -> None:
+            retry_after = None
+            sent = reply is not None and 200 <= reply.status < 300
+            if reply is not None:
+                reason, retry_after = f"HTTP {reply.status}", reply.retry_after
+            ended = Transmission(post.message_id, post.attempt, sent, certain, reason, retry_after)
+            parcel = _parcel_of(reply)
+            machine.turn_of(engine, "outcome", lambda: engine.transmission_over(ended, parcel))
+
+        self._carry(engine, post.transport, post.address, post.parcel, post.timeout, over)
+
+    def post_on(self, post: PostOn) -> None:
+        """A message of others, whose own connection waits here for what comes back."""
+        machine, engine = self._machine, self._machine.engine
+
+        def over(reply: Reply | None, reason: str, certain: bool) -> None:
+            sent = reply is not None and 200 <= reply.status < 300
+            refused = reply is not None and 300 <= reply.status < 500
+            after = None if reply is None else reply.retry_after
+            ended = Transmission(post.message_id, 0, sent, certain or refused, reason, after)
+            parcel = _parcel_of(reply)
+            ending = machine.turn_of(
+                engine, "onward over", lambda: engine.onward_over(post, ended, parcel)
+            )
+            if ending in (Ending.FULL, Ending.RAISED):
+                self.relaying.wake_all()
+
+        self._carry(engine, post.transport, post.address, post.parcel, post.timeout, over)
+
+    def post_answer(self, post: PostAnswer) -> None:
+        """A signal on a connection of its own."""
+        machine, engine = self._machine, self._machine.engine
+
+        def over(reply: Reply | None, reason: str, certain: bool) -> None:  # noqa: ARG001
+            sent = reply is not None and 200 <= reply.status < 300
+            parcel = _parcel_of(reply)
+            machine.turn_of(
+                engine, "answer left", lambda: engine.answer_left(post, sent=sent, reply=parcel)
+            )
+
+        self._carry(engine, post.transport, post.address, post.parcel, ANSWER_TIMEOUT, over)
+
+    def _carry(
+        self,
+        engine: Engine,
+        transport: str,
+        address: str,
+        stored: StoredParcel,
+        timeout: Duration,
+        over: Over,
+    ) -> None:
+        machine, pending = self._machine, [True]
+        links, clock = machine.links, machine.clock
+
+        def end(reply: Reply | None, reason: str = "", certain: bool = False) -> None:
+            # Whatever comes first decides.
+            if pending[0]:
+                pending[0] = False
+                over(reply, reason, certain)
+
+        name = address.split("/")[2]
+        target = machine.around.machine(name)
+        if links.refuses(machine.name, name) or not target.up:
+            clock.after(MILLISECOND, lambda: end(None, "connection refused", True))
+            return
+        parcel = whole_parcel(engine.node, stored)
+        note_report(machine.ledger, machine.name, name, parcel.body)
+        if transport != HTTP:
+            source = Source(transport, can_answer=False, address=f"{transport}://{machine.name}")
+            links.carry(
+                machine.name,
+                name,
+                parcel.body,
+                lambda data: target.door.arrive(_with_body(parcel, data), source, lambda _: None),
+            )
+            clock.after(LATENCY, lambda: end(Reply(202)))
+            return
+        clock.after(timeout, lambda: end(None, "no response in time"))
+        source = Source(HTTP, can_answer=True, address=f"http://{machine.name}")
+
+        def respond(answer: Answer) -> None:
+            reply = target.door.reply_of(answer)
+            note_report(machine.ledger, name, machine.name, reply.body)
+            links.carry(
+                name, machine.name, reply.body, lambda data: end(_damaged_reply(reply, data))
+            )
+
+        links.carry(
+            machine.name,
+            name,
+            parcel.body,
+            lambda data: target.door.arrive(_with_body(parcel, data), source, respond),
+            lambda seconds: respond(Answer(503, retry_after=seconds)),
+        )
+
+    def reply_of(self, answer: Answer) -> Reply:
+        """An answer as HTTP has it."""
+        if answer.parcel is None:
+            return Reply(answer.status, retry_after=answer.retry_after)
+        parcel = whole_parcel(self._machine.engine.node, answer.parcel)
+        return Reply(answer.status, parcel.content_type, parcel.headers, parcel.body)
+
+    # --- what enters ---
+
+    def arrive(self, parcel: Parcel, source: Source, respond: Respond) -> None:
+        """Bytes reach this machine; the answer leaves only after the commit."""
+        machine, engine = self._machine, self._machine.engine
+        answers: list[Answer] = []
+        opened: list[Connection] = []
+
+        def receive() -> None:
+            answer = engine.receive(parcel, source)
+            answers.append(answer)
+            if answer.relayed is not None:
+                opened.append(self._keep_open(engine, answer.relayed, respond))
+
+        ending = machine.turn("receive", receive)
+        if ending is Ending.DOWN or (ending is Ending.DONE and opened):
+            return
+        for connection in opened:
+            self.relaying.close(connection)
+        if ending is Ending.FULL:
+            respond(Answer(503, retry_after=RETRY_AFTER))
+        elif ending is Ending.RAISED:
+            respond(Answer(500))
+        elif answers[0].awaited is not None:
+            self._reply_in_time(engine, answers[0].awaited, respond)
+        else:
+            respond(answers[0])
+
+    def _keep_open(self, engine: Engine, awaited: Awaited, respond: Respond) -> Connection:
+        """Wait for what the next hop says, which leaves after the turn that is on."""
+        machine, relaying = self._machine, self.relaying
+
+        def speak() -> None:
+            answers: list[Answer] = []
+            if machine.engine is not engine or not relaying.close(connection):
+                return
+            ending = machine.turn(
+                "relay", lambda: answers.append(engine.relay(awaited, connection.said))
+            )
+            if ending is Ending.DONE:
+                respond(answers[0])
+            elif ending is not Ending.DOWN:
+                respond(Answer(503, retry_after=RETRY_AFTER))
+
+        # Everything of one turn is given before the first of it is looked at.
+        connection = relaying.open(awaited, lambda: machine.clock.after(0, speak))
+        machine.clock.after(awaited.patience, speak)
+        return connection
+
+    def _reply_in_time(self, engine: Engine, awaited: Awaited, respond: Respond) -> None:
+        """Wait until the application answered a request, or time is up."""
+        machine, open_ = self._machine, [True]
+        key = (awaited.sender, awaited.message_id)
+
+        def finish(answer: Answer) -> None:
+            open_[0] = False
+            waiting = self.waiting.get(key, [])
+            if look in waiting:
+                waiting.remove(look)
+            if not waiting:
+                self.waiting.pop(key, None)
+            if answer.parcel is not None:
+                whole = whole_parcel(engine.node, answer.parcel)
+                kept = machine.ledger.replies[machine.name, awaited.message_id]
+                if whole.body not in kept:
+                    kept.append(whole.body)
+            respond(answer)
+
+        def look() -> None:
+            found: list[Answer | None] = []
+            if not open_[0] or machine.engine is not engine:
+                return
+            machine.turn("look", lambda: found.append(engine.reply_to(awaited)))
+            if found and found[0] is not None:
+                finish(found[0])
+
+        def overdue() -> None:
+            found: list[Answer] = []
+            if not open_[0] or machine.engine is not engine:
+                return
+            machine.turn("overdue", lambda: found.append(engine.overdue(awaited)))
+            self._alone(*key)
+            finish(found[0] if found else Answer(503, retry_after=RETRY_AFTER))
+
+        self.waiting.setdefault(key, []).append(look)
+        look()
+        if open_[0]:
+            machine.clock.after(awaited.patience, overdue)
+
+    def answered(self, sender: str, message_id: str) -> int:
+        """The response to a request is stored: those who wait for it look; returns how many."""
+        waiting = list(self.waiting.get((sender, message_id), ()))
+        for look in waiting:
+            look()
+        return len(waiting)
+
+    def _alone(self, sender: str, message_id: str) -> None:
+        ledger, name = self._machine.ledger, self._machine.name
+        del sender
+        ledger.left_alone.setdefault((name, message_id), self._machine.clock.now)
+
+
+def note_report(ledger: Ledger, sender: str, receiver: str, body: bytes) -> None:
+    """Remember what somebody was told of: parcels with an ErrorList."""
+    if b"ErrorList" in body:
+        ledger.reports.append((sender, receiver, body))
+
+
+def _parcel_of(reply: Reply | None) -> Parcel | None:
+    if reply is None or not reply.body:
+        return None
+    return Parcel(reply.content_type, reply.body, reply.headers)
+
+
+def _with_body(parcel: Parcel, body: bytes) -> Parcel:
+    return Parcel(parcel.content_type, body, parcel.headers)
+
+
+def _damaged_reply(reply: Reply, body: bytes) -> Reply:
+    return Reply(reply.status, reply.content_type, reply.headers, body, reply.retry_after)

@@ -1,0 +1,111 @@
+"""Contradictions: agreements that no message can be sent under, though `agreement check` is silent.
+
+A world with one of them would show refusals that both parties have agreed on, and nothing else.
+Each is a sentence that `agreement check` may say one day; then it goes from here.
+"""
+
+from __future__ import annotations
+
+from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
+from oncewire.message.envelope import Dialect
+from oncewire.message.form import Extension
+from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.protocol.terms import (
+    AckBundling,
+    HeaderConflict,
+    HopMode,
+    ReceiptProvided,
+    ResetRule,
+    Scope,
+    SyncRetries,
+)
+
+
+def contradiction(agreement: Agreement) -> str:
+    """Why nothing can be sent under this agreement; empty where it can."""
+    binding, dialect = agreement.sending, agreement.form.dialect
+    terms = binding.terms
+    in_order = terms.numbered and terms.scope is Scope.CONVERSATION
+    synchronous = terms.sync_mode is not SyncReplyMode.NONE
+    if synchronous and dialect is Dialect.RM_078:
+        return "rm-0.78 has no synchronous replies"
+    if terms.numbered and dialect is Dialect.RM_078 and terms.reset is not ResetRule.SILENT:
+        return "rm-0.78 has no Status to announce a restart with"
+    if in_order and synchronous:
+        return "MessageOrder and SyncReply exclude each other, ordered or not"
+    if in_order and dialect is not Dialect.EBMS2:
+        return "the drafts have no MessageOrder"
+    if in_order and not (
+        terms.duplicate_elimination and terms.ack_requested is not AckRequest.NONE
+    ):
+        return "MessageOrder needs once and only once, and the To Party's acknowledgement"
+    if in_order and (terms.numbers.first != 0 or terms.reset is not ResetRule.FIRST_MESSAGE):
+        return "MessageOrder begins at 0, and only the first number carries Reset"
+    return _receipts(binding) or _rules(binding, dialect) or _hop(agreement)
+
+
+def _receipts(binding: ActionBinding) -> str:
+    terms = binding.terms
+    if terms.ack_requested is not AckRequest.NONE:
+        wanted = ReceiptProvided(terms.ack_requested.value)
+        if terms.receipt_provided not in (wanted, ReceiptProvided.BOTH):
+            return "the receipt that is asked for is not provided"
+    rides = (
+        terms.ack_bundling is not AckBundling.STANDALONE
+        and terms.sync_retries is SyncRetries.SAME_MESSAGE
+    )
+    if terms.sync_mode is SyncReplyMode.RESPONSE_ONLY and terms.runs_protocol and not rides:
+        return "a response alone leaves no place for the acknowledgement"
+    return ""
+
+
+def _rules(binding: ActionBinding, dialect: Dialect) -> str:
+    rules, terms = binding.rules, binding.terms
+    refuses = terms.header_conflict is HeaderConflict.REJECT
+    hop_asked = terms.hop_ack_requested is not AckRequest.NONE
+    if refuses and rules.hop_ack is Requested.NEVER and hop_asked:
+        return "the next handler's acknowledgement is asked for and forbidden"
+    if refuses and rules.duplicate_elimination is Requested.ALWAYS and dialect is not Dialect.EBMS2:
+        return "the drafts have no DuplicateElimination to state"
+    if terms.runs_protocol and not terms.duplicate_elimination and dialect is not Dialect.EBMS2:
+        return "the drafts are reliable only once and only once"
+    stated = rules.ack is not Requested.WHEN_STATED or terms.ack_requested is AckRequest.SIGNED
+    if dialect is Dialect.RM_078 and stated:
+        return "rm-0.78 cannot state what the To Party's handler is asked for"
+    if refuses and rules.ack is Requested.ALWAYS and not terms.runs_protocol:
+        return "an acknowledgement is insisted on, and the transport gives none"
+    return ""
+
+
+def _hop(agreement: Agreement) -> str:
+    terms, form = agreement.sending.terms, agreement.form
+    if (
+        agreement.forwards
+        and terms.hop_mode is HopMode.TRANSIENT_UNTIL_FORWARDED
+        and form.dialect is Dialect.EBMS2
+        and Extension.TRANSIENT_ERROR not in form.extensions
+    ):
+        return "a hub that asks to come back later needs the extension transient_error"
+    insists = terms.header_conflict in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT)
+    passed_on = terms.hop_mode is HopMode.TRANSPARENT or (
+        terms.hop_mode is HopMode.BY_REQUEST and terms.hop_ack_requested is AckRequest.NONE
+    )
+    per_hop = terms.numbered and terms.scope is not Scope.CONVERSATION
+    if agreement.via is not None and per_hop and passed_on and insists:
+        return "a hub that only passes on gives no numbers, and the receiver insists on them"
+    return ""
+
+
+def takes_best_effort(agreement: Agreement) -> bool:
+    """Whether a message that asks for nothing may be sent beside the reliable ones."""
+    binding = agreement.receiving
+    rules, terms = binding.rules, binding.terms
+    if terms.header_conflict not in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT):
+        return True
+    stated = rules.ack is Requested.WHEN_STATED and terms.reliable
+    return not (
+        terms.numbered
+        or stated
+        or rules.ack is Requested.ALWAYS
+        or rules.duplicate_elimination is Requested.ALWAYS
+    )

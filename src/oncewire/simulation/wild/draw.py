@@ -1,0 +1,190 @@
+"""Draw: a seed becomes a plan: the setting here, what goes wrong in it in `trouble`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+from oncewire.message.instant import MILLISECOND, SECOND
+from oncewire.simulation.wild.contradictions import takes_best_effort
+from oncewire.simulation.wild.papers import Paper, is_sound, papers_of
+from oncewire.simulation.wild.plan import (
+    BUYER,
+    SELLER,
+    THIRD,
+    Manner,
+    Order,
+    Plan,
+    Reply,
+    Said,
+    Setting,
+)
+from oncewire.simulation.wild.trouble import draw_events
+from oncewire.simulation.wild.values import RARE, SIGNED, VALUES
+
+CALM_EVERY = 10
+"""One seed in so many is calm; together they go through every dialect, flow and hop mode."""
+
+DIALECTS = ("ebms2", "ms-0.9x", "rm-0.78")
+EXTENSIONS = ("hop_sequence", "routing", "transient_error")
+FLOWS = ("unrestricted", "window", "stop-and-wait")
+_COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
+
+
+def draw(seed: int) -> Plan:
+    """The world of a seed."""
+    chance = random.Random(f"wild {seed}")
+    setting = _draw_setting(chance, seed)
+    orders = _draw_orders(chance, setting)
+    events = () if setting.calm else draw_events(chance, setting, orders)
+    return Plan(seed, setting, orders, events)
+
+
+# --- the setting --------------------------------------------------------------------------------
+
+
+def _draw_setting(chance: random.Random, seed: int) -> Setting:
+    calm = seed % CALM_EVERY == 0
+    if calm:
+        dialect, flow, hop_mode, hubs = _COMBINED[seed // CALM_EVERY % len(_COMBINED)]
+    else:
+        dialect, flow = chance.choice(DIALECTS), chance.choice(FLOWS)
+        hop_mode = chance.choice(VALUES["hop.mode"])
+        hubs = chance.choices((0, 1, 2), (55, 35, 10))[0]
+    third = chance.random() < 0.5
+    ends = (BUYER, SELLER, THIRD) if third else (BUYER, SELLER)
+    bare = Setting(
+        calm=calm,
+        hubs=hubs,
+        third=third,
+        third_direct=chance.random() < 0.6,
+        called=tuple(end for end in ends if chance.random() < 0.6),
+        signed=chance.random() < 0.08,
+        steady=chance.random() < 0.5,
+        hub_keys=calm or chance.random() < 0.5,
+        manner=chance.choice(tuple(Manner)),
+    )
+    profile, forced = _base(chance, dialect, flow)
+    setting = replace(bare, profile=profile, said=(*forced, ("hop.mode", hop_mode)))
+    setting = replace(setting, said=_enriched(chance, setting.said, _network(setting), setting))
+    if hubs and chance.random() < 0.5:
+        setting = _with_hubs_of_their_own(chance, setting)
+    if third and setting.is_direct(THIRD):
+        profile, forced = _base(chance, chance.choice(DIALECTS), chance.choice(FLOWS))
+        paper = Paper(f"{BUYER}-{THIRD}", BUYER, THIRD, profile, ())
+
+        def one(said: Said) -> tuple[Paper, ...]:
+            return (paper.amended(said),)
+
+        said = _enriched(chance, forced, one, setting)
+        setting = replace(setting, third_profile=profile, third_said=said)
+    return setting
+
+
+def _base(chance: random.Random, dialect: str, flow: str) -> tuple[str, Said]:
+    """A profile of that dialect, with the flow and what the flow needs."""
+    profile = dialect
+    if dialect == "ms-0.9x" and chance.random() < 0.5:
+        profile = "window" if flow == "window" else "ms-0.9x-typed"
+    said: list[tuple[str, object]] = [("flow.mode", flow)]
+    if dialect == "rm-0.78" and flow != "stop-and-wait":
+        # It can announce no restart, so it numbers one message at a time or none at all.
+        said += [("sequence.ordered", False), ("sequence.numbered", False)]
+    said.append(("flow.window", chance.choice((1, 2, 3, 8))))
+    # Short enough that a world is over soon, long enough that copies come before the end.
+    said += [
+        ("delivery.timeout", "PT5S"),
+        ("delivery.retry_interval", "PT5S"),
+        ("delivery.retries", 3),
+        ("delivery.persist_duration", "PT10M"),
+    ]
+    if dialect == "ebms2" and chance.random() < 0.4:
+        said.append(("wire.extensions", EXTENSIONS))
+    return profile, tuple(said)
+
+
+def _network(setting: Setting) -> Callable[[Said], tuple[Paper, ...]]:
+    """The papers that stand or fall together: the buyer's, and those of the first hub."""
+
+    def papers(said: Said) -> tuple[Paper, ...]:
+        amended = replace(setting, said=said, third=False)
+        nodes = (BUYER, *amended.way[:1])
+        return tuple(paper for node in nodes for paper in papers_of(amended, node))
+
+    return papers
+
+
+def _enriched(
+    chance: random.Random,
+    forced: Said,
+    papers: Callable[[Said], tuple[Paper, ...]],
+    setting: Setting,
+) -> Said:
+    """More values, each kept if every agreement is still a sound one."""
+    said = dict(forced)
+    if not all(map(is_sound, papers(tuple(said.items())))):
+        # The combination that was asked for contradicts itself: what is left is the profile.
+        said = {key: value for key, value in said.items() if not key.startswith("sequence.")}
+        said.pop("flow.mode", None)
+        said["flow.window"] = 8
+        said["wire.extensions"] = EXTENSIONS
+    wished = [key for key in VALUES if chance.random() < (0.12 if key in RARE else 0.4)]
+    if setting.signed:
+        wished += ["ack.signature", "ack.hop_request"]
+    chance.shuffle(wished)
+    for key in wished:
+        value = chance.choice(VALUES[key])
+        if key == "flow.mode" or ((key, value) in SIGNED and not setting.signed):
+            continue
+        tried = {**said, key: value}
+        if key in ("delivery.reliable", "delivery.method") or (key, value) == (
+            "ack.request", "never",
+        ):  # fmt: skip
+            tried |= {"sequence.numbered": False, "sequence.ordered": False}
+        if all(map(is_sound, papers(tuple(tried.items())))):
+            said = tried
+    return tuple(said.items())
+
+
+def _with_hubs_of_their_own(chance: random.Random, setting: Setting) -> Setting:
+    """Hubs that try less or more often than those who send through them."""
+    said: Said = (
+        ("delivery.retries", chance.choice((0, 1, 3))),
+        ("delivery.on_exhausted", chance.choice(("fail_message", "suspend_channel"))),
+    )
+    tried = replace(setting, hub_said=said)
+    papers = papers_of(tried, tried.way[0])
+    return tried if all(map(is_sound, papers)) else setting
+
+
+# --- the traffic --------------------------------------------------------------------------------
+
+
+def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
+    count = chance.randint(3, 8) if setting.calm else chance.randint(3, 12)
+    orders = []
+    at = 0
+    for number in range(count):
+        at += chance.choice((1, 100, 500, 2_000, 6_000)) * MILLISECOND
+        partner = THIRD if setting.third and chance.random() < 0.35 else SELLER
+        sender, receiver = BUYER, partner
+        if chance.random() < 0.25:
+            sender, receiver = receiver, sender
+        loose = chance.random() < 0.12
+        paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
+        orders.append(
+            Order(
+                number,
+                sender,
+                receiver,
+                at,
+                conversation=chance.choice((0, 0, 0, 1, 2)),
+                best_effort=loose and takes_best_effort(paper.agreement),
+                lifetime=15 * SECOND if chance.random() < 0.08 else None,
+                reply=chance.choices(tuple(Reply), (45, 30, 12, 13))[0],
+                size=chance.choice((0, 20, 20, 2_000)),
+            )
+        )
+    return tuple(orders)

@@ -1,0 +1,257 @@
+"""Judge: the checker's word on a wild world, and what only the world itself can know."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from oncewire.agreement.resolve import resolve
+from oncewire.errors import OncewireError
+from oncewire.handler.seal import whole_parcel
+from oncewire.journal import detail
+from oncewire.journal.check import verify
+from oncewire.journal.predicates.told import untold
+from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.row import Row
+from oncewire.journal.trace import (
+    CONFIRMED,
+    EXHAUSTED,
+    EXPIRED,
+    FAILED,
+    FORWARDED,
+    HANDED_OVER,
+    INCIDENT,
+    NOTIFIED,
+    RESUMED,
+    SENT,
+    SUBMITTED,
+    SUSPENDED,
+    TERMS,
+    TRANSIENT,
+)
+from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
+from oncewire.simulation.wild.ledger import Ledger
+from oncewire.simulation.wild.plan import ClockStep, Order
+from oncewire.wire import codec
+
+if TYPE_CHECKING:
+    from oncewire.simulation.wild.world import World
+
+SLACK: Duration = 3 * SECOND
+"""How much later than its timer something may happen."""
+
+
+def judge(world: World) -> tuple[Violation, ...]:
+    """Every broken promise of a world that has healed and come to rest."""
+    rows = [row for one in world.machines for row in one.rows()]
+    report = verify(rows, healed=True, calm=world.plan.setting.calm)
+    books = {one.name: set(world.ledger.told[one.name]) for one in world.machines}
+    found = [*report.violations, *report.quarantined, *untold(rows, books)]
+    if any(isinstance(event, ClockStep) for event in world.plan.events):
+        # It compares instants of one node across boots; here they are judged by the true time.
+        found = [one for one in found if one.predicate != "S11"]
+    history = History(world, rows)
+    history.judge()
+    return tuple(found + world.ledger.found)
+
+
+class History:
+    """The rows of all nodes by node and message, with the true time at hand."""
+
+    def __init__(self, world: World, rows: list[Row]) -> None:
+        self.world = world
+        self.ledger: Ledger = world.ledger
+        self.terms: dict[str, Terms] = {}
+        self.traces: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        self.notices: set[str] = set()
+        for row in rows:
+            if row.kind == TERMS and row.terms_id is not None:
+                self.terms[row.terms_id] = detail.read_terms(row.detail)
+            if row.message_id is not None:
+                self.traces[row.node, row.message_id].append(row)
+                if row.kind == SUBMITTED and detail.Submitted.read(row.detail).notice:
+                    self.notices.add(row.message_id)
+        self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
+
+    def at(self, row: Row) -> Instant:
+        """When a row was really written."""
+        return self.ledger.written_at[row.node, row.seq]
+
+    def judge(self) -> None:
+        """Everything that the journals alone cannot show."""
+        self._accepted()
+        self._probes()
+        self._documents()
+        for (node, message_id), rows in self.traces.items():
+            kinds = {row.kind for row in rows}
+            if SUBMITTED in kinds:
+                self._told(node, message_id, rows)
+            if SENT in kinds:
+                self._timing(node, message_id, rows)
+            if HANDED_OVER in kinds:
+                self._behind_backs(node, message_id, rows)
+                self._same_answer(node, message_id, rows)
+        self._warnings()
+
+    # --- peace ---
+
+    def _accepted(self) -> None:
+        """In a calm world no submission is refused; the rest of calm is the checker's (L3)."""
+        for order in self.world.plan.orders if self.world.plan.setting.calm else ():
+            if (order.sender, order.message_id) not in self.traces:
+                self._delivered(order, "calm", "no fault was drawn")
+
+    def _probes(self) -> None:
+        for order in self.world.probes:
+            self._delivered(order, "wedged", "all trouble was over")
+
+    def _delivered(self, order: Order, kind: str, why: str) -> None:
+        rows = self.traces.get((order.sender, order.message_id), [])
+        told = [row.kind for row in rows if row.kind in (FAILED, NOTIFIED)]
+        if order.message_id not in self.confirmed:
+            refused = self.ledger.refused.get(order.message_id)
+            sentence = f"It did not arrive although {why}."
+            if not rows and refused is not None:
+                sentence = f"It was not accepted although {why}: {refused}"
+            self.ledger.broke(kind, sentence, order.sender, order.message_id)
+        elif told:
+            sentence = f"It arrived and is called a failure ({', '.join(told)}) although {why}."
+            self.ledger.broke(kind, sentence, order.sender, order.message_id)
+
+    # --- what applications have and hear ---
+
+    def _documents(self) -> None:
+        for (node, message_id), shown in self.ledger.shown.items():
+            document = self.ledger.documents.get(message_id)
+            if document is None:
+                self.ledger.broke("invented", "Nobody submitted it.", node, message_id)
+            elif any(one != document for one in shown):
+                sentence = "The application was shown another document than was submitted."
+                self.ledger.broke("altered", sentence, node, message_id)
+
+    def _told(self, node: str, message_id: str, rows: list[Row]) -> None:
+        """An application that was promised delivery has a delivery or a notice."""
+        submitted = next(row for row in rows if row.kind == SUBMITTED)
+        if message_id in self.notices or not self._terms_of(submitted).runs_protocol:
+            return
+        heard = self.ledger.told[node][message_id] > 0
+        if not heard and message_id not in self.confirmed:
+            sentence = "No application has it, and none was told."
+            self.ledger.broke("lost", sentence, node, message_id)
+
+    # --- time ---
+
+    def _timing(self, node: str, message_id: str, rows: list[Row]) -> None:
+        begun = next((row for row in rows if row.kind in (SUBMITTED, FORWARDED)), None)
+        if begun is None:
+            return
+        terms = self._terms_of(begun)
+        if not terms.runs_protocol:
+            return
+        self._late(node, message_id, rows, terms)
+        for row in rows:
+            if row.kind == EXPIRED and row.boot == begun.boot:
+                self._hasty(node, message_id, begun, row, terms)
+
+    def _late(self, node: str, message_id: str, rows: list[Row], terms: Terms) -> None:
+        """An attempt comes when its timer says so, whatever somebody did to the clock."""
+        before: Row | None = None
+        for row in rows:
+            if row.kind in (SENT, EXHAUSTED) and before is not None and before.boot == row.boot:
+                gap = self.at(row) - self.at(before)
+                wait = max(terms.timeout, terms.retry_interval) + terms.sync_timeout
+                if gap > wait + SLACK:
+                    words = f"The next attempt came {gap / SECOND:.0f} s later, not after "
+                    self.ledger.broke("late", f"{words}{wait / SECOND:.0f} s.", node, message_id)
+                    return
+                if (
+                    row.kind == SENT
+                    and before.kind == SENT
+                    and gap < min(terms.timeout, terms.retry_interval)
+                ):
+                    sentence = f"The next attempt came after {gap / SECOND:.3f} s already."
+                    self.ledger.broke("early", sentence, node, message_id)
+                    return
+            if row.kind == SENT:
+                before = row
+            elif row.kind in (TRANSIENT, RESUMED, SUSPENDED, INCIDENT):
+                before = None
+
+    def _hasty(self, node: str, message_id: str, begun: Row, row: Row, terms: Terms) -> None:
+        """Nothing expires before its time, by a clock that tells the time."""
+        lived = self.at(row) - self.at(begun)
+        lifetimes = [terms.persist_duration]
+        if detail.Expired.read(row.detail).by == "TimeToLive":
+            order = self._order(message_id)
+            own = None if order is None else order.lifetime
+            lifetimes = [own or terms.time_to_live or 0]
+        if begun.kind == SUBMITTED and lived < min(lifetimes) - SLACK:
+            sentence = f"It expired after {lived / SECOND:.0f} s already."
+            self.ledger.broke("hasty", sentence, node, message_id)
+
+    # --- synchronous replies ---
+
+    def _behind_backs(self, node: str, message_id: str, rows: list[Row]) -> None:
+        """Where a request is not repeated its initiator has given up with its connection."""
+        alone = self.ledger.left_alone.get((node, message_id))
+        first = next(row for row in rows if row.kind == HANDED_OVER)
+        terms = self._terms_of(first)
+        if alone is None or terms.sync_retries is not SyncRetries.NONE:
+            return
+        if self.at(first) > alone:
+            sentence = "It was handed over after the connection that asked for it had gone."
+            self.ledger.broke("behind backs", sentence, node, message_id)
+
+    def _same_answer(self, node: str, message_id: str, rows: list[Row]) -> None:
+        """Under the policy `original` every copy of a request gets the first response."""
+        replies = self.ledger.replies.get((node, message_id), [])
+        terms = self._terms_of(next(row for row in rows if row.kind == HANDED_OVER))
+        if terms.duplicate_answer is not DuplicateAnswer.ORIGINAL:
+            return
+        responses = [one for one in replies if b"Answer" in one]
+        if len(responses) > 1:
+            sentence = "Two copies of the request got two different responses."
+            self.ledger.broke("another answer", sentence, node, message_id)
+
+    # --- warnings ---
+
+    def _warnings(self) -> None:
+        """A difference between header and agreement that is only warned of is warned of."""
+        if not self.world.plan.setting.calm:
+            return
+        for order in self.world.plan.orders:
+            if not order.best_effort or order.message_id not in self.confirmed:
+                continue
+            if self._owed_a_warning(order) and not any(
+                receiver == order.sender and order.message_id.encode() in body
+                for _, receiver, body in self.ledger.reports
+            ):
+                sentence = "Header and agreement differ, and nobody was warned."
+                self.ledger.broke("unwarned", sentence, order.receiver, order.message_id)
+
+    def _owed_a_warning(self, order: Order) -> bool:
+        sender, receiver = (self.world.machine(one) for one in (order.sender, order.receiver))
+        with sender.store.reader() as reader:
+            parcel = reader.outgoing_parcel(order.message_id)
+        if parcel is None:
+            return False
+        message = codec.read(whole_parcel(sender.engine.node, parcel)).message
+        agreements = receiver.engine.node.agreements
+        try:
+            found = resolve(
+                agreements, message, receiving=True, now=self.world.clock.now, transport=None
+            )
+        except OncewireError:
+            return False
+        return bool(found.warnings)
+
+    # --- small things ---
+
+    def _terms_of(self, row: Row) -> Terms:
+        return self.terms[row.terms_id or ""]
+
+    def _order(self, message_id: str) -> Order | None:
+        orders: Iterable[Order] = (*self.world.plan.orders, *self.world.probes)
+        return next((one for one in orders if one.message_id == message_id), None)

@@ -1,0 +1,242 @@
+"""Trouble: what goes wrong in a wild world and who meddles, drawn by theme.
+
+A world has a few kinds of trouble, each with some items: with a little of everything nothing would
+ever go far enough to break.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+
+from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration
+from oncewire.simulation.wild.papers import Paper, is_readable, is_sound, papers_of
+from oncewire.simulation.wild.plan import (
+    BUYER,
+    Change,
+    Claim,
+    ClockStep,
+    Cut,
+    Deed,
+    Event,
+    Fall,
+    FullDisk,
+    Harm,
+    Meddling,
+    Mishap,
+    Mood,
+    Order,
+    Said,
+    Setting,
+    Tale,
+    Turn,
+    Whim,
+)
+from oncewire.simulation.wild.values import SIGNED, VALUES
+
+_THEMES = {
+    "losses": 30, "copies": 20, "storm": 12, "crashes": 20, "disk": 8, "clock": 14, "moods": 16,
+    "papers": 22, "deeds": 16, "tales": 8,
+}  # fmt: skip
+"""How often a world has trouble of each kind, beside each other."""
+# What one side may change without the other: it says how it acts, not what its messages mean.
+_ONE_SIDED = (
+    "delivery.timeout", "delivery.retries", "delivery.retry_interval", "delivery.on_exhausted",
+    "delivery.receipt_provided", "delivery.time_to_live", "delivery.persist_duration",
+    "delivery.header_conflict", "duplicate.answer", "duplicate.no_response", "sync.timeout",
+    "delivery.retries_counted", "delivery.keep", "ack.bundling",
+)  # fmt: skip
+_NARROWER: tuple[tuple[str, object], ...] = (
+    ("sequence.range", (0, 3)),
+    ("sequence.range", (1, 6)),
+    ("flow.window", 1),
+    ("delivery.receipt_provided", "None"),
+    ("delivery.time_to_live", "PT20S"),
+    ("delivery.transports", ("smtp",)),
+    ("sync.mode", "none"),
+)
+
+
+def draw_events(
+    chance: random.Random, setting: Setting, orders: tuple[Order, ...]
+) -> tuple[Event, ...]:
+    """One to four kinds of trouble."""
+    themes: set[str] = set()
+    for _ in range(chance.randint(1, 4)):
+        themes.add(chance.choices(tuple(_THEMES), tuple(_THEMES.values()))[0])
+    trouble = Trouble(chance, setting, orders)
+    events: list[Event] = []
+    # In the order of the table, not of the set: a seed draws the same in every process.
+    for theme in _THEMES:
+        if theme in themes:
+            events += getattr(trouble, theme)()
+    return tuple(events)
+
+
+def links(setting: Setting) -> list[tuple[str, str]]:
+    """Each two nodes that talk to each other."""
+    found: list[tuple[str, str]] = []
+    for partner in setting.ends[1:]:
+        way = [BUYER, partner] if setting.is_direct(partner) else [BUYER, *setting.way, partner]
+        found += pairwise(way)
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Draws the items of each theme."""
+
+    chance: random.Random
+    setting: Setting
+    orders: tuple[Order, ...]
+
+    def _link(self) -> tuple[str, str]:
+        one, other = self.chance.choice(links(self.setting))
+        return (one, other) if self.chance.random() < 0.5 else (other, one)
+
+    def _moment(self) -> Duration:
+        """Some instant between the first order and a while after the last."""
+        return self.chance.randrange(self.orders[-1].at + 15 * SECOND)
+
+    def _nth(self) -> int:
+        return self.chance.randint(1, 4 + 3 * len(self.orders))
+
+    # --- the network ---
+
+    def losses(self) -> list[Event]:
+        return [
+            Mishap(*self._link(), self._nth(), Harm.LOSE)
+            for _ in range(self.chance.randint(1, 4 * len(self.orders)))
+        ]
+
+    def copies(self) -> list[Event]:
+        events: list[Event] = []
+        for _ in range(self.chance.randint(1, 2 * len(self.orders))):
+            harm = self.chance.choice((Harm.REPEAT, Harm.DELAY, Harm.DELAY, Harm.DAMAGE, Harm.BUSY))
+            by = self.chance.choice((10 * MILLISECOND, 2 * SECOND, 7 * SECOND, 25 * SECOND))
+            if harm is Harm.REPEAT and self.chance.random() < 0.1:
+                by = 2 * HOUR
+            if harm is Harm.DAMAGE:
+                by = self.chance.randrange(1 << 16)
+            if harm is Harm.BUSY:
+                by = self.chance.choice((1, 20, 30, 315_360_000))
+            events.append(Mishap(*self._link(), self._nth(), harm, by))
+        return events
+
+    def storm(self) -> list[Event]:
+        return [
+            Cut(
+                *self._link(),
+                self._moment(),
+                self.chance.choice((3, 12, 40, 120)) * SECOND,
+                silent=self.chance.random() < 0.5,
+            )
+            for _ in range(self.chance.randint(1, 3))
+        ]
+
+    # --- the machines ---
+
+    def crashes(self) -> list[Event]:
+        return [
+            Fall(
+                self.chance.choice(self.setting.nodes),
+                self._nth(),
+                self.chance.random() < 0.6,
+                self.chance.choice((1, 4, 15, 60)) * SECOND,
+            )
+            for _ in range(self.chance.randint(1, 6))
+        ]
+
+    def disk(self) -> list[Event]:
+        return [
+            FullDisk(self.chance.choice(self.setting.nodes), self._nth())
+            for _ in range(self.chance.randint(1, 6))
+        ]
+
+    def clock(self) -> list[Event]:
+        return [
+            ClockStep(
+                self.chance.choice(self.setting.nodes),
+                self._moment(),
+                self.chance.choice((2 * SECOND, 30 * SECOND, 10 * MINUTE, HOUR, 2 * DAY))
+                * self.chance.choice((1, -1)),
+                self.chance.choice((3, 20, 60)) * SECOND,
+            )
+            for _ in range(self.chance.randint(1, 2))
+        ]
+
+    # --- the people ---
+
+    def moods(self) -> list[Event]:
+        events: list[Event] = []
+        for _ in range(self.chance.randint(1, 4)):
+            mood = self.chance.choice(tuple(Mood))
+            amount = self.chance.choice((1, 3, 12))
+            if mood is Mood.SLOW:
+                amount = self.chance.choice((3, 10, 35)) * SECOND
+            events.append(Whim(self.chance.choice(self.orders).number, mood, amount))
+        return events
+
+    def deeds(self) -> list[Event]:
+        return [
+            Meddling(
+                self._moment(),
+                self.chance.choice(tuple(Deed)),
+                self.chance.choice(self.orders).number,
+            )
+            for _ in range(self.chance.randint(1, 4))
+        ]
+
+    def tales(self) -> list[Event]:
+        events: list[Event] = []
+        for _ in range(self.chance.randint(1, 3)):
+            order = self.chance.choice(self.orders)
+            tale = self.chance.choice(tuple(Tale)) if self.setting.third else Tale.PAUSE
+            at = order.at + self.chance.choice((1, 200, 3_000, 15_000)) * MILLISECOND
+            events.append(
+                Claim(at, tale, order.number, self.chance.choice((5, 3_600, 315_360_000)))
+            )
+        return events
+
+    # --- the agreements ---
+
+    def papers(self) -> list[Event]:
+        return [self._change() for _ in range(self.chance.choice((1, 1, 2)))]
+
+    def _change(self) -> Change:
+        sides: dict[str, list[Paper]] = {}
+        for node in self.setting.nodes:
+            for paper in papers_of(self.setting, node):
+                sides.setdefault(paper.cpa_id, []).append(paper)
+        cpa_id = self.chance.choice(sorted(sides))
+        papers = sides[cpa_id]
+        names = tuple(paper.own for paper in papers)
+        both = self.chance.random() < 0.5
+        turn = self.chance.choices(tuple(Turn), (45, 15, 15, 12, 13))[0]
+        at = self._moment()
+        lasts = self.chance.choice((None, None, 8 * SECOND, 30 * SECOND))
+        where = names if both else (self.chance.choice(names),)
+        if turn is not Turn.REPLACED:
+            return Change(at, cpa_id, where, turn, lasts=lasts)
+        said = self._other_values(papers, both=both)
+        return Change(at, cpa_id, where, turn, said, lasts)
+
+    def _other_values(self, papers: list[Paper], *, both: bool) -> Said:
+        """A value or two that are agreed instead, so that every side still has a sound paper."""
+        said: dict[str, object] = {}
+        for _ in range(20):
+            key, value = self.chance.choice(_NARROWER)
+            if self.chance.random() < 0.5:
+                key = self.chance.choice(tuple(VALUES))
+                value = self.chance.choice(VALUES[key])
+            if (key, value) in SIGNED or (not both and key not in _ONE_SIDED):
+                continue
+            tried = {**said, key: value}
+            # What one side alone says may well contradict what the other still relies on.
+            fits = is_sound if both else is_readable
+            if all(fits(paper.amended(tuple(tried.items()))) for paper in papers):
+                said = tried
+            if len(said) == 2 or (said and self.chance.random() < 0.6):
+                break
+        return tuple(said.items())
