@@ -12,48 +12,38 @@ SHORT = '[delivery]\non_exhausted = "fail_message"\ntime_to_live = "PT20S"\n'
 SHORTER = '[delivery]\non_exhausted = "fail_message"\ntime_to_live = "PT8S"\n'
 GIVING_UP = Options(messages=60, loss=0.4, reorder=0.5, abandon=1.0, agreement=SHORT)
 WORLDS = {
-    "lost": (GIVING_UP, 900208),
-    "late": (
-        Options(
-            messages=60,
-            loss=0.1,
-            duplicate=0.4,
-            reorder=0.6,
-            crash=0,
-            partition=0,
-            disk_full=0,
-            agreement=SHORTER,
-            retry_interval=SECOND,
-            retries=1,
-            abandon=0.5,
-        ),
-        910123,
+    "lost": GIVING_UP,
+    "late": Options(
+        messages=60,
+        loss=0.1,
+        duplicate=0.4,
+        reorder=0.6,
+        crash=0,
+        partition=0,
+        disk_full=0,
+        agreement=SHORTER,
+        retry_interval=SECOND,
+        retries=1,
+        abandon=0.5,
     ),
-    "lost, and numbers that wrap": (
-        Options(
-            messages=60,
-            loss=0.5,
-            partition=0,
-            disk_full=0,
-            window=2,
-            agreement=SHORTER + "[sequence]\nrange = [1, 6]\n",
-            timeout=2 * SECOND,
-            retry_interval=SECOND,
-            persist_duration=60 * SECOND,
-            abandon=1,
-        ),
-        910176,
+    "lost, and numbers that wrap": Options(
+        messages=60,
+        loss=0.5,
+        partition=0,
+        disk_full=0,
+        window=2,
+        agreement=SHORTER + "[sequence]\nrange = [1, 6]\n",
+        timeout=2 * SECOND,
+        retry_interval=SECOND,
+        persist_duration=60 * SECOND,
+        abandon=1,
     ),
 }
+SEEDS = range(900200, 900240)
 
 
-@pytest.mark.parametrize("name", WORLDS)
-def test_two_epochs_may_begin_before_a_hand_over(name: str) -> None:
-    world, seed = WORLDS[name]
-    simulation = Simulation(world, seed)
-    result = simulation.run()
-    assert not result.violations, (result.replay, result.violations[:3])
-    # The world is one in which that happens.
+def epochs_behind(simulation: Simulation) -> int:
+    """How many epochs had begun at the seller, at most, when it handed over an older one's."""
     began: list[int] = []
     behind = 0
     for row in simulation.actor("seller").journal():
@@ -61,7 +51,19 @@ def test_two_epochs_may_begin_before_a_hand_over(name: str) -> None:
             began.append(row.epoch or 0)
         elif row.kind == "handed_over" and row.epoch is not None:
             behind = max(behind, sum(epoch > row.epoch for epoch in began))
-    assert behind >= 2
+    return behind
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_two_epochs_may_begin_before_a_hand_over(name: str) -> None:
+    """The first seed that shows it is enough; which one that is depends on every timer."""
+    for seed in SEEDS:
+        simulation = Simulation(WORLDS[name], seed)
+        result = simulation.run()
+        assert not result.violations, (result.replay, result.violations[:3])
+        if epochs_behind(simulation) >= 2:
+            return
+    pytest.fail("no world showed it: choose others")
 
 
 @pytest.mark.soak
