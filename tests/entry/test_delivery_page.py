@@ -107,9 +107,8 @@ def test_every_way_and_every_setting_of_the_application_is_documented() -> None:
 
 def test_the_agreement_keys_on_the_page_exist_and_take_these_values() -> None:
     said = re.findall(r"`((?:sync|delivery)\.[a-z_]+)(?: = (\"\w+\"))?`", TEXT)
-    assert {"sync.mode", "sync.timeout", "sync.retries", "delivery.on_exhausted"} == {
-        name for name, _ in said
-    }
+    spoken = {"sync.mode", "sync.timeout", "sync.retries", "sync.bundle", "delivery.on_exhausted"}
+    assert spoken == {name for name, _ in said}
     for name, value in said:
         key = AGREEMENT_KEYS[name]
         if value:
@@ -261,7 +260,10 @@ def test_the_program_on_the_page_takes_answers_and_confirms(
             assert await globex.wait("re-m-1@acme", 30) is OutgoingState.DELIVERED
             (answer,) = await acme.take()
             # The loop begins anew: the same answer under the same id is no second message.
-            again = TakenMessage.from_facts({**MESSAGE.facts(), **facts}, [b"<order/>"])
+            talk = {name: getattr(answer, name) for name in ("conversation_id", "service")}
+            kind = {"service_type": answer.service_type}
+            order = {**MESSAGE.facts(), **facts, **talk, **kind}
+            again = TakenMessage.from_facts(order, [b"<order/>"])
             repeated = again.reply("Accept", b"<accepted/>", message_id="re-m-1@acme")
             assert (await globex.submit(repeated)).repeated
             return answer, (await globex.status()).counts["in.confirmed"]
