@@ -290,9 +290,11 @@ MUTANTS: tuple[Mutant, ...] = (
         _ANSWERS,
         "        if outgoing.proved_by is not Proof.HOP:\n            return Sent",
         "        if False:\n            return Sent",
-        ("taken back",),
-        FAILING + ",hops=2,reorder=0.5",
-        "HOP-9",
+        requirement="HOP-9",
+        tests=(
+            f"{_TAKEN_BACK}::test_a_hubs_report_comes_too_late_after_the_to_partys_own_word",
+            f"{_TAKEN_BACK}::test_hubs_that_give_up_early_take_nothing_back_that_the_seller_said",
+        ),
     ),
     Mutant(
         "believe the failure report of a stranger",
