@@ -192,3 +192,32 @@ async def test_a_status_that_refuses_one_copy_proves_nothing_of_another(
         reasons = [row.detail or "" for row in journal(alpha) if row.kind == "send_failed"]
         assert len(reasons) == 2
         assert all('"outcome":"unknown"' in reason for reason in reasons)
+
+
+FAULT = b"""<?xml version="1.0"?><S:Envelope xmlns:S="http://schemas.xmlsoap.org/soap/envelope/">
+<S:Body><S:Fault><faultcode>S:Client</faultcode><faultstring>go away</faultstring></S:Fault>
+</S:Body></S:Envelope>"""
+
+
+@pytest.mark.parametrize(
+    ("security", "lost", "state"),
+    [
+        ("", 0, OutgoingState.NOT_DELIVERED),
+        # The first copy may have arrived: whoever refuses the second says nothing of it.
+        ("", 1, OutgoingState.OUTSTANDING),
+        # A Fault is signed by nobody.
+        ("[security]\nrequire_signature = true\n", 0, OutgoingState.OUTSTANDING),
+    ],
+)
+def test_a_fault_ends_a_message_only_where_it_can_be_believed(
+    security: str, lost: int, state: OutgoingState
+) -> None:
+    desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW + security), at=AT)
+    desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
+    for _ in range(lost):
+        desk.hear(desk.posts[-1], None)
+        desk.pass_time(60 * SECOND)
+    assert len(desk.posts) == 1 + lost
+    desk.hear(desk.posts[-1], Parcel("text/xml", FAULT))
+    assert desk.state("m@own") is state
+    assert desk.violations() == ()

@@ -168,8 +168,9 @@ def _journal_unproven(node: Node, tx: Transaction, message: Message, reference: 
 def receive_fault(node: Node, tx: Transaction, message_id: str, fault: Fault) -> bool:
     """Take a SOAP Fault as the answer to a message of ours; False: it may be sent again.
 
-    A Fault names no message: it answers what was sent on its connection. Which codes are
-    worth another attempt is agreed; the rest refuse the message as an ErrorList would.
+    A Fault names no message and carries no signature: it answers what was sent on its
+    connection. Which codes are worth another attempt is agreed; the rest refuse the message
+    as an ErrorList would, as far as such a word can be believed.
     """
     stored = tx.outgoing(message_id)
     if stored is None or _is_passing(node, tx, stored, fault):
@@ -184,10 +185,18 @@ def receive_fault(node: Node, tx: Transaction, message_id: str, fault: Fault) ->
 
 
 def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Fault) -> bool:
-    """Whether the agreement lists one of the fault's codes as worth another attempt."""
+    """Whether only this attempt failed: the agreement lists one of the fault's codes as worth
+    another one, or the fault proves nothing of the message.
+
+    It does not where answers have to be signed, nor where an earlier copy may have arrived:
+    a receiver answers a copy as it answered the first, so somebody else speaks here.
+    """
     agreement = agreement_of_hop(node, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
-    if agreement is None or parcel is None:
+    outgoing = stored.outgoing
+    if agreement is None or parcel is None or outgoing.attempts - outgoing.attempts_lost > 1:
+        return True
+    if agreement.receiving.security.require_signature:
         return True
     message = codec.read(whole_parcel(node, parcel)).message
     rules = find_binding(agreement, Direction.SEND, message).rules

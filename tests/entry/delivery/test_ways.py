@@ -18,10 +18,13 @@ from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.partners import with_values
 from oncewire.entry.settings import load
 from oncewire.entry.taken import TakenMessage
-from oncewire.errors import InvalidValue, TransportProblem
+from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
+from oncewire.handler.actions import Notice
 from oncewire.handler.submit import Submission
+from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
+from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
@@ -214,6 +217,7 @@ def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
 
 MODULE = """
 from oncewire.handler.submit import Submission
+from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 
 calls = []
@@ -285,6 +289,25 @@ def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
                 await function.Function(bad).deliver(taken)
 
     asyncio.run(call())
+
+
+@pytest.mark.parametrize("problem", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("coroutine", [False, True], ids=["plain", "coroutine"])
+def test_a_function_that_wants_to_end_the_process_only_refuses(
+    problem: type[BaseException], coroutine: bool
+) -> None:
+    def plain(what: object) -> None:
+        raise problem
+
+    async def awaited(what: object) -> None:
+        raise problem
+
+    chosen = awaited if coroutine else plain
+    chosen.failed = chosen  # type: ignore[attr-defined]
+    application = function.Function(chosen)
+    notice = Notice("m", Severity.ERROR, OutgoingState.NOT_DELIVERED, "why", "m#1")
+    with pytest.raises(NotAllowed, match=problem.__name__):
+        asyncio.run(application.notify(notice))
 
 
 def test_the_settings_choose_the_way(pair: Path) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oncewire.entry.taken import TakenMessage
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 from oncewire.handler.submit import Submission
@@ -97,7 +97,28 @@ class Function:
 
 
 async def _called(function: Callable[[Any], Any], what: object) -> Any:
-    """What it returns: a plain function is called in a thread, a coroutine function here."""
-    if inspect.iscoroutinefunction(function):
-        return await function(what)
-    return await asyncio.to_thread(function, what)
+    """What it returns: a plain function is called in a thread, a coroutine function here.
+
+    A function that wants to end the process only refuses: the handler is not its to end.
+    """
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(what)
+        return await asyncio.to_thread(_contained, function, what)
+    except (SystemExit, KeyboardInterrupt) as problem:
+        raise _left(problem) from None
+
+
+def _contained(function: Callable[[Any], Any], what: object) -> Any:
+    try:
+        return function(what)
+    except (SystemExit, KeyboardInterrupt) as problem:
+        # From a thread it would end the event loop before anybody could look at it.
+        raise _left(problem) from None
+
+
+def _left(problem: BaseException) -> NotAllowed:
+    return NotAllowed(
+        f"the function raised {type(problem).__name__}",
+        remedy="raise an error to be called again; `oncewire stop` ends the handler",
+    )
