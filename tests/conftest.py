@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+# A test says itself how wide its terminal is; a shell, or whoever starts workers, may have said so.
+for _variable in ("COLUMNS", "LINES"):
+    os.environ.pop(_variable, None)
+
 # No deadline: a busy machine is not a bug. A failure prints the blob that replays it. A build
 # server draws the same examples each time, so that a red build is red again on the next try.
 settings.register_profile("user", deadline=None, print_blob=True)

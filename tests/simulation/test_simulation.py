@@ -104,7 +104,14 @@ PROFILES = {
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_profiles_keep_their_promises(name: str) -> None:
-    for seed in range(1, 6):
+    for seed in range(1, 4):
         result = simulate(PROFILES[name], seed)
         told = [violation.sentence for violation in result.violations[:3]]
         assert not told, (result.replay, told)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PROFILES)
+def test_profiles_keep_their_promises_at_length(name: str) -> None:
+    broken = [one for one in run_many(PROFILES[name], range(4, 201)) if one.violations]
+    assert not broken, [(one.replay, one.violations[0].sentence) for one in broken[:5]]
