@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 from oncewire.message.instant import MILLISECOND, SECOND
-from oncewire.simulation.wild.contradictions import takes_best_effort
+from oncewire.simulation.wild.contradictions import is_slow, takes_best_effort
 from oncewire.simulation.wild.papers import Paper, is_sound, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
@@ -174,6 +174,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
             sender, receiver = receiver, sender
         loose = chance.random() < 0.12
         paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
+        slow = paper.via is not None and is_slow(paper.agreement)
         orders.append(
             Order(
                 number,
@@ -182,7 +183,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 at,
                 conversation=chance.choice((0, 0, 0, 1, 2)),
                 best_effort=loose and takes_best_effort(paper.agreement),
-                lifetime=15 * SECOND if chance.random() < 0.08 else None,
+                lifetime=15 * SECOND if chance.random() < 0.08 and not slow else None,
                 reply=chance.choices(tuple(Reply), (45, 30, 12, 13))[0],
                 size=chance.choice((0, 20, 20, 2_000)),
             )
