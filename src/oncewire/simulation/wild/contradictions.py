@@ -10,6 +10,7 @@ from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.message.instant import MINUTE
 from oncewire.protocol.terms import (
     AckBundling,
     HeaderConflict,
@@ -19,6 +20,9 @@ from oncewire.protocol.terms import (
     Scope,
     SyncRetries,
 )
+
+PATIENT = 3
+"""Retries that bring a message through two hubs that ask to come back later."""
 
 
 def contradiction(agreement: Agreement) -> str:
@@ -69,8 +73,8 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
         return "the drafts have no DuplicateElimination to state"
     if terms.runs_protocol and not terms.duplicate_elimination and dialect is not Dialect.EBMS2:
         return "the drafts are reliable only once and only once"
-    stated = rules.ack is not Requested.WHEN_STATED or terms.ack_requested is AckRequest.SIGNED
-    if dialect is Dialect.RM_078 and stated:
+    signed = AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
+    if dialect is Dialect.RM_078 and (rules.ack is not Requested.WHEN_STATED or signed):
         return "rm-0.78 cannot state what the To Party's handler is asked for"
     if refuses and rules.ack is Requested.ALWAYS and not terms.runs_protocol:
         return "an acknowledgement is insisted on, and the transport gives none"
@@ -86,6 +90,12 @@ def _hop(agreement: Agreement) -> str:
         and Extension.TRANSIENT_ERROR not in form.extensions
     ):
         return "a hub that asks to come back later needs the extension transient_error"
+    if (
+        agreement.via is not None
+        and is_slow(agreement)
+        and (terms.retries < PATIENT or (terms.time_to_live or MINUTE) < MINUTE)
+    ):
+        return "a hub that asks to come back later needs a sender that does so, for a while"
     insists = terms.header_conflict in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT)
     passed_on = terms.hop_mode is HopMode.TRANSPARENT or (
         terms.hop_mode is HopMode.BY_REQUEST and terms.hop_ack_requested is AckRequest.NONE
@@ -94,6 +104,11 @@ def _hop(agreement: Agreement) -> str:
     if agreement.via is not None and per_hop and passed_on and insists:
         return "a hub that only passes on gives no numbers, and the receiver insists on them"
     return ""
+
+
+def is_slow(agreement: Agreement) -> bool:
+    """Whether hubs on the way send everybody away first and acknowledge later."""
+    return agreement.sending.terms.hop_mode is HopMode.TRANSIENT_UNTIL_FORWARDED
 
 
 def takes_best_effort(agreement: Agreement) -> bool:

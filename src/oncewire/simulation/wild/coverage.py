@@ -20,7 +20,7 @@ from oncewire.simulation.wild.values import Held, held_by
 
 _DURATIONS = frozenset(
     {"timeout", "retry_interval", "persist_duration", "time_to_live", "time_accuracy",
-     "sync_timeout", "keep"}
+     "sync_timeout", "keep", "ack_wait"}
 )  # fmt: skip
 
 # Terms that follow from rules and have no key of their own.

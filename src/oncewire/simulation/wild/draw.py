@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 from oncewire.message.instant import MILLISECOND, SECOND
-from oncewire.simulation.wild.contradictions import takes_best_effort
+from oncewire.simulation.wild.contradictions import is_slow, takes_best_effort
 from oncewire.simulation.wild.papers import Paper, is_sound, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
@@ -30,6 +30,12 @@ CALM_EVERY = 10
 DIALECTS = ("ebms2", "ms-0.9x", "rm-0.78")
 EXTENSIONS = ("hop_sequence", "routing", "transient_error")
 FLOWS = ("unrestricted", "window", "stop-and-wait")
+# Only what is reliable by the protocol is numbered (HDR-3).
+_BEST_EFFORT = (
+    ("delivery.reliable", False),
+    ("delivery.method", "Transport"),
+    ("ack.request", "never"),
+)
 _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
 
 
@@ -134,18 +140,29 @@ def _enriched(
     if setting.signed:
         wished += ["ack.signature", "ack.hop_request"]
     chance.shuffle(wished)
-    for key in wished:
-        value = chance.choice(VALUES[key])
-        if key == "flow.mode" or ((key, value) in SIGNED and not setting.signed):
-            continue
-        tried = {**said, key: value}
-        if key in ("delivery.reliable", "delivery.method") or (key, value) == (
-            "ack.request", "never",
-        ):  # fmt: skip
+    values = [(key, chance.choice(VALUES[key])) for key in wished if key != "flow.mode"]
+    if not setting.signed:
+        values = [one for one in values if one not in SIGNED]
+    return tuple(_accepted(said, values, papers).items())
+
+
+def _accepted(
+    said: dict[str, object],
+    values: list[tuple[str, object]],
+    papers: Callable[[Said], tuple[Paper, ...]],
+) -> dict[str, object]:
+    """As many of the values as every agreement can bear, tried together and then in halves."""
+    tried = {**said}
+    for key, value in values:
+        tried[key] = value
+        if (key, value) in _BEST_EFFORT:
             tried |= {"sequence.numbered": False, "sequence.ordered": False}
-        if all(map(is_sound, papers(tuple(tried.items())))):
-            said = tried
-    return tuple(said.items())
+    if not values or all(map(is_sound, papers(tuple(tried.items())))):
+        return tried
+    if len(values) == 1:
+        return said
+    half = len(values) // 2
+    return _accepted(_accepted(said, values[:half], papers), values[half:], papers)
 
 
 def _with_hubs_of_their_own(chance: random.Random, setting: Setting) -> Setting:
@@ -174,6 +191,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
             sender, receiver = receiver, sender
         loose = chance.random() < 0.12
         paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
+        slow = paper.via is not None and is_slow(paper.agreement)
         orders.append(
             Order(
                 number,
@@ -182,7 +200,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 at,
                 conversation=chance.choice((0, 0, 0, 1, 2)),
                 best_effort=loose and takes_best_effort(paper.agreement),
-                lifetime=15 * SECOND if chance.random() < 0.08 else None,
+                lifetime=15 * SECOND if chance.random() < 0.08 and not slow else None,
                 reply=chance.choices(tuple(Reply), (45, 30, 12, 13))[0],
                 size=chance.choice((0, 20, 20, 2_000)),
             )

@@ -73,7 +73,18 @@ class History:
                 self.traces[row.node, row.message_id].append(row)
                 if row.kind == SUBMITTED and detail.Submitted.read(row.detail).notice:
                     self.notices.add(row.message_id)
+        # Where even the notice of a hub could not be delivered its operator is called instead.
+        self.stuck = {
+            row.ref_to
+            for one in self.notices
+            for row in rows
+            if row.message_id == one and row.kind == SUBMITTED and self._called_about(one, rows)
+        }
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
+
+    @staticmethod
+    def _called_about(message_id: str, rows: list[Row]) -> bool:
+        return any(row.message_id == message_id and row.kind == INCIDENT for row in rows)
 
     def at(self, row: Row) -> Instant:
         """When a row was really written."""
@@ -136,7 +147,7 @@ class History:
         submitted = next(row for row in rows if row.kind == SUBMITTED)
         if message_id in self.notices or not self._terms_of(submitted).runs_protocol:
             return
-        heard = self.ledger.told[node][message_id] > 0
+        heard = self.ledger.told[node][message_id] > 0 or message_id in self.stuck
         if not heard and message_id not in self.confirmed:
             sentence = "No application has it, and none was told."
             self.ledger.broke("lost", sentence, node, message_id)

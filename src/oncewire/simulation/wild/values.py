@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "ack.hop": ("never", "perMessage"),
     "ack.hop_request": ("Unsigned", "Signed"),
     "ack.bundling": ("standalone", "piggyback"),
+    "ack.wait": ("PT2S",),
     "duplicate.elimination": ("always", "never", "perMessage", "whenStated"),
     "duplicate.answer": ("original", "most_recent", "fresh_ack"),
     "duplicate.no_response": ("ignore",),

@@ -1,0 +1,215 @@
+"""Wild worlds: a sample of their seeds in every run, twenty thousand in a soak."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import fields
+
+import pytest
+
+from oncewire.entry.cli.wild import run_seed
+from oncewire.protocol.terms import Terms
+from oncewire.simulation.wild.coverage import Coverage
+from oncewire.simulation.wild.draw import DIALECTS, FLOWS, draw
+from oncewire.simulation.wild.papers import papers_of
+from oncewire.simulation.wild.plan import Plan
+from oncewire.simulation.wild.shrink import shrink
+from oncewire.simulation.wild.tally import Tally, options_of
+from oncewire.simulation.wild.values import VALUES, Held, held_by
+from oncewire.simulation.wild.world import Result, World
+
+SAMPLE, BATCH = 200, 20
+SOAK, SOAK_BATCH = 20_000, 1_000
+
+# Everything that can be drawn, by the name it is counted by when it happens.
+HAPPENINGS = {
+    "lose", "repeat", "delay", "damage", "busy", "cut", "silent cut", "crash", "full disk",
+    "clock set", "application refuses", "application forgets", "slow application",
+    "agreement replaced", "agreement ended", "agreement removed", "agreement listed",
+    "agreement unaddressed", "operator pause", "operator restart", "operator abandon",
+    "operator resend", "operator ask", "operator reuse", "tale slander", "tale pause",
+    "incident met",
+}  # fmt: skip
+
+
+def told(result: Result) -> str:
+    """A broken promise, and the smallest world that breaks it."""
+    first = result.violations[0]
+    small = shrink(draw(result.plan.seed), [first])
+    return f"{small.plan.command}\n  {first.predicate} {first.kind}: {first.sentence}"
+
+
+def judge(results: list[Result]) -> None:
+    broken = [result for result in results if result.violations]
+    assert not broken, "\n".join(
+        [*(told(one) for one in broken[:2]), *(one.plan.command for one in broken[2:])]
+    )
+
+
+@pytest.mark.requirement("RM-2", "RM-17", "DUP-10", "HOP-1", "HOP-9", "ERR-5", "DRV-8", "STO-3")
+@pytest.mark.parametrize("first", range(0, SAMPLE, BATCH))
+def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
+    judge([run_seed(seed) for seed in range(first, first + BATCH)])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, SOAK, SOAK_BATCH))
+def test_wild_worlds_at_length(first: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    tally = Tally()
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        for result in pool.map(run_seed, range(first, first + SOAK_BATCH), chunksize=20):
+            tally.add(result)
+    print(f"options: {dict(sorted(tally.options.items()))}")
+    print(f"happened: {dict(sorted(tally.happened.items()))}")
+    print(f"{tally.cpu_seconds / tally.worlds:.3f} core-seconds a world")
+    assert not HAPPENINGS - set(tally.happened), HAPPENINGS - set(tally.happened)
+    judge(tally.broken)
+
+
+# --- the draw -----------------------------------------------------------------------------------
+
+
+def test_one_seed_is_one_world() -> None:
+    # One with crashes, a clock that is set and an agreement that changes.
+    seed = next(seed for seed in range(1, 400) if len(set(map(type, draw(seed).events))) > 3)
+    assert draw(seed) == draw(seed)
+    first, second = World(draw(seed)), World(draw(seed))
+    assert first.run().violations == second.run().violations
+    rows = [[row for one in world.machines for row in one.rows()] for world in (first, second)]
+    assert rows[0] == rows[1]
+    assert draw(seed + 1) != draw(seed)
+
+
+def test_what_is_taken_away_leaves_the_rest_as_it_was() -> None:
+    plan = draw(3)
+    part = plan.only((0, 2), (1,))
+    assert part.orders == (plan.orders[0], plan.orders[2])
+    assert part.events == (plan.events[1],)
+    assert part.command == ("oncewire simulate --wild --seed 3 --only-messages 0,2 --only-events 1")
+    assert plan.only((), ()).command.endswith("--only-messages none --only-events none")
+
+
+def held(seeds: range) -> set[Held]:
+    found: set[Held] = set()
+    for seed in seeds:
+        setting = draw(seed).setting
+        papers = [paper for node in setting.nodes for paper in papers_of(setting, node)]
+        found |= {held_by(paper.agreement.sending.terms) for paper in papers}
+    return found
+
+
+def test_every_term_takes_part() -> None:
+    coverage = Coverage.of(held(range(250)))
+    assert coverage.terms == len(fields(Terms))
+    values = Counter(value.partition("=")[0] for pair in coverage.covered for value in set(pair))
+    assert set(values) == {field.name for field in fields(Terms)}
+    several = {one.partition("=")[0] for one in _varied(coverage)}
+    assert several == {field.name for field in fields(Terms)}
+
+
+def _varied(coverage: Coverage) -> set[str]:
+    """Values of terms that have more than one."""
+    values = {value for pair in coverage.covered for value in pair}
+    names = Counter(value.partition("=")[0] for value in values)
+    return {value for value in values if names[value.partition("=")[0]] > 1}
+
+
+def test_a_pair_that_is_missing_is_told_from_one_that_contradicts_itself() -> None:
+    coverage = Coverage.of(held(range(30)))
+    missing = coverage.missing()
+    assert missing
+    assert not set(missing) & coverage.covered
+    contradicting = coverage.conceivable - coverage.covered - set(missing)
+    # Numbers are agreed for reliable messages only (HDR-3).
+    assert ("numbered=true", "reliable=false") in contradicting
+
+
+@pytest.mark.soak
+def test_two_thousand_seeds_have_every_pair_of_terms() -> None:
+    coverage = Coverage.of(held(range(2_000)))
+    missing = coverage.missing()
+    print(f"{coverage.terms} terms, {coverage.values} values, {len(coverage.covered)} pairs")
+    assert len(missing) <= 10, missing
+
+
+def test_calm_worlds_go_through_dialects_flows_and_hop_modes() -> None:
+    options: Counter[str] = Counter()
+    for seed in range(0, 1_080, 10):
+        plan = draw(seed)
+        assert plan.setting.calm
+        assert not plan.events
+        options.update(options_of(plan))
+    wanted = [f"dialect {one}" for one in DIALECTS]
+    wanted += [f"flow {one}" for one in FLOWS]
+    wanted += [f"hop {one}" for one in VALUES["hop.mode"]]
+    wanted += ["hubs 0", "hubs 1", "hubs 2"]
+    assert not [name for name in wanted if options[name] < 10], options
+
+
+def test_whatever_is_drawn_happens() -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(1, 400):
+        if set(happened) >= HAPPENINGS:
+            break
+        plan = draw(seed)
+        if _brings_something_new(plan, happened):
+            happened += World(plan).run().happened
+    assert not HAPPENINGS - set(happened), HAPPENINGS - set(happened)
+
+
+def _brings_something_new(plan: Plan, happened: Counter[str]) -> bool:
+    """Whether a plan names something that was not seen yet; the others need not be run."""
+    words = {
+        word
+        for event in plan.events
+        for word in (
+            getattr(getattr(event, name, None), "value", "")
+            for name in ("harm", "mood", "turn", "deed", "tale")
+        )
+        if word
+    }
+    words |= {type(event).__name__ for event in plan.events}
+    seen = " ".join(happened)
+    return any(word not in seen for word in words)
+
+
+# --- shrinking ----------------------------------------------------------------------------------
+
+
+def test_a_world_shrinks_to_what_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applications that never hear of a failure are found, and little is left of their world."""
+    monkeypatch.setattr("oncewire.handler.engine.Engine.notices", lambda self, limit: [])
+    broken = next(result for seed in range(1, 200) if (result := run_seed(seed)).violations)
+    plan = draw(broken.plan.seed)
+    small = shrink(plan, broken.violations[:1])
+    first = broken.violations[0]
+    assert (first.predicate, first.kind) in {(one.predicate, one.kind) for one in small.violations}
+    assert small.plan.kept is not None
+    assert len(small.plan.orders) + len(small.plan.events) < len(plan.orders) + len(plan.events)
+    # The command runs exactly what is left.
+    again = World(plan.only(*small.plan.kept)).run()
+    assert again.violations == small.violations
+
+
+def test_nothing_that_is_left_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = draw(next(seed for seed in range(1, 200) if len(draw(seed).events) > 8))
+    guilty = (plan.events[2], plan.events[7])
+
+    def run(tried: Plan) -> Result:
+        breaks = all(one in tried.events for one in guilty) and plan.orders[1] in tried.orders
+        found = Result(tried, ())
+        return Result(tried, _violations()) if breaks else found
+
+    monkeypatch.setattr("oncewire.simulation.wild.shrink.run", run)
+    small = shrink(plan, _violations())
+    assert small.plan.events == guilty
+    assert small.plan.orders == (plan.orders[1],)
+
+
+def _violations():  # type: ignore[no-untyped-def]
+    from oncewire.journal.predicates.violation import Violation
+
+    return (Violation("S4", "lost", None, None, None, "It is lost."),)
