@@ -37,8 +37,9 @@ postgres:
 test: setup ## run every test but the long ones
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-quick: setup ## run the tests that need neither Spark nor processes of their own
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not spark and not process" $(ARGS)
+quick: setup ## run the tests of a minute: without Spark, without processes, none that is long
+	$(BIN)/python -m pytest -n $(WORKERS) --durations=5 \
+		-m "not (soak or spark or process or long)" $(ARGS)
 
 check: setup ## format, lint and strict types
 	$(BIN)/ruff format --check .

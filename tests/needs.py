@@ -1,7 +1,8 @@
-"""What a test needs beside Python: Spark, or processes of its own. `make quick` leaves those out.
+"""What a test needs: Spark, processes of its own, or long computing. `make quick` leaves those out.
 
 Nobody has to remember the markers. A fixture that brings Spark or a process marks every test that
-asks for it, and a test that starts a process without being marked fails and says so.
+asks for it, a folder marks what is in it, and a test that starts a process without being marked
+fails and says so.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ FIXTURES = {
 }
 """The marker that a fixture brings."""
 
+FOLDERS = {"tests/simulation/": "long"}
+"""The marker that a folder brings."""
+
 EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 """What the interpreter tells its audit hooks when a process is started."""
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Give each test the markers of its fixtures."""
+    """Give each test the markers of its fixtures and of its folder."""
     for item in items:
+        for folder, name in FOLDERS.items():
+            if item.nodeid.startswith(folder):
+                item.add_marker(name)
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in FIXTURES:
                 item.add_marker(FIXTURES[fixture])

@@ -1,5 +1,6 @@
 """Running the command line in tests: in this process, or as a real one."""
 
+import functools
 import json
 import os
 import subprocess
@@ -7,14 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import typer.testing
 from typer.testing import CliRunner, Result
 
 from oncewire.entry.cli.main import build
 
+# Making the parser of every command takes twenty times as long as running one.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
+command_line = functools.cache(build)
+
 
 def run(*words: str | Path, exit_code: int | None = 0) -> Result:
     """Run a command in this process; `exit_code` None leaves the judgement to the caller."""
-    result = CliRunner().invoke(build(), [str(word) for word in words])
+    result = CliRunner().invoke(command_line(), [str(word) for word in words])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if exit_code is not None:

@@ -12,6 +12,7 @@ CASES = 3_000
 SEED = 1_000
 
 
+@pytest.mark.long
 def test_mutated_messages_raise_only_our_own_errors() -> None:
     print(f"seed {SEED}; replay: python -m tests.fuzz --seed {SEED} --case N")
     good = captures()

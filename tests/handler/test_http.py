@@ -170,6 +170,7 @@ async def test_an_outcome_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -
             await alpha.wait("nothing", 10)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("STO-1")
 @pytest.mark.parametrize("fault", ["full", "write", "sync"])
 async def test_what_was_not_stored_is_not_acknowledged(tmp_path: Path, fault: str) -> None:

@@ -154,6 +154,7 @@ def test_a_hubs_report_comes_too_late_after_the_to_partys_own_word(severity: Sev
     assert noted(alpha) == [("refused", ORDER)]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("HOP-8", "HOP-9")
 @pytest.mark.parametrize(("profile", "flow"), [("ebms2", "unrestricted"), ("window", "window")])
 def test_hubs_that_give_up_early_take_nothing_back_that_the_seller_said(

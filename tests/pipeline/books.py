@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import functions as f
 
+from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.pipeline.book import write_node_file
 from oncewire.pipeline.lake import Lake
@@ -29,6 +31,9 @@ from oncewire.pipeline.yearbook.plan import Plan, make_plan
 from oncewire.store.sqlite import SqliteStore
 
 SEED = 20250101
+
+PROMISES = {kind.value for kind in ViolationKind} - {ViolationKind.UNREADABLE.value}
+"""Every kind of violation that can be planted."""
 
 
 @dataclass(frozen=True)
@@ -116,3 +121,17 @@ def differences(one: dict[str, list[Any]], other: dict[str, list[Any]]) -> dict[
             counts = f"{len(one[name])} and {len(other[name])} rows"
             found[name] = f"{counts}; only left {left[:2]}; only right {right[:2]}"
     return found
+
+
+def assert_hard_places(spark, lake: Lake) -> None:
+    """What could be mistaken for a fault is there too: wrap-around, resets, several nodes."""
+    journal = lake.read(spark, lake.current(), JOURNAL, "journal")
+    assert journal.select("node").distinct().count() >= 4
+    numbered = journal.where("kind = 'numbered'")
+    epochs = numbered.groupBy("channel").agg(f.countDistinct("epoch").alias("epochs"))
+    assert epochs.where("epochs > 1").count() > 5
+    # In one epoch a number comes again: the range was gone through, all of it.
+    again = numbered.groupBy("channel", "epoch", "sequence_number").count().where("count > 1")
+    assert again.select("channel").distinct().count() > 5
+    assert journal.where("kind = 'forwarded'").count() > 0
+    assert journal.where("kind = 'resumed'").count() > 0

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from oncewire.entry.cli.main import build
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import DAY, HOUR
 from oncewire.pipeline.book import open_book, write_node_file
@@ -22,6 +21,7 @@ from oncewire.pipeline.refresh import read_ledger
 from oncewire.pipeline.schemas import ENVELOPES, JOURNAL, QUARANTINE
 from oncewire.pipeline.yearbook.parcels import parcel
 from oncewire.pipeline.yearbook.plan import make_plan
+from tests.entry.terminal import command_line
 from tests.journal.scenarios import SCENARIOS
 from tests.pipeline.books import make_export, make_store, make_stores, small_year
 
@@ -32,7 +32,7 @@ ROWS = small_year()[1]["globex"][:60]
 
 def command(*words: str | Path) -> tuple[int, dict]:
     """A command's exit status and what it answers as JSON."""
-    answer = CliRunner().invoke(build(), ["pipeline", *map(str, words), "--json"])
+    answer = CliRunner().invoke(command_line(), ["pipeline", *map(str, words), "--json"])
     assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
     assert answer.stdout, answer.output
     return answer.exit_code, json.loads(answer.stdout)

@@ -26,7 +26,15 @@ from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
 from oncewire.pipeline.schemas import JOURNAL, OUTCOME, SEQUENCE_GAPS
 from oncewire.pipeline.yearbook.cover import deals
-from tests.pipeline.books import Year, differences, make_stores, small_year, tables
+from tests.pipeline.books import (
+    PROMISES,
+    Year,
+    assert_hard_places,
+    differences,
+    make_stores,
+    small_year,
+    tables,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -44,11 +52,15 @@ def test_verify_finds_exactly_what_was_planted(spark, year: Year) -> None:
     found = verify(spark, year.lake)
     violations = Counter((one.kind, one.message_id) for one in found.violations)
     assert violations == Counter(year.planted)
-    assert len({kind for kind, _ in year.planted}) == 23
+    assert {kind for kind, _ in year.planted} == PROMISES
     assert not found.quarantined
     assert found.rows == year.rows
     assert sum(found.outcomes.values()) == found.messages >= 12_000
     assert {"delivered", "not_delivered", "unknown", "in_flight"} <= set(found.outcomes)
+
+
+def test_the_year_has_the_hard_places(spark, year: Year) -> None:
+    assert_hard_places(spark, year.lake)
 
 
 def test_the_ledger_finds_exactly_what_was_planted(spark, judged: Year) -> None:

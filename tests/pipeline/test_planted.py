@@ -8,23 +8,20 @@ import pytest
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from oncewire.entry.cli.main import build
-from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger
-from oncewire.pipeline.schemas import JOURNAL
 from oncewire.pipeline.yearbook.faults import RECIPES
 from oncewire.pipeline.yearbook.plan import make_plan
+from tests.entry.terminal import command_line
+from tests.pipeline.books import PROMISES, assert_hard_places
 
 pytestmark = pytest.mark.spark
-
-PROMISES = {kind.value for kind in ViolationKind} - {ViolationKind.UNREADABLE.value}
 
 Key = Counter[tuple[str, str]]
 
 
 def command(*words: str) -> tuple[int, dict]:
-    answer = CliRunner().invoke(build(), ["pipeline", *words, "--json"])
+    answer = CliRunner().invoke(command_line(), ["pipeline", *words, "--json"])
     assert answer.stdout, answer.output
     return answer.exit_code, json.loads(answer.stdout)
 
@@ -44,11 +41,8 @@ def test_a_year_has_a_fault_of_every_recipe(messages: int, seed: int) -> None:
     assert {kind for kind, _ in plan.violations} == PROMISES
 
 
-@pytest.mark.parametrize(
-    ("messages", "seed", "days"),
-    # A short year is as hard, and it has fewer days to write.
-    [(10_000, 20, 40), pytest.param(1_000_000, 6, 365, marks=pytest.mark.soak)],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("messages", "seed", "days"), [(10_000, 20, 40), (1_000_000, 6, 365)])
 def test_verify_and_the_ledger_find_exactly_what_was_planted(
     spark, tmp_path: Path, messages: int, seed: int, days: int
 ) -> None:
@@ -83,17 +77,3 @@ def test_verify_and_the_ledger_find_exactly_what_was_planted(
     assert listed == planted
     assert ledger.count() == checked["messages"]
     assert_hard_places(spark, lake)
-
-
-def assert_hard_places(spark, lake: Lake) -> None:
-    """What could be mistaken for a fault is there too: wrap-around, resets, several nodes."""
-    journal = lake.read(spark, lake.current(), JOURNAL, "journal")
-    assert journal.select("node").distinct().count() >= 4
-    numbered = journal.where("kind = 'numbered'")
-    epochs = numbered.groupBy("channel").agg(f.countDistinct("epoch").alias("epochs"))
-    assert epochs.where("epochs > 1").count() > 5
-    # In one epoch a number comes again: the range was gone through, all of it.
-    again = numbered.groupBy("channel", "epoch", "sequence_number").count().where("count > 1")
-    assert again.select("channel").distinct().count() > 5
-    assert journal.where("kind = 'forwarded'").count() > 0
-    assert journal.where("kind = 'resumed'").count() > 0

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from oncewire.entry.cli.main import build
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import Kind, Row
 from oncewire.pipeline.book import open_book
 from oncewire.pipeline.reconcile import reconcile
 from oncewire.pipeline.yearbook.plan import Plan
+from tests.entry.terminal import command_line
 from tests.pipeline.books import make_stores, small_year
 
 pytestmark = pytest.mark.spark
@@ -77,7 +77,7 @@ def test_one_book_against_itself_is_refused(spark, tmp_path: Path) -> None:
 
 
 def command(*words: str) -> tuple[int, dict]:
-    answer = CliRunner().invoke(build(), ["pipeline", *words, "--json"])
+    answer = CliRunner().invoke(command_line(), ["pipeline", *words, "--json"])
     assert answer.stdout, answer.output
     return answer.exit_code, json.loads(answer.stdout)
 

@@ -67,6 +67,7 @@ def _shape(terms) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "days"), [(1, YEAR), (2, YEAR), (3, DAYS_MIN)])
 def test_the_checker_finds_what_was_planted_and_nothing_else(seed: int, days: int) -> None:
     plan = make_plan(6_000, seed, days)

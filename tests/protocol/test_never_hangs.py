@@ -49,6 +49,7 @@ def _run(count: int) -> None:
     assert restarts > count
 
 
+@pytest.mark.long
 @pytest.mark.requirement("SW-10", "SEQ-14", "DUP-10", "RM-2", "OPS-1")
 def test_ordered_channels_never_hang() -> None:
     _run(WORLDS)

@@ -47,7 +47,7 @@ def test_one_seed_replays_one_run_exactly() -> None:
 @pytest.mark.requirement("RM-2", "STO-3", "DUP-10", "HOP-1", "HOP-5", "SW-9", "SW-10")
 def test_hubs_over_a_bad_network_with_crashes() -> None:
     """200 messages, 3 hops, 30 % loss, 20 % copies, 30 % late, crashes on every node."""
-    results = [simulate(HUBS, seed) for seed in range(1, 9)]
+    results = [simulate(HUBS, seed) for seed in range(1, 7)]
     judge(results, HUBS)
     steps = {name for result in results for name in result.faults if name.startswith("crash ")}
     for step in ("submit", "receive", "outcome", "tick", "answer left", "take", "confirm"):

@@ -141,6 +141,7 @@ def _run(path: Path, vfs: FaultyVfs, fault: str, number: int, *, for_ever: bool)
     return struck, refused
 
 
+@pytest.mark.long
 @pytest.mark.requirement("STO-1", "STO-3")
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("fault", FAULTS)

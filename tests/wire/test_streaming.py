@@ -68,6 +68,7 @@ def _through(size: int, dialect: Dialect, *, mail: bool) -> None:
     assert reader.work.buffered < MEGABYTE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mail", [False, True])
 def test_64_megabytes_pass_through(mail: bool) -> None:
     _through(64 * MEGABYTE, Dialect.EBMS2, mail=mail)

@@ -135,6 +135,7 @@ def test_a_good_message_of_another_handler(corpus: Path) -> None:
     assert found["parts"]
 
 
+@pytest.mark.long
 def test_every_corpus_file_is_decoded_or_refused_in_words(corpus: Path) -> None:
     endings = {".xml", ".msg", ".eml", ".mime", ".ebxml", ".http"}
     files = [path for path in sorted(corpus.rglob("*")) if path.suffix in endings]

@@ -70,6 +70,7 @@ def _compare(data: st.DataObject, choice: tuple[str, str, str, str]) -> None:
     _same_octets(document, method, info_method, prefixes)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.data(), _CHOICES)
 def test_octets_equal_the_referees(data: st.DataObject, choice: tuple[str, str, str, str]) -> None:
