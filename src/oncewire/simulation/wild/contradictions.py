@@ -76,6 +76,8 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
     signed = AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
     if dialect is Dialect.RM_078 and (rules.ack is not Requested.WHEN_STATED or signed):
         return "rm-0.78 cannot state what the To Party's handler is asked for"
+    if refuses and rules.ack_signature is Requested.NEVER and signed:
+        return "a signed acknowledgement is asked for and forbidden"
     if refuses and rules.ack is Requested.ALWAYS and not terms.runs_protocol:
         return "an acknowledgement is insisted on, and the transport gives none"
     return ""
@@ -97,8 +99,10 @@ def _hop(agreement: Agreement) -> str:
     ):
         return "a hub that asks to come back later needs a sender that does so, for a while"
     insists = terms.header_conflict in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT)
+    # rm-0.78 has no words for asking the next handler.
+    asked = terms.hop_ack_requested is not AckRequest.NONE and form.dialect is not Dialect.RM_078
     passed_on = terms.hop_mode is HopMode.TRANSPARENT or (
-        terms.hop_mode is HopMode.BY_REQUEST and terms.hop_ack_requested is AckRequest.NONE
+        terms.hop_mode is HopMode.BY_REQUEST and not asked
     )
     per_hop = terms.numbered and terms.scope is not Scope.CONVERSATION
     if agreement.via is not None and per_hop and passed_on and insists:

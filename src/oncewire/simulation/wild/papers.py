@@ -109,7 +109,7 @@ def _side(paper: Paper, name: str, transports: tuple[str, ...]) -> dict[str, Any
     side: dict[str, Any] = {"party_id": f"urn:sim:{name}", "uri": uri}
     for transport in transports:
         side[transport] = f"{transport}://{name}/msh"
-    if name == paper.partner and paper.unaddressed:
+    if name != paper.own and paper.unaddressed:
         return {"party_id": side["party_id"], "uri": uri}
     return side
 
@@ -132,8 +132,6 @@ def _read(paper: Paper) -> Agreement:
         sections["partner"]["behind"] = [f"urn:sim:{one}" for one in paper.behind]
     if paper.via is not None:
         sections["via"] = _side(paper, paper.via, transports)
-        if paper.unaddressed:
-            sections["via"] = {"party_id": f"urn:sim:{paper.via}"}
     if paper.signed:
         sections.setdefault("security", {}).update(
             sign=True,

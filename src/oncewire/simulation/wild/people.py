@@ -16,7 +16,7 @@ from oncewire.message.fault import Error, Severity
 from oncewire.message.header import DeliverySemantics
 from oncewire.simulation.wild.application import document_of, submission_of
 from oncewire.simulation.wild.ending import Ending
-from oncewire.simulation.wild.papers import Paper, cpa_id_of, papers_of
+from oncewire.simulation.wild.papers import Paper, cpa_id_of, is_readable, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
     Change,
@@ -99,7 +99,9 @@ def change(world: World, event: Change) -> None:
         if paper is None:
             continue
         if event.turn is Turn.REPLACED:
-            paper = paper.amended(event.said)
+            amended = paper.amended(event.said)
+            # Two changes may not go together; then nobody could write the second.
+            paper = amended if is_readable(amended) else paper
         elif event.turn is Turn.ENDED:
             paper = replace(paper, end=world.clock.now)
         elif event.turn is Turn.LISTED:

@@ -230,7 +230,9 @@ class Trouble:
             if self.chance.random() < 0.5:
                 key = self.chance.choice(tuple(VALUES))
                 value = self.chance.choice(VALUES[key])
-            if (key, value) in SIGNED or (not both and key not in _ONE_SIDED):
+            # Where a hub is between them the two have to agree with it as well.
+            alone = not both or any(paper.via or paper.own in self.setting.way for paper in papers)
+            if (key, value) in SIGNED or (alone and key not in _ONE_SIDED):
                 continue
             tried = {**said, key: value}
             # What one side alone says may well contradict what the other still relies on.

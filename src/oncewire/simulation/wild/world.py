@@ -22,6 +22,7 @@ from oncewire.simulation.wild.plan import (
     Change,
     Claim,
     ClockStep,
+    Harm,
     Meddling,
     Mishap,
     Order,
@@ -87,6 +88,8 @@ class World:
         self._until(START + self.plan.trouble_until)
         self._heal()
         self._finish(self._longest())
+        if self._was_paused():
+            self._until(self.clock.now + self._longest() // 2)
         self._probe()
         self._finish(PROBED)
         if any(isinstance(event, Mishap) and event.by == HAUNTED for event in self.plan.events):
@@ -175,6 +178,13 @@ class World:
         """Everything works again, and agreements that do not fit together are put right."""
         self.links.healed = True
         people.mend_all(self)
+
+    def _was_paused(self) -> bool:
+        """Whether a partner asked for a pause; it is kept, up to what the terms allow."""
+        return any(
+            isinstance(event, Claim) or (isinstance(event, Mishap) and event.harm is Harm.BUSY)
+            for event in self.plan.events
+        )
 
     def _longest(self) -> Duration:
         """Long enough for every timer of every agreement to run out, and to be resumed."""
