@@ -34,6 +34,7 @@ from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.plan import ClockStep, Order
+from oncewire.simulation.wild.standstills import Standstills
 from oncewire.wire import codec
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class History:
             if row.message_id == one and row.kind == SUBMITTED and self._called_about(one, rows)
         }
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
+        self.standstills = Standstills(rows, self.at)
 
     @staticmethod
     def _called_about(message_id: str, rows: list[Row]) -> bool:
@@ -173,8 +175,10 @@ class History:
             if row.kind in (SENT, EXHAUSTED) and before is not None and before.boot == row.boot:
                 gap = self.at(row) - self.at(before)
                 wait = max(terms.timeout, terms.retry_interval) + terms.sync_timeout
-                if gap > wait + SLACK:
+                due = self.standstills.due(row, self.at(before) + wait)
+                if due is not None and self.at(row) > due + SLACK:
                     words = f"The next attempt came {gap / SECOND:.0f} s later, not after "
+                    wait = due - self.at(before)
                     self.ledger.broke("late", f"{words}{wait / SECOND:.0f} s.", node, message_id)
                     return
                 if (
