@@ -251,6 +251,17 @@ def test_a_draft_has_no_word_for_duplicate_elimination_and_eliminates() -> None:
     assert _resolve(samples.draft_message(), "ms-0.9x").terms.duplicate_elimination
 
 
+@pytest.mark.parametrize("letter", ["a", "b", "c", "d"])
+@pytest.mark.parametrize("rule", ["always", "perMessage", "whenStated"])
+def test_once_and_only_once_is_the_drafts_word_for_duplicate_elimination(
+    rule: str, letter: str
+) -> None:
+    rest = f'[delivery]\nheader_conflict = "{letter}"\n[duplicate]\nelimination = "{rule}"\n'
+    found = _resolve(samples.draft_message(semantics=ONCE), "ms-0.9x", rest)
+    assert found.terms.duplicate_elimination
+    assert found.warnings == ()
+
+
 @pytest.mark.parametrize(
     ("acks", "duplicates", "semantics"),
     [(True, True, ONCE), (True, False, None), (False, True, None), (False, False, BEST)],

@@ -13,6 +13,7 @@ from oncewire.message import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import Desk
+from tests.handler.pair import Pair
 from tests.handler.test_exchange import OTHER
 from tests.handler.test_recovery_at_work import attempts, let_pass
 from tests.handler.wiretap import Tapped, find
@@ -213,3 +214,20 @@ def test_the_channels_characteristics_say_what_comes_back_at_once(mode: str, sta
     reply = receiver.hand_in(sender.parcel(post))
     assert reply.status == status
     assert len(receiver.take()) == 1
+
+
+@pytest.mark.parametrize("rule", ["always", "perMessage"])
+@pytest.mark.parametrize("profile", ["window", "ms-0.9x", "rm-0.78"])
+def test_a_copy_of_a_drafts_message_is_no_second_message(profile: str, rule: str) -> None:
+    """The drafts have no DuplicateElimination to state; OnceAndOnlyOnce says it."""
+    rest = (
+        f'[duplicate]\nelimination = "{rule}"\n'
+        '[delivery]\nheader_conflict = "a"\ntimeout = "PT60S"\n'
+    )
+    pair = Pair(profile, rest, lose_answer=lambda answer: answer == 1)
+    pair.send()
+    assert pair.take() == ["order-1@alpha"]
+    pair.pass_time(60 * SECOND)
+    assert "duplicate" in pair.kinds("beta")
+    assert pair.take() == []
+    assert pair.verify().clean

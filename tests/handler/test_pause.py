@@ -68,6 +68,16 @@ class Busy(Pair):
         self.alpha.transmission_over(ended)
         self.settle("alpha")
 
+    def acknowledge(self, number: int) -> None:
+        """A copy that was under way all the time reaches beta, and its answer alpha."""
+        with self.alpha.node.store.reader() as reader:
+            parcel = reader.outgoing_parcel(f"order-{number}@alpha")
+        assert parcel is not None
+        answer = self.deliver("beta", whole_parcel(self.alpha.node, parcel)).parcel
+        if answer is not None:
+            self.deliver("alpha", whole_parcel(self.beta.node, answer))
+        assert self.state(number) is OutgoingState.DELIVERED
+
     def talk(self, number: int, conversation: str) -> None:
         self.alpha.submit(
             Submission(
@@ -221,3 +231,27 @@ def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
     assert pair.posted == ["order-2", "order-3"]
     assert pair.kinds("alpha").count("resumed") == 4
     assert pair.verify(healed=False).clean
+
+
+@pytest.mark.requirement("RTY-8")
+def test_a_pause_that_was_ended_is_over_for_a_channel_on_which_nothing_waited(
+    stores: Callable[[str], Store],
+) -> None:
+    pair = Busy("window", TERMS, store=stores)
+    pair.reachable = True
+    pair.send(1)
+    pair.reachable = False
+    pair.send(2)
+    pair.say_busy(2, 3_600)
+    # The copy that was turned away was not the only one: its acknowledgement comes.
+    pair.reachable = True
+    pair.acknowledge(2)
+    pair.alpha.resume(channel="to urn:test:beta")
+    pair.settle("alpha")
+    pair.posted.clear()
+    pair.send(3)
+    pair.pass_time(SECOND)
+    assert pair.posted == ["order-3"]
+    assert pair.state(3) is OutgoingState.DELIVERED
+    assert pair.verify(healed=False).clean
+    pair.close()

@@ -220,6 +220,35 @@ def test_a_pause_ends_when_the_operator_resumes() -> None:
     assert verify(world.rows, healed=True).clean
 
 
+@pytest.mark.parametrize(
+    ("peer", "after", "clean"),
+    [("globex", True, True), ("hub", True, False), ("globex", False, False)],
+)
+def test_a_pause_ends_when_the_operator_lifts_the_receivers(
+    peer: str, after: bool, clean: bool
+) -> None:
+    world = World(ORDERED)
+    world.submit("m0")
+    world.number("m0", 0, status="Reset")
+    world.send("m0")
+    lift = {"peer": f"urn:party:{peer}", "terms_id": None, "channel": None}
+    if not after:
+        world.note(Kind.RESUMED, None, **lift)
+    until = EPOCH_START + world.node("acme").skew + world.time + DAY
+    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until))
+    world.arrive("m0")
+    world.acknowledged("m0")
+    if after:
+        # Nothing waits for it just then, so there is no word about any message.
+        world.note(Kind.RESUMED, None, **lift)
+    world.submit("m1")
+    world.number("m1", 1, status="Reset")
+    world.send("m1")
+    world.arrive("m1")
+    world.acknowledged("m1")
+    assert verify(world.rows, healed=True).clean is clean
+
+
 def test_a_send_of_an_ended_epoch_is_told_by_the_retry_law_alone() -> None:
     rows = SCENARIOS["failure_ends_the_epoch"]().rows
     late = find(rows, Kind.SENT, "m0")[2]

@@ -95,6 +95,19 @@ def test_a_late_acknowledgement_is_recorded_as_late(state: OutgoingState) -> Non
     assert of_kind(step, Resolve)[0].message_id == "m"
 
 
+def test_the_to_partys_word_after_a_late_one_of_a_hub_is_late_too() -> None:
+    taken = hop_ack(replace(outstanding(), state=OutgoingState.UNKNOWN)).outgoing
+    step = ack(taken)
+    assert step.outgoing.late
+    assert of_kind(step, Note)[0].detail == {"by": "ack", "late": True}
+
+
+def test_an_acknowledgement_after_a_resume_is_not_late_for_an_earlier_failure() -> None:
+    step = ack(replace(outstanding(), late=True))
+    assert not step.outgoing.late
+    assert of_kind(step, Note)[0].detail == {"by": "ack"}
+
+
 def test_an_acknowledgement_ends_a_suspension() -> None:
     stream = Stream(replace(ORDERED, retries=0, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
     stream.enter("a")

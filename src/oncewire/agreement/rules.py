@@ -273,8 +273,11 @@ def _reliable(
 
 
 def _duplicates(binding: ActionBinding, message: Message, scales: Scales) -> bool:
-    rule = binding.rules.duplicate_elimination
-    stated = message.header.duplicate_elimination
+    rule, header = binding.rules.duplicate_elimination, message.header
+    # The drafts have no DuplicateElimination: OnceAndOnlyOnce is their word for it.
+    stated = (
+        header.duplicate_elimination or header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
+    )
     if rule is Requested.WHEN_STATED:
         return stated or binding.terms.duplicate_elimination
     if rule is Requested.PER_MESSAGE:

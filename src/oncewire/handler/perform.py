@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.errors import StoreProblem
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.node import Node
@@ -61,8 +63,13 @@ def _save(
     parcel: StoredParcel | None,
 ) -> None:
     """Save the step's state, journal it, and collect what leaves after the commit."""
-    if step.channel is not None and step.channel is not before:
-        tx.save_sending_channel(step.channel)
+    channel = step.channel
+    if channel is not None and any(isinstance(effect, Pause) for effect in step.effects):
+        # It is kept in one place, with the receiver: whoever lifts it there lifts it for every
+        # channel, also for one on which nothing waits at that moment.
+        channel = replace(channel, paused_until=0)
+    if channel is not None and channel is not before:
+        tx.save_sending_channel(channel)
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
     perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel)

@@ -38,12 +38,13 @@ def ack_arrived(
         return Sent(outgoing, channel)
     if known and (hop or outgoing.proved_by is not Proof.HOP):
         return Sent(outgoing, channel)
-    late = outgoing.state in FINAL_OUTGOING and not known
+    # The second of two that come after the failure is late as the first one was.
+    late = outgoing.late if known else outgoing.state in FINAL_OUTGOING
     delivered = outgoing.moved(
         OutgoingEvent.ACK_ARRIVED,
         OutgoingState.DELIVERED,
         next_attempt_at=None,
-        late=late or outgoing.late,
+        late=late,
         reason="acknowledged late" if late else outgoing.reason if known else "",
         notice_owed=False,
         proved_by=proof,

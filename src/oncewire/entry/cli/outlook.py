@@ -24,13 +24,15 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
 
     `place` is what a command needs to find the party from here.
     """
+    from oncewire.handler.perform import receiver_key
     from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 
     stored = reader.outgoing(message_id)
     if stored is None or stored.outgoing.state in FINAL_OUTGOING:
         return ""
     sent = stored.outgoing
-    channel = next((one for one in reader.channels()[0] if one.key == sent.channel), None)
+    channels = {one.key: one for one in reader.channels()[0]}
+    channel = channels.get(sent.channel or "")
     if channel is not None and channel.suspended:
         return (
             f"its channel {channel.key} is suspended ({channel.suspended_reason}) until "
@@ -43,7 +45,8 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
         return "it waits for a place in the window of its channel"
     if sent.next_attempt_at is None:
         return ""
-    due = max(sent.next_attempt_at, 0 if channel is None else channel.paused_until)
+    receiver = channels.get(receiver_key(stored.peer))
+    due = max(sent.next_attempt_at, 0 if receiver is None else receiver.paused_until)
     if due <= now:
         return f"it is due now, and leaves while a handler runs (`oncewire serve{place}`)"
     if sent.attempts == 0:

@@ -81,7 +81,7 @@ class ChannelFold:
             return
         try:
             if kind in SENDING:
-                self._sending.take(row, terms)
+                self._sending.take(row, terms, self._context)
             else:
                 self._receiving.take(row, terms, self._context)
         except JournalProblem as problem:

@@ -52,6 +52,8 @@ class Context:
     """Whether any node said which parties it acts for."""
     suspended: set[tuple[str, str]] = field(default_factory=set)
     """(node, channel) that wait for the operator at the end."""
+    lifted: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """For each (node, peer): the positions at which an operator ended the peer's pause."""
     problems: list[Violation] = field(default_factory=list)
     calm: bool = False
     """Whether the world says of itself that nothing went wrong in it (L3)."""
@@ -93,6 +95,13 @@ class Context:
             else:
                 # Resumed, abandoned, or settled by a late answer: the incident is resolved.
                 self.suspended.discard((row.node, row.channel))
+        elif kind == RESUMED and row.message_id is None and row.peer is not None:
+            self.lifted.setdefault((row.node, row.peer), []).append(row.seq)
+
+    def is_lifted(self, row: Row, since: int) -> bool:
+        """Whether an operator ended the pause of a row's receiver after that position."""
+        lifted = self.lifted.get((row.node, row.peer or ""), ())
+        return any(since < seq < row.seq for seq in lifted)
 
     def has_journal_of(self, peer: str | None) -> bool:
         """Whether the rows of the node that acts for this peer are among those given."""

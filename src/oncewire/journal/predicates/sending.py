@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncewire.journal import detail
+from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import EPOCH_ENDED, FAILED, NUMBERED, RESUMED, SENT, TRANSIENT
@@ -18,6 +19,7 @@ class SendingChannel:
         "_expected",
         "_first",
         "_found",
+        "_paused_at",
         "_paused_by",
         "_paused_until",
         "_unsettled",
@@ -33,14 +35,15 @@ class SendingChannel:
         self._unsettled: dict[int, str | None] = {}
         self._paused_until: Instant = 0
         self._paused_by: str | None = None
+        self._paused_at = 0
 
-    def take(self, row: Row, terms: Terms) -> None:
+    def take(self, row: Row, terms: Terms, context: Context) -> None:
         """One more row of a kind in `SENDING`."""
         kind = row.kind
         if kind == NUMBERED:
             self._numbered(row, terms)
         elif kind == SENT:
-            self._sent(row, terms)
+            self._sent(row, terms, context)
         elif kind == EPOCH_ENDED:
             self._settle_message(row, terms)
         elif kind == TRANSIENT:
@@ -48,6 +51,7 @@ class SendingChannel:
                 until = detail.Transient.read(row.detail).until
                 if until > self._paused_until:
                     self._paused_until, self._paused_by = until, row.message_id
+                    self._paused_at = row.seq
         elif kind == RESUMED:
             self._paused_until = 0
         elif kind != FAILED or not terms.numbered:
@@ -108,8 +112,10 @@ class SendingChannel:
                 f"Number {row.sequence_number} should have carried {due}.",
             )
 
-    def _sent(self, row: Row, terms: Terms) -> None:
-        if row.at < self._paused_until and row.message_id != self._paused_by:
+    def _sent(self, row: Row, terms: Terms, context: Context) -> None:
+        paused = row.at < self._paused_until and row.message_id != self._paused_by
+        # An operator ends the pause of a receiver, and with it that of every channel to it.
+        if paused and not context.is_lifted(row, self._paused_at):
             self._note(
                 row,
                 ViolationKind.EARLY_RETRY,

@@ -26,14 +26,13 @@ from oncewire.journal.trace import (
     RESUMED,
     SENT,
     SUBMITTED,
-    SUSPENDED,
     TERMS,
-    TRANSIENT,
 )
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.plan import ClockStep, Order
+from oncewire.simulation.wild.standstills import Standstills
 from oncewire.wire import codec
 
 if TYPE_CHECKING:
@@ -84,16 +83,8 @@ class History:
         # as reliable as its wire format lets it be.
         hubs = world.plan.setting.way
         self.called = {row.message_id for row in rows if row.kind == INCIDENT and row.node in hubs}
-        # When a node had reason to wait: a pause that its partner asked for, a channel that stood.
-        self.pauses = {
-            one.name: sorted(
-                self.at(row)
-                for row in rows
-                if row.node == one.name and row.kind in (TRANSIENT, SUSPENDED, RESUMED)
-            )
-            for one in world.machines
-        }
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
+        self.standstills = Standstills(rows, self.at)
 
     def at(self, row: Row) -> Instant:
         """When a row was really written."""
@@ -181,10 +172,11 @@ class History:
         for row in rows:
             if row.kind in (SENT, EXHAUSTED) and before is not None and before.boot == row.boot:
                 gap = self.at(row) - self.at(before)
-                paused = any(self.at(before) <= at <= self.at(row) for at in self.pauses[row.node])
                 wait = max(terms.timeout, terms.retry_interval) + terms.sync_timeout
-                if gap > wait + SLACK and not paused:
+                due = self.standstills.due(row, self.at(before) + wait)
+                if due is not None and self.at(row) > due + SLACK:
                     words = f"The next attempt came {gap / SECOND:.0f} s later, not after "
+                    wait = due - self.at(before)
                     self.ledger.broke("late", f"{words}{wait / SECOND:.0f} s.", node, message_id)
                     return
                 if (
