@@ -133,7 +133,8 @@ def _read(paper: Paper) -> Agreement:
     if paper.via is not None:
         sections["via"] = _side(paper, paper.via, transports)
         if paper.unaddressed:
-            sections["via"] = {"party_id": f"urn:sim:{paper.via}"}
+            # Its uri is its name in a RoutingHeader, not an address that it is reached at.
+            sections["via"] = {"party_id": f"urn:sim:{paper.via}", "uri": sections["via"]["uri"]}
     if paper.signed:
         sections.setdefault("security", {}).update(
             sign=True,
