@@ -54,6 +54,30 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
     judge([run_seed(seed) for seed in range(first, first + BATCH)])
 
 
+@pytest.mark.parametrize(
+    ("seed", "orders", "events"),
+    [
+        # Two pairs of end parties use one ConversationId through the same two hubs.
+        (350, (1,), ()),
+        # A late answer, under an agreement on synchronous exchanges without retries.
+        (680, (6,), ()),
+        # A hub reports a failure when the agreement is gone, and another leads to the hub.
+        (398, (0, 1), (4, 29)),
+        # The lifetime ends on the way to the hub.
+        (945, (0, 2, 3, 5, 6, 7), (2, 3, 4)),
+        # A handler takes a notice while its application has yet to come for the message before.
+        (1177, (0, 1, 4, 5, 6, 7), (4, 26, 27)),
+        # The two ends count their numbers in another range than the hub between them.
+        (81, (), (28, 29)),
+    ],
+)
+def test_worlds_that_broke_a_promise_once(
+    seed: int, orders: tuple[int, ...], events: tuple[int, ...]
+) -> None:
+    result = World(draw(seed).only(orders, events)).run()
+    assert not result.violations
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(0, SOAK, SOAK_BATCH))
 def test_wild_worlds_at_length(first: int) -> None:

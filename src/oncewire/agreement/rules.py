@@ -137,6 +137,14 @@ def replies_unasked(binding: ActionBinding) -> bool:
     return agreed and binding.rules.sync is Requested.WHEN_STATED
 
 
+def sends_synchronously(binding: ActionBinding, message: Message) -> bool:
+    """Whether what we send gets its answers on its connection: a message that opens a
+    conversation asks for that; one that refers to another gets it unasked or not at all."""
+    if message.header.ref_to_message_id is None:
+        return binding.terms.sync_mode is not SyncReplyMode.NONE
+    return replies_unasked(binding) and binding.rules.sync_replies
+
+
 @lru_cache(maxsize=4096)
 def _in_force(terms: Terms, changes: tuple[tuple[str, Any], ...]) -> Terms:
     """The agreed terms with the header's values in them; equal headers share one value."""

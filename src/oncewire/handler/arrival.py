@@ -5,10 +5,19 @@ from __future__ import annotations
 from oncewire.agreement.resolve import Resolution
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import Instant
+from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.terms import Scope
 from oncewire.store.contract import Transaction
+
+
+def number_of_arrival(message: Message, resolution: Resolution) -> SequenceNumber | None:
+    """The number that counts here. At a hub that is the hop's own; a MessageOrder is between
+    the end parties, and two pairs of them may use one ConversationId (C6)."""
+    if not resolution.at_hop:
+        return message.sequence
+    return None if message.last_hop is None else message.last_hop.sequence
 
 
 def channel_of_arrival(
@@ -16,7 +25,7 @@ def channel_of_arrival(
 ) -> ReceivingChannel | None:
     """The stream that the message's number counts in; None: it has no number here."""
     key, terms = resolution.channel, resolution.terms
-    if key is None or message.sequence is None or not terms.numbered:
+    if key is None or number_of_arrival(message, resolution) is None or not terms.numbered:
         return None
     channel = tx.receiving_channel(key)
     if channel is None or channel.furthest is None:
@@ -33,7 +42,7 @@ def arrival_of(
         message.header.message_id,
         digest,
         _stamp(message, resolution),
-        message.sequence if channel is not None else None,
+        number_of_arrival(message, resolution) if channel is not None else None,
         _expires_at(message, resolution),
     )
 
@@ -41,7 +50,7 @@ def arrival_of(
 def _stamp(message: Message, resolution: Resolution) -> Instant:
     """When the handler that numbered the message made it ready (see `receiving`)."""
     hop = message.last_hop
-    per_hop = resolution.terms.scope is not Scope.CONVERSATION
+    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
     if per_hop and hop is not None and hop.timestamp is not None:
         return hop.timestamp
     return message.header.timestamp

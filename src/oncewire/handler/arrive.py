@@ -25,7 +25,7 @@ from oncewire.handler.answer import (
     response_again,
     write_answer,
 )
-from oncewire.handler.arrival import arrival_of, channel_of_arrival
+from oncewire.handler.arrival import arrival_of, channel_of_arrival, number_of_arrival
 from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
@@ -271,7 +271,7 @@ class Arriving:
         self, sender: str, facts: MessageFacts, judgement: Judgement, terms: Terms
     ) -> Incoming:
         channel = judgement.channel
-        sequence = self.message.sequence if channel is not None else None
+        sequence = number_of_arrival(self.message, self.resolution) if channel else None
         return Incoming(
             sender,
             self.message.header.message_id,

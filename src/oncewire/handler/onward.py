@@ -58,10 +58,12 @@ def send_onward(
     received = codec.read(parcel)
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
+    # Where no connection waits this hop is no synchronous exchange, and is repeated (SYNC-18).
+    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE)
     if outer is not None:
         timeout = onward_patience(outer, route.terms)
         terms = replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
-        route = replace(route, terms=terms)
+    route = replace(route, terms=terms)
     key = route.channel(message)
     outgoing = Outgoing(
         message.header.message_id,

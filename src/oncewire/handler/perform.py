@@ -14,6 +14,7 @@ from oncewire.protocol.effects import (
     AskStatus,
     Effect,
     Note,
+    Notify,
     Pause,
     Raise,
     Resolve,
@@ -73,7 +74,7 @@ def _save(
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
     perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel)
-    if step.outgoing.failures > stored.outgoing.failures:
+    if any(isinstance(effect, Notify) for effect in step.effects):
         node.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
         node.in_flight.discard(step.outgoing.message_id)

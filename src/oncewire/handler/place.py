@@ -133,12 +133,15 @@ def _completed(node: Node, tx: Transaction, message: Message) -> Message:
         return message
     about = tx.outgoing(header.ref_to_message_id)
     agreement = agreement_of_hop(node, tx, about) if about is not None else None
-    if agreement is None:
+    if about is None or agreement is None:
         return message
     if unnamed:
         header = replace(header, to_party=agreement.own.party)
     if reported:
-        header = replace(header, cpa_id=agreement.cpa_id)
+        # Our own message keeps the name it was sent under, though its agreement be gone: another
+        # that leads to the same hub is with somebody else.
+        ours = about.relayed_from is None
+        header = replace(header, cpa_id=about.facts.cpa_id if ours else agreement.cpa_id)
     return replace(message, header=header)
 
 

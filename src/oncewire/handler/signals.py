@@ -264,7 +264,9 @@ def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
 
 def receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
     """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
-    agreement = agreement_of_hop(node, tx, stored)
+    # The one it was accepted under: where that is gone, another that leads to the same hub says
+    # nothing of whom the message was sent to.
+    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)
     if agreement is not None:
         receive_errors(node, tx, message, agreement)
     now = node.now()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, Requested
 from oncewire.agreement.resolve import find_binding
+from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
@@ -174,6 +175,9 @@ def _compose(
     terms = binding.terms
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
+    if not sends_synchronously(binding, message):
+        # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
+        terms = replace(terms, sync_mode=SyncReplyMode.NONE)
     route = route_under(agreement, binding, terms)
     stamp = stamped(route, message)
     header = _quality(replace(header, timestamp=stamp), submission, terms, now)

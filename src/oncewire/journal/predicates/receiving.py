@@ -280,10 +280,13 @@ class ReceivingChannel:
 
 
 def _to_party(received: Row | None) -> str | None:
-    """Whom a message is for, as its arrival says."""
+    """Whom a message is for, as its arrival says: the To Party's application, or its handler,
+    which takes the notice of a failure itself and at once, whatever the application has yet to
+    come for (ERR-5)."""
     if received is None or received.detail is None:
         return None
-    return detail.Received.read(received.detail).to_party
+    said = detail.Received.read(received.detail)
+    return f"{said.to_party} (its handler)" if said.notice else said.to_party
 
 
 def _words(row: Row) -> str:

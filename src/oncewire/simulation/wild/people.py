@@ -14,6 +14,7 @@ from oncewire.handler.source import Source
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Error, Severity
 from oncewire.message.header import DeliverySemantics
+from oncewire.protocol.terms import Scope
 from oncewire.simulation.wild.application import document_of, submission_of
 from oncewire.simulation.wild.ending import Ending
 from oncewire.simulation.wild.papers import Paper, cpa_id_of, is_readable, papers_of
@@ -130,6 +131,28 @@ def mend_all(world: World) -> None:
         hub = any(one.name in world.plan.setting.way for one in sides)
         if len({_content(one) for one in papers}) > 1 or (hub and not all(map(is_usable, papers))):
             mend(world, cpa_id, tuple(one.name for one in sides))
+    for machine in world.machines:
+        for cpa_id, paper in list(machine.papers.items()):
+            if paper is not None and paper.via is not None:
+                _mend_first_hop(world, machine, paper, cpa_id)
+
+
+def _mend_first_hop(world: World, machine: Machine, paper: Paper, cpa_id: str) -> None:
+    """Numbers that count per hop are agreed on between an end and its hub, whatever the two ends
+    have changed between themselves; where they differ no message can pass, and all is as it was."""
+    hub = world.machine(paper.via or "")
+    hop_id = "-".join(sorted((hub.name, machine.name)))
+    beside = hub.papers.get(hop_id)
+    if beside is None or _numbering(paper) == _numbering(beside):
+        return
+    mend(world, hop_id, (hub.name,))
+    mend(world, cpa_id, tuple(one.name for one in world.machines if cpa_id in one.papers))
+
+
+def _numbering(paper: Paper) -> object:
+    terms = paper.agreement.sending.terms
+    per_hop = terms.numbered and terms.scope is not Scope.CONVERSATION
+    return (terms.scope, terms.numbers) if per_hop else None
 
 
 def is_usable(paper: Paper | None) -> bool:
