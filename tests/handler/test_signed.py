@@ -25,7 +25,9 @@ def pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
-def signed_pair(*, signed_acks: bool = False, encrypt: bool = False) -> Pair:
+def signed_pair(
+    *, signed_acks: bool = False, encrypt: bool = False, actor: str = "toPartyMSH"
+) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Pair("ebms2")
     people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
@@ -39,6 +41,7 @@ def signed_pair(*, signed_acks: bool = False, encrypt: bool = False) -> Pair:
             extra += "encrypt = true\n"
         if signed_acks:
             extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
+            extra += f'actor = "{actor}"\n'
         agreement = read_toml(agreement_text(own, partner, "ebms2", extra))
         node = pair.engines[own].node
         node.agreements = Agreements([agreement])
@@ -119,3 +122,30 @@ def test_a_plain_payload_where_encryption_is_agreed_is_refused() -> None:
     pair.deliver("beta", whole_parcel(plain.alpha.node, stored))
     assert pair.take() == []
     assert "refused" in pair.kinds("beta")
+
+
+def detail_of(pair: Pair, kind: str) -> str:
+    """What alpha's only row of that kind says."""
+    with pair.alpha.node.store.reader() as reader:
+        (row,) = [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
+    return row.detail or ""
+
+
+@pytest.mark.requirement("ACK-14")
+def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
+    pair = signed_pair(signed_acks=True, actor="nextMSH")
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert '"signed":true' in detail_of(pair, "acknowledged")
+    assert pair.take() == [sent.message_id]
+    assert pair.verify().clean
+
+
+def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncewire.handler.answer.receipt_references", lambda received: ())
+    pair = signed_pair(signed_acks=True, actor="nextMSH")
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert "does not name the digests" in detail_of(pair, "refused")
