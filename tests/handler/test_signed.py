@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from oncewire.handler.seal import whole_parcel
 from oncewire.handler.secure import proves_receipt
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
+from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
 from tests.wire.security.keys import alpha, mallory
@@ -149,3 +151,23 @@ def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     sent = pair.send()
     assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
     assert "does not name the digests" in detail_of(pair, "refused")
+
+
+@pytest.mark.requirement("HOP-12", "ACK-18")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_signed_receipt_of_the_to_party_comes_back_through_a_hub(profile: str) -> None:
+    people = {"buyer": alpha("rsa"), "hub1": alpha("rsa"), "seller": mallory("rsa")}
+    certificates = json.dumps([pem(one.certificate) for one in people.values()])
+    agreement = (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f"partner_certificates = {certificates}\n"
+        '[ack]\nsignature = "always"\nhop_request = "Unsigned"\n'
+    )
+    chain = Chain(options(profile, hops=2, agreement=agreement))
+    for name, one in people.items():
+        chain.engines[name].node.keys = Keys(one.certificate, one.key)
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.DELIVERED
+    (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
+    assert '"signed":true' in (row.detail or "")
+    assert '"hop"' not in (row.detail or "")
