@@ -76,6 +76,15 @@ DANGERS = [
      '[ack]\nactor = "nextMSH"\n[sequence]\nordered = true\n[via]\nhttp = "https://hub/"\n',
      ('[ack]\nactor = "nextMSH"\n[sequence]\nordered = true\n[hop]\n'
       'mode = "transient_until_forwarded"\n[via]\nhttp = "https://hub/"\n')),
+    ("a signed acknowledgement asked for and forbidden", "ack.hop_request", "would be refused",
+     "error", "ebms2",
+     '[ack]\nactor = "nextMSH"\nsignature = "never"\nhop_request = "Signed"\n',
+     '[ack]\nactor = "nextMSH"\nsignature = "never"\nhop_request = "Unsigned"\n'),
+    ("an unsigned one where only signed ones are agreed", "ack.hop_request", "would be refused",
+     "error", "ebms2",
+     '[ack]\nactor = "nextMSH"\nsignature = "always"\nhop_request = "Unsigned"\n',
+     ('[ack]\nactor = "nextMSH"\nsignature = "always"\nhop_request = "Unsigned"\n'
+      '[delivery]\nheader_conflict = "b"\n')),
     ("lifetime longer than the memory", "delivery.time_to_live", "longer than", "danger", "ebms2",
      '[delivery]\npersist_duration = "P1D"\ntime_to_live = "P1DT1S"\n',
      '[delivery]\npersist_duration = "P1D"\ntime_to_live = "P1D"\n'),

@@ -173,6 +173,20 @@ def test_a_hub_that_cannot_sign_says_so_and_does_nothing_else(profile: str, mode
     assert "no key to sign with" in notice.reason
 
 
+@pytest.mark.requirement("RM-7", "RM-8")
+@pytest.mark.parametrize("mode", ["by_request", "store_and_forward", "transient_until_forwarded"])
+def test_a_hub_that_owes_no_acknowledgement_sends_nobody_away(mode: str) -> None:
+    by_transport = '[delivery]\nmethod = "Transport"\n[ack]\nactor = "nextMSH"\n'
+    chain = Chain(options("ebms2", hops=2, hop_mode=mode, agreement=by_transport))
+    chain.carrying = False
+    order = chain.send()
+    ((_, post),) = chain.posts
+    assert chain.carry("buyer", post).status == 204
+    # A copy that the network made is no reason for one either.
+    assert chain.carry("buyer", post).status == 204
+    assert "ack_sent" not in chain.kinds("hub1", order)
+
+
 @pytest.mark.requirement("HOP-7")
 def test_one_that_only_passes_on_passes_the_wish_on_too() -> None:
     signed = '[ack]\nhop_request = "Signed"\n'

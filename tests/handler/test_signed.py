@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from oncewire.handler.seal import whole_parcel
 from oncewire.handler.secure import proves_receipt
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
+from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
 from tests.wire.security.keys import alpha, mallory
@@ -25,7 +27,9 @@ def pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
-def signed_pair(*, signed_acks: bool = False, encrypt: bool = False) -> Pair:
+def signed_pair(
+    *, signed_acks: bool = False, encrypt: bool = False, actor: str = "toPartyMSH"
+) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Pair("ebms2")
     people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
@@ -39,6 +43,7 @@ def signed_pair(*, signed_acks: bool = False, encrypt: bool = False) -> Pair:
             extra += "encrypt = true\n"
         if signed_acks:
             extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
+            extra += f'actor = "{actor}"\n'
         agreement = read_toml(agreement_text(own, partner, "ebms2", extra))
         node = pair.engines[own].node
         node.agreements = Agreements([agreement])
@@ -119,3 +124,50 @@ def test_a_plain_payload_where_encryption_is_agreed_is_refused() -> None:
     pair.deliver("beta", whole_parcel(plain.alpha.node, stored))
     assert pair.take() == []
     assert "refused" in pair.kinds("beta")
+
+
+def detail_of(pair: Pair, kind: str) -> str:
+    """What alpha's only row of that kind says."""
+    with pair.alpha.node.store.reader() as reader:
+        (row,) = [row for row in reader.journal_since(0, 1_000_000) if row.kind == kind]
+    return row.detail or ""
+
+
+@pytest.mark.requirement("ACK-14")
+def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
+    pair = signed_pair(signed_acks=True, actor="nextMSH")
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert '"signed":true' in detail_of(pair, "acknowledged")
+    assert pair.take() == [sent.message_id]
+    assert pair.verify().clean
+
+
+def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncewire.handler.answer.receipt_references", lambda received: ())
+    pair = signed_pair(signed_acks=True, actor="nextMSH")
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
+    assert "does not name the digests" in detail_of(pair, "refused")
+
+
+@pytest.mark.requirement("HOP-12", "ACK-18")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_signed_receipt_of_the_to_party_comes_back_through_a_hub(profile: str) -> None:
+    people = {"buyer": alpha("rsa"), "hub1": alpha("rsa"), "seller": mallory("rsa")}
+    certificates = json.dumps([pem(one.certificate) for one in people.values()])
+    agreement = (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f"partner_certificates = {certificates}\n"
+        '[ack]\nsignature = "always"\nhop_request = "Unsigned"\n'
+    )
+    chain = Chain(options(profile, hops=2, agreement=agreement))
+    for name, one in people.items():
+        chain.engines[name].node.keys = Keys(one.certificate, one.key)
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.DELIVERED
+    (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
+    assert '"signed":true' in (row.detail or "")
+    assert '"hop"' not in (row.detail or "")

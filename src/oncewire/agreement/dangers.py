@@ -15,12 +15,13 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.exposure import EXPIRING_SOON, certificates, recognition, signatures
 from oncewire.agreement.finding import Danger, Severity
 from oncewire.agreement.hops import via_dangers
+from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant, format_duration, format_instant
-from oncewire.protocol.terms import AckBundling, HopMode, Scope, SyncBundle
+from oncewire.protocol.terms import AckBundling, HeaderConflict, HopMode, Scope, SyncBundle
 
 # What each wire format carries by itself; ebMS 2.0 needs our extension (WIRE.md part D).
 _CARRIES = {
@@ -106,6 +107,7 @@ def binding_dangers(
 ) -> Iterator[Danger]:
     """What one direction or action of the agreement risks."""
     yield from _times(binding)
+    yield from _refused_wishes(binding)
     yield from _numbers(agreement, binding)
     yield from _sync(binding)
     yield from _addresses(agreement, binding)
@@ -149,6 +151,24 @@ def _times(binding: ActionBinding) -> Iterator[Danger]:
             "delivery.retries",
             "messages are never resent, so one lost packet loses a message",
             "allow at least a few retries",
+        )
+
+
+def _refused_wishes(binding: ActionBinding) -> Iterator[Danger]:
+    """What our messages ask of the next handler, though the agreement refuses it (CPA-12)."""
+    rules, terms = binding.rules, binding.terms
+    asked, signature = terms.hop_ack_requested, rules.ack_signature
+    judged = rules.ack is not Requested.WHEN_STATED and rules.actor is Actor.NEXT_MSH
+    if asked is AckRequest.NONE or terms.header_conflict is not HeaderConflict.REJECT:
+        return
+    agreed = {Requested.ALWAYS: AckRequest.SIGNED, Requested.NEVER: AckRequest.UNSIGNED}
+    if judged and agreed.get(signature, asked) is not asked:
+        yield Danger(
+            Severity.ERROR,
+            "ack.hop_request",
+            f"messages ask the next handler for an acknowledgement that is {asked.value}, and "
+            f"ack.signature is {signature.value}: each of them would be refused",
+            f"set ack.hop_request to {agreed[signature].value}, or ack.signature to perMessage",
         )
 
 

@@ -218,7 +218,7 @@ class Arriving:
             await_rider(node, stored, terms)
         if relays:
             return self._midway.kept_open(incoming.sender)
-        return NOTHING if self.final else self._midway.until_forwarded(stored, plan)
+        return self._nothing_yet(stored, owed, plan)
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms
@@ -359,7 +359,14 @@ class Arriving:
             again = responses[0 if reply is DuplicateReply.FIRST_RESPONSE else -1]
             here = plan.signals and self.source.can_answer
             return response_again(node, tx, again, self.agreement, here=here)
-        return NOTHING if self.final else self._midway.until_forwarded(known, plan)
+        return self._nothing_yet(known, owed, plan)
+
+    def _nothing_yet(self, stored: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
+        """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
+        message, and sends nobody away that would not come back (RM-7)."""
+        if self.final or not owed.owed:
+            return NOTHING
+        return self._midway.until_forwarded(stored, plan)
 
     def _late_copy(
         self,

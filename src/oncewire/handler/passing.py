@@ -121,11 +121,16 @@ def relay_receipt(
     """Give the To Party's acknowledgement back where the initiator waits for it, if it asked.
 
     It waits on a connection of its own, or because acknowledgements are typed: then a hub's is
-    not the receipt (HOP-12).
+    not the receipt (HOP-12). Nor is it where the receipt has to be signed: nobody but the To
+    Party can prove what has reached it.
     """
     wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
     typed = any(one.type is not None for one in received.message.acknowledgments)
-    waits = typed or answered_here(node, tx, received.message, source) is not None
+    waits = (
+        typed
+        or wanted is AckRequest.SIGNED
+        or answered_here(node, tx, received.message, source) is not None
+    )
     if waits and wanted is not AckRequest.NONE:
         pass_back(node, tx, received, asked, source)
 

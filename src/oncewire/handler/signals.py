@@ -96,7 +96,7 @@ def _settle(
     reference = stored.outgoing.message_id
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     if not _settles(node, tx, message, reference, terms):
-        if terms.ack_requested is AckRequest.SIGNED and message.acknowledgments:
+        if _awaits_proof(terms) and message.acknowledgments:
             _journal_unproven(node, tx, message, reference)
         return
     channel = load_channel(tx, stored.outgoing)
@@ -107,7 +107,7 @@ def _settle(
         terms,
         ack_id=message.header.message_id,
         by=by,
-        signed=terms.ack_requested is AckRequest.SIGNED,
+        signed=_awaits_proof(terms),
         hop=not _is_from_to_party(message, stored, agreement),
     )
     if step.effects:
@@ -132,19 +132,29 @@ def _settles(node: Node, tx: Transaction, message: Message, reference: str, term
     """Whether this acknowledgement is the one the message waits for.
 
     Where the To Party's acknowledgement was asked for, one from the next handler on the
-    way is not the end of the matter (ebMS 2.0 §6.3); where a signed one was, it must name
-    the digests of what was sent.
+    way is not the end of the matter (ebMS 2.0 §6.3); where a signed one was, of whomever, it
+    must name the digests of what was sent.
     """
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
-    if not acks or terms.ack_requested is AckRequest.NONE:
-        return terms.ack_requested is not AckRequest.SIGNED
-    if terms.ack_requested is not AckRequest.SIGNED:
-        return any(ack.actor is Actor.TO_PARTY_MSH for ack in acks)
+    if acks and terms.ack_requested is not AckRequest.NONE:
+        acks = [ack for ack in acks if ack.actor is Actor.TO_PARTY_MSH]
+        if not acks:
+            return False
+    if not _awaits_proof(terms):
+        return True
     parcel = tx.outgoing_parcel(reference)
-    if parcel is None:
+    if not acks or parcel is None:
         return False
     sent = codec.read(whole_parcel(node, parcel))
-    return any(ack.actor is Actor.TO_PARTY_MSH and proves_receipt(sent, ack) for ack in acks)
+    return any(proves_receipt(sent, ack) for ack in acks)
+
+
+def _awaits_proof(terms: Terms) -> bool:
+    """Whether a signed acknowledgement is waited for: the To Party's, or the next
+    handler's where nothing was asked of the To Party."""
+    receipt = terms.ack_requested
+    awaited = terms.hop_ack_requested if receipt is AckRequest.NONE else receipt
+    return awaited is AckRequest.SIGNED
 
 
 def _journal_stray(

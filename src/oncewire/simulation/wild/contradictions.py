@@ -92,22 +92,42 @@ def _hop(agreement: Agreement) -> str:
         and Extension.TRANSIENT_ERROR not in form.extensions
     ):
         return "a hub that asks to come back later needs the extension transient_error"
+    # Of two hubs each is a sender to the other, with retries of its own.
+    through = agreement.via is not None or (agreement.forwards and agreement.partner.behind)
     if (
-        agreement.via is not None
+        through
         and is_slow(agreement)
         and (terms.retries < PATIENT or (terms.time_to_live or MINUTE) < MINUTE)
     ):
         return "a hub that asks to come back later needs a sender that does so, for a while"
     insists = terms.header_conflict in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT)
-    # rm-0.78 has no words for asking the next handler.
-    asked = terms.hop_ack_requested is not AckRequest.NONE and form.dialect is not Dialect.RM_078
-    passed_on = terms.hop_mode is HopMode.TRANSPARENT or (
-        terms.hop_mode is HopMode.BY_REQUEST and not asked
-    )
     per_hop = terms.numbered and terms.scope is not Scope.CONVERSATION
-    if agreement.via is not None and per_hop and passed_on and insists:
+    if agreement.via is not None and per_hop and _only_passes(agreement) and insists:
         return "a hub that only passes on gives no numbers, and the receiver insists on them"
     return ""
+
+
+def _only_passes(agreement: Agreement) -> bool:
+    """Whether hubs on the way take nothing upon themselves."""
+    terms, dialect = agreement.sending.terms, agreement.form.dialect
+    # rm-0.78 has no words for asking the next handler.
+    asked = terms.hop_ack_requested is not AckRequest.NONE and dialect is not Dialect.RM_078
+    return terms.hop_mode is HopMode.TRANSPARENT or (
+        terms.hop_mode is HopMode.BY_REQUEST and not asked
+    )
+
+
+def believes_hubs(agreement: Agreement) -> bool:
+    """Whether a sender waits for a hub's own acknowledgement, and for no other.
+
+    Whoever asks for signatures believes nothing without one, so such a hub needs a key: without
+    it nothing that is sent through it could ever count as delivered.
+    """
+    terms, form = agreement.sending.terms, agreement.form
+    if agreement.via is None or _only_passes(agreement):
+        return False
+    told_apart = form.dialect is Dialect.EBMS2 or form.ack_typed
+    return terms.ack_requested is AckRequest.NONE or not told_apart
 
 
 def is_slow(agreement: Agreement) -> bool:

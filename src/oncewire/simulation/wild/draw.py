@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 from oncewire.message.instant import MILLISECOND, SECOND
-from oncewire.simulation.wild.contradictions import is_slow, takes_best_effort
+from oncewire.simulation.wild.contradictions import believes_hubs, is_slow, takes_best_effort
 from oncewire.simulation.wild.papers import Paper, is_sound, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
@@ -86,6 +86,8 @@ def _draw_setting(chance: random.Random, seed: int) -> Setting:
 
         said = _enriched(chance, forced, one, setting)
         setting = replace(setting, third_profile=profile, third_said=said)
+    if any(believes_hubs(paper.agreement) for paper in papers_of(setting, BUYER)):
+        setting = replace(setting, hub_keys=True)
     return setting
 
 
