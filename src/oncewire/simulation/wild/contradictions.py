@@ -7,6 +7,7 @@ Each is a sentence that `agreement check` may say one day; then it goes from her
 from __future__ import annotations
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
+from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
@@ -69,8 +70,8 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
     hop_asked = terms.hop_ack_requested is not AckRequest.NONE
     if refuses and rules.hop_ack is Requested.NEVER and hop_asked:
         return "the next handler's acknowledgement is asked for and forbidden"
-    if refuses and rules.duplicate_elimination is Requested.ALWAYS and dialect is not Dialect.EBMS2:
-        return "the drafts have no DuplicateElimination to state"
+    if refuses and rules.ack is not Requested.WHEN_STATED and _wrong_kind(binding):
+        return "acknowledgements are signed always or never, and the other kind is asked for"
     if terms.runs_protocol and not terms.duplicate_elimination and dialect is not Dialect.EBMS2:
         return "the drafts are reliable only once and only once"
     signed = AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
@@ -81,6 +82,16 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
     if refuses and rules.ack is Requested.ALWAYS and not terms.runs_protocol:
         return "an acknowledgement is insisted on, and the transport gives none"
     return ""
+
+
+def _wrong_kind(binding: ActionBinding) -> bool:
+    """Whether what we ask for is of another kind than ack.signature allows. For the next
+    handler ack.hop_request says it, and nobody compares the two."""
+    rules, terms = binding.rules, binding.terms
+    at_end = rules.actor is Actor.TO_PARTY_MSH
+    asked = terms.ack_requested if at_end else terms.hop_ack_requested
+    ruled_out = {Requested.ALWAYS: AckRequest.UNSIGNED, Requested.NEVER: AckRequest.SIGNED}
+    return ruled_out.get(rules.ack_signature) is asked
 
 
 def _hop(agreement: Agreement) -> str:

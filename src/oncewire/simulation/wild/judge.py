@@ -173,7 +173,7 @@ class History:
             if row.kind in (SENT, EXHAUSTED) and before is not None and before.boot == row.boot:
                 gap = self.at(row) - self.at(before)
                 wait = max(terms.timeout, terms.retry_interval) + terms.sync_timeout
-                due = self.standstills.due(row, self.at(before) + wait)
+                due = self.standstills.due(row, self.at(before) + wait, SLACK)
                 if due is not None and self.at(row) > due + SLACK:
                     words = f"The next attempt came {gap / SECOND:.0f} s later, not after "
                     wait = due - self.at(before)

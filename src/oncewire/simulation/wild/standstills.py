@@ -21,7 +21,7 @@ from oncewire.journal.trace import (
     SUSPENDED,
     TRANSIENT,
 )
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant
 
 _LIFTS = (RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED)
 
@@ -60,14 +60,19 @@ class Standstills:
         found = self._of[node, of, name]
         found[:] = [one.ended(at) for one in found]
 
-    def due(self, row: Row, due: Instant) -> Instant | None:
+    def due(self, row: Row, due: Instant, slack: Duration) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver
-        and channel; None: not before somebody decides."""
+        and channel; None: not before somebody decides.
+
+        What is due is done a moment later (`slack`), and the next standstill may come first: of
+        all that wait for the end of one, the first whose retries are used up stops the others.
+        """
         keys = ((row.node, "peer", row.peer or ""), (row.node, "channel", row.channel or ""))
         found = [one for key in keys for one in self._of.get(key, ())]
         for one in sorted(found, key=lambda one: one.begin):
-            if one.begin <= due and one.end is None:
+            if one.begin > due + slack:
+                break
+            if one.end is None:
                 return None
-            if one.begin <= due and one.end is not None:
-                due = max(due, one.end)
+            due = max(due, one.end)
         return due
