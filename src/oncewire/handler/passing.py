@@ -115,6 +115,16 @@ def is_receipt(message: Message, asked: StoredIncoming) -> bool:
     )
 
 
+def is_from_beyond(node: Node, tx: Transaction, message: Message, asked: StoredIncoming) -> bool:
+    """Whether another hub gives the To Party's signed receipt back: its signature is for the
+    From Party to check, and of our own hop it says nothing."""
+    ahead = agreement_toward(node, asked.facts.to_party)
+    if ahead is None or asked.facts.to_party in map(str, ahead.partner.party.ids):
+        return False
+    wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
+    return wanted is AckRequest.SIGNED and is_receipt(message, asked)
+
+
 def relay_receipt(
     node: Node, tx: Transaction, received: Received, asked: StoredIncoming, source: Source
 ) -> None:

@@ -28,6 +28,7 @@ from oncewire.handler.original import copied, is_known
 from oncewire.handler.passing import (
     asked_here,
     is_answer,
+    is_from_beyond,
     is_receipt,
     pass_back,
     pass_on,
@@ -94,7 +95,9 @@ def receive_message(
     asked = asked_here(tx, message) if is_answer(message) else None
     original = copied(node, tx, message) if _is_for_application(message) else None
     try:
-        if asked is not None and asked.passed_on:
+        if asked is not None and (
+            asked.passed_on or is_from_beyond(node, tx, received.message, asked)
+        ):
             # Whomever it names: it answers what came through here (HOP-7).
             pass_back(node, tx, received, asked, source)
             return NOTHING

@@ -95,8 +95,10 @@ def _settle(
 ) -> None:
     reference = stored.outgoing.message_id
     terms = node.terms_of(tx, stored.outgoing.terms_id)
-    if not _settles(node, tx, message, reference, terms):
-        if _awaits_proof(terms) and message.acknowledgments:
+    hop = not _is_from_to_party(message, stored, agreement)
+    signed = _awaits_proof(terms, hop=hop)
+    if not _settles(node, tx, message, reference, terms, signed=signed):
+        if signed and message.acknowledgments:
             _journal_unproven(node, tx, message, reference)
         return
     channel = load_channel(tx, stored.outgoing)
@@ -107,8 +109,8 @@ def _settle(
         terms,
         ack_id=message.header.message_id,
         by=by,
-        signed=_awaits_proof(terms),
-        hop=not _is_from_to_party(message, stored, agreement),
+        signed=signed,
+        hop=hop,
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
@@ -128,7 +130,9 @@ def _is_from_to_party(message: Message, stored: StoredOutgoing, agreement: Agree
     return ours and (partner.is_named_by(party) or partner.handles(party))
 
 
-def _settles(node: Node, tx: Transaction, message: Message, reference: str, terms: Terms) -> bool:
+def _settles(
+    node: Node, tx: Transaction, message: Message, reference: str, terms: Terms, *, signed: bool
+) -> bool:
     """Whether this acknowledgement is the one the message waits for.
 
     Where the To Party's acknowledgement was asked for, one from the next handler on the
@@ -140,7 +144,7 @@ def _settles(node: Node, tx: Transaction, message: Message, reference: str, term
         acks = [ack for ack in acks if ack.actor is Actor.TO_PARTY_MSH]
         if not acks:
             return False
-    if not _awaits_proof(terms):
+    if not signed:
         return True
     parcel = tx.outgoing_parcel(reference)
     if not acks or parcel is None:
@@ -149,12 +153,12 @@ def _settles(node: Node, tx: Transaction, message: Message, reference: str, term
     return any(proves_receipt(sent, ack) for ack in acks)
 
 
-def _awaits_proof(terms: Terms) -> bool:
-    """Whether a signed acknowledgement is waited for: the To Party's, or the next
-    handler's where nothing was asked of the To Party."""
+def _awaits_proof(terms: Terms, *, hop: bool) -> bool:
+    """Whether the word of the To Party, or of a hub (`hop`), has to be signed. The To Party is
+    the next handler too where nothing else was asked of it."""
     receipt = terms.ack_requested
-    awaited = terms.hop_ack_requested if receipt is AckRequest.NONE else receipt
-    return awaited is AckRequest.SIGNED
+    near = terms.hop_ack_requested if hop or receipt is AckRequest.NONE else AckRequest.NONE
+    return AckRequest.SIGNED in (receipt, near)
 
 
 def _journal_stray(
