@@ -147,6 +147,29 @@ def test_a_repeated_best_effort_message_reaches_the_application_once(profile: st
 Arrive = Callable[[Parcel, Callable[[Answer], None]], None]
 
 
+@pytest.mark.requirement("HOP-11", "ACK-10", "ACK-12")
+def test_a_hub_acknowledges_as_one_end_of_its_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(Options(messages=1, hops=2, **CALM), seed=1)  # type: ignore[arg-type]
+    buyer = simulation.actor("buyer")
+    heard: list[Message] = []
+    arrive = buyer.arrive
+
+    def tapped(parcel: Parcel, respond: Callable[[Answer], None]) -> None:
+        heard.append(codec.read(parcel).message)
+        arrive(parcel, respond)
+
+    monkeypatch.setattr(buyer, "arrive", tapped)
+    assert simulation.run().delivered == 1
+    (ack,) = [one for one in heard if one.kind is MessageKind.ACKNOWLEDGMENT]
+    header = ack.header
+    assert str(header.service) == (
+        "http://www.ebxml.org/namespaces/messageService/MessageAcknowledgment"
+    )
+    assert [str(header.from_party), str(header.to_party)] == ["http://hub1/msh", "http://buyer/msh"]
+    assert header.ref_to_message_id == "order-0@buyer"
+    assert header.semantics is DeliverySemantics.BEST_EFFORT
+
+
 # --- failure notices of a hub -----------------------------------------------------------------
 
 

@@ -62,6 +62,17 @@ def test_a_signal_goes_back_between_the_ends_of_the_hop(
         assert party.text == came.text
 
 
+@pytest.mark.requirement("TRN-1", "TRN-2")
+@pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x", "ebms2"])
+@pytest.mark.parametrize("signal", [exchange, refusal], ids=["acknowledgement", "error"])
+def test_the_response_to_a_post_is_empty(profile: str, signal: object) -> None:
+    """Acknowledgements and errors come back as a POST of their own."""
+    request, answer = signal(profile)  # type: ignore[operator]
+    assert request.reply is None
+    assert answer.reply is None
+    assert answer.to == "alpha"
+
+
 @pytest.mark.requirement("ACK-3", "ACK-5", "ERR-3")
 @pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x", "ebms2"])
 @pytest.mark.parametrize("signal", [exchange, refusal], ids=["acknowledgement", "error"])

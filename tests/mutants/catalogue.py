@@ -333,7 +333,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hear no acknowledgement, and say so",
         _ANSWERS,
-        "    late = outgoing.state in FINAL_OUTGOING and not known\n",
+        "    late = outgoing.late if known else outgoing.state in FINAL_OUTGOING\n",
         "    return Sent(outgoing, channel)\n    late = False\n",
         ("L3",),
         f"messages=5,retries=2,abandon=1.0,{CALM}",

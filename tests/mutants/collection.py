@@ -9,6 +9,7 @@ from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_hubs import IN_HUBS
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_recovery import IN_RECOVERY
+from tests.mutants.in_sync import IN_SYNC
 from tests.mutants.in_time import IN_TIME
 from tests.mutants.in_wire import IN_WIRE
 from tests.mutants.mutant import Mutant
@@ -21,6 +22,7 @@ ALL: tuple[Mutant, ...] = (
     *IN_AGREEMENT,
     *IN_HANDLER,
     *IN_TIME,
+    *IN_SYNC,
     *IN_HAND_OVER,
     *IN_HUBS,
 )

@@ -1,0 +1,148 @@
+"""Mutants of synchronous replies, hops and transports that tests with real handlers must notice."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SYNC = "oncewire.protocol.synchronous"
+_ANSWER = "oncewire.handler.answer"
+
+_MODES = "tests/handler/test_sync_modes.py"
+_REPLY = "tests/handler/test_reply.py"
+_BUNDLING = "tests/handler/test_bundling.py"
+_WARNINGS = "tests/handler/test_warnings.py"
+_HUB = "tests/handler/test_hub.py"
+_WORK = "tests/handler/test_agreement_at_work.py"
+_HEADERS = "tests/handler/test_headers_on_the_wire.py"
+
+IN_SYNC: tuple[Mutant, ...] = (
+    Mutant(
+        "acknowledgements never come back on the connection",
+        _SYNC,
+        "        return self.mode is not SyncReplyMode.NONE\n",
+        "        return False\n",
+        requirement="SYNC-1 SYNC-3",
+        tests=(f"{_WORK}::test_the_channels_characteristics_say_what_comes_back_at_once",),
+    ),
+    Mutant(
+        "a response alone is promised although an acknowledgement is due",
+        _SYNC,
+        "    if mode is SyncReplyMode.RESPONSE_ONLY and ack_owed and not _rides_on_response(terms):\n",
+        "    if mode is None and ack_owed and not _rides_on_response(terms):\n",
+        requirement="SYNC-4",
+        tests=(f"{_MODES}::test_a_response_alone_is_refused_where_an_acknowledgement_is_due",),
+    ),
+    Mutant(
+        "the response never waits for its connection",
+        _SYNC,
+        "        return self.mode in _WITH_RESPONSE\n",
+        "        return False\n",
+        requirement="SYNC-5",
+        tests=(f"{_REPLY}::test_the_response_comes_back_with_the_acknowledgement_in_it",),
+    ),
+    Mutant(
+        "the response comes back and its acknowledgement does not",
+        "oncewire.wire.answers",
+        "        actor=actor,\n        signed=bool(references) or asked is AckRequest.SIGNED,\n",
+        "        actor=Actor.NEXT_MSH,\n        signed=bool(references) or asked is AckRequest.SIGNED,\n",
+        requirement="SYNC-6 SYNC-7",
+        tests=(f"{_MODES}::test_both_acknowledgements_that_are_due_are_in_the_response",),
+    ),
+    Mutant(
+        "the wish for a synchronous reply stays out of the header",
+        "oncewire.handler.submit",
+        "        sync_reply=terms.sync_mode if asks_sync else None,\n",
+        "        sync_reply=None,\n",
+        requirement="SYNC-9",
+        tests=(f"{_HEADERS}::test_the_children_of_the_header_stand_in_their_order",),
+    ),
+    Mutant(
+        "a wish that the transport cannot grant is ignored without a word",
+        _SYNC,
+        "        return SyncPlan(SyncReplyMode.NONE, warning=_ignored())\n",
+        "        return SyncPlan(SyncReplyMode.NONE)\n",
+        requirement="SYNC-10",
+        tests=(
+            "tests/handler/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
+        ),
+    ),
+    Mutant(
+        "every transport is believed to carry a reply",
+        _SYNC,
+        "    if not can_answer:\n        return SyncPlan(SyncReplyMode.NONE, warning=_ignored())\n",
+        "",
+        requirement="TRN-5",
+        tests=(
+            "tests/handler/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
+        ),
+    ),
+    Mutant(
+        "a synchronous wish that nobody agreed to is granted",
+        "oncewire.agreement.rules",
+        "    if asks and agreed is SyncReplyMode.NONE and not at_hop:\n",
+        "    if False and not at_hop:\n",
+        requirement="SYNC-13",
+        tests=(f"{_MODES}::test_a_wish_nobody_agreed_to_is_refused_on_the_connection",),
+    ),
+    Mutant(
+        "a reply may ask for a synchronous reply",
+        _SYNC,
+        "    if message.header.ref_to_message_id is not None:\n        raise Inconsistent(\n",
+        "    if message.header.ref_to_message_id is None and False:\n        raise Inconsistent(\n",
+        requirement="SYNC-14",
+        tests=(f"{_MODES}::test_a_reply_that_asks_for_a_synchronous_reply_is_refused",),
+    ),
+    Mutant(
+        "a synchronous request is repeated although none may be",
+        "oncewire.protocol.attempts",
+        "    if not terms.runs_protocol or (synchronous and terms.sync_retries is SyncRetries.NONE):\n",
+        "    if not terms.runs_protocol:\n",
+        requirement="SYNC-18",
+        tests=("tests/protocol/test_attempts.py", _REPLY),
+    ),
+    Mutant(
+        "an ErrorURI is taken in a synchronous exchange",
+        _SYNC,
+        "    if hop is not None and hop.error_uri is not None:\n",
+        "    if hop is None and message is None:\n",
+        requirement="SYNC-19",
+        tests=(f"{_MODES}::test_an_error_uri_is_refused_on_the_connection",),
+    ),
+    Mutant(
+        "a hub signs itself as the sender before it",
+        "oncewire.handler.route",
+        "            sender_uri=self.sender_uri,\n",
+        "            sender_uri=self.receiver_uri,\n",
+        requirement="HOP-2",
+        tests=(f"{_HUB}::test_every_hop_leaves_its_routing_header_and_nothing_else",),
+    ),
+    Mutant(
+        "a hub that asks to come back later acknowledges at once",
+        "oncewire.protocol.hops",
+        "        return HopDuty.UNTIL_FORWARDED\n",
+        "        return HopDuty.RESPONSIBLE\n",
+        requirement="HOP-4",
+        tests=(f"{_HUB}::test_with_transient_errors_the_acknowledgement_means_the_seller_has_it",),
+    ),
+    Mutant(
+        "a hub acknowledges in the name of the To Party",
+        "oncewire.wire.answers",
+        "            return Party((receiver,)), Party((sender,))\n",
+        "            return facts.to_party or Party((receiver,)), Party((sender,))\n",
+        requirement="HOP-11",
+        tests=(
+            "tests/handler/test_promises_at_work.py::test_a_hub_acknowledges_as_one_end_of_its_hop",
+        ),
+    ),
+    Mutant(
+        "an acknowledgement goes into the response of a POST that did not ask for it",
+        _ANSWER,
+        "    if plan.signals and source.can_answer:\n        return Answer(200, answer.parcel)\n",
+        "    if source.can_answer:\n        return Answer(200, answer.parcel)\n",
+        requirement="TRN-1 TRN-2",
+        tests=("tests/handler/test_signals_on_the_wire.py::test_the_response_to_a_post_is_empty",),
+    ),
+)
