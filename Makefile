@@ -16,7 +16,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # How many workers share the tests; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= 2
 
-.PHONY: help setup python java postgres test quick check format requirements coverage soak fuzz bench demo clean
+.PHONY: help setup python java postgres test quick check format requirements mutants coverage soak fuzz bench demo clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,9 @@ format: setup ## rewrite the files as `check` wants them
 
 requirements: setup ## which rows of docs/requirements.csv have tests
 	$(BIN)/python scripts/requirements.py $(ARGS)
+
+mutants: setup ## every deliberate bug, and what caught it
+	$(BIN)/python -m tests.mutants
 
 coverage: setup ## every branch of the protocol and of the journal's folds is tested
 	$(BIN)/coverage run --branch -m pytest -q tests/protocol tests/message tests/journal

@@ -78,6 +78,11 @@ def test_no_test_of_ours_names_an_unknown_row() -> None:
     assert requirements.collect(ids, ROOT / "tests").problems == []
 
 
+def test_every_must_that_stands_now_is_reached_and_has_a_mutant() -> None:
+    rows = requirements.catalogue(ROOT / "docs" / "requirements.csv")
+    assert requirements.collect(rows, ROOT / "tests").unproven() == []
+
+
 def test_every_form_of_the_marker_is_read(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

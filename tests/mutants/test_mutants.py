@@ -31,7 +31,7 @@ def hatchery() -> Iterator[Hatchery]:
 
 
 def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
-    assert len(ALL) >= 40
+    assert len(ALL) >= 80
     assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
