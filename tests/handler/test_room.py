@@ -70,6 +70,7 @@ def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
     assert pair.take() == [sent.message_id]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("RTY-14", "RTY-16", "RM-2")
 def test_everybody_is_told_however_many_fail_at_once() -> None:
     pair = Pair("ebms2", TERMS, lose_request=lambda attempt: True)

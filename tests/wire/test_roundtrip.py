@@ -59,6 +59,7 @@ def test_what_is_written_is_read(data: st.DataObject, dialect: Dialect, typed: b
     _both_ways(message, form, mail=data.draw(st.booleans()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dialect", "typed"), CASES)
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
