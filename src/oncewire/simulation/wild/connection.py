@@ -15,6 +15,7 @@ from oncewire.handler.handler import RETRY_AFTER
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.transmit import Transmission
+from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.simulation.wild.ending import Ending
 from oncewire.simulation.wild.ledger import Ledger
@@ -186,6 +187,9 @@ class Door:
         elif answers[0].awaited is not None:
             self._reply_in_time(engine, answers[0].awaited, respond)
         else:
+            for row in machine.latest:
+                if row.kind == Kind.DUPLICATE.value and row.message_id is not None:
+                    self._note_reply(row.message_id, answers[0])
             respond(answers[0])
 
     def _keep_open(self, engine: Engine, awaited: Awaited, respond: Respond) -> Connection:
@@ -221,11 +225,7 @@ class Door:
                 waiting.remove(look)
             if not waiting:
                 self.waiting.pop(key, None)
-            if answer.parcel is not None:
-                whole = whole_parcel(engine.node, answer.parcel)
-                kept = machine.ledger.replies[machine.name, awaited.message_id]
-                if whole.body not in kept:
-                    kept.append(whole.body)
+            self._note_reply(awaited.message_id, answer)
             respond(answer)
 
         def look() -> None:
@@ -248,6 +248,16 @@ class Door:
         look()
         if open_[0]:
             machine.clock.after(awaited.patience, overdue)
+
+    def _note_reply(self, message_id: str, answer: Answer) -> None:
+        """Remember what a copy of a request got."""
+        if answer.parcel is None:
+            return
+        machine = self._machine
+        body = whole_parcel(machine.engine.node, answer.parcel).body
+        kept = machine.ledger.replies[machine.name, message_id]
+        if body not in kept:
+            kept.append(body)
 
     def answered(self, sender: str, message_id: str) -> int:
         """The response to a request is stored: those who wait for it look; returns how many."""

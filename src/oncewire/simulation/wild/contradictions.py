@@ -111,6 +111,9 @@ def _hop(agreement: Agreement) -> str:
         and (terms.retries < PATIENT or (terms.time_to_live or MINUTE) < MINUTE)
     ):
         return "a hub that asks to come back later needs a sender that does so, for a while"
+    once = terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE
+    if agreement.via is not None and is_slow(agreement) and once:
+        return "a hub that asks to come back later, and a request that is never repeated"
     insists = terms.header_conflict in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT)
     per_hop = terms.numbered and terms.scope is not Scope.CONVERSATION
     if agreement.via is not None and per_hop and _only_passes(agreement) and insists:

@@ -14,6 +14,7 @@ from oncewire.simulation.wild.plan import (
     BUYER,
     SELLER,
     THIRD,
+    Leaning,
     Manner,
     Order,
     Plan,
@@ -36,6 +37,21 @@ _BEST_EFFORT = (
     ("delivery.method", "Transport"),
     ("ack.request", "never"),
 )
+_USUAL = (45, 30, 12, 13)
+_REPLIES = {
+    Leaning.SYNCHRONOUS: (15, 35, 5, 45),
+    Leaning.HURRIED: (20, 60, 5, 15),
+    Leaning.NUMBERED: (80, 10, 5, 5),
+}
+_CALLED = {Leaning.SYNCHRONOUS: 0.95, Leaning.HURRIED: 1.0}
+_ANSWERED = ("sync.mode", "signalsAndResponse")
+_IN_ORDER: Said = (("sequence.numbered", True), ("sequence.ordered", True))
+_LEANING: dict[Leaning, Said] = {
+    Leaning.NONE: (),
+    Leaning.SYNCHRONOUS: (_ANSWERED, ("sync.retries", "same_message")),
+    Leaning.HURRIED: (_ANSWERED, ("sync.retries", "none"), ("sync.timeout", "PT4S"), *_IN_ORDER),
+    Leaning.NUMBERED: _IN_ORDER,
+}
 _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
 
 
@@ -59,21 +75,28 @@ def _draw_setting(chance: random.Random, seed: int) -> Setting:
         dialect, flow = chance.choice(DIALECTS), chance.choice(FLOWS)
         hop_mode = chance.choice(VALUES["hop.mode"])
         hubs = chance.choices((0, 1, 2), (55, 35, 10))[0]
+    leaning = Leaning.NONE if calm else chance.choices(tuple(Leaning), (58, 14, 12, 16))[0]
+    if leaning is Leaning.HURRIED:
+        dialect, flow, hubs = "ms-0.9x", "window", 0
+    elif leaning is Leaning.SYNCHRONOUS and dialect == "rm-0.78":
+        dialect = "ebms2"
     third = chance.random() < 0.5
     ends = (BUYER, SELLER, THIRD) if third else (BUYER, SELLER)
     bare = Setting(
         calm=calm,
+        leaning=leaning,
         hubs=hubs,
         third=third,
         third_direct=chance.random() < 0.6,
-        called=tuple(end for end in ends if chance.random() < 0.6),
+        called=tuple(end for end in ends if chance.random() < _CALLED.get(leaning, 0.6)),
         signed=chance.random() < 0.08,
         steady=chance.random() < 0.5,
         hub_keys=calm or chance.random() < 0.5,
         manner=chance.choice(tuple(Manner)),
     )
     profile, forced = _base(chance, dialect, flow)
-    setting = replace(bare, profile=profile, said=(*forced, ("hop.mode", hop_mode)))
+    forced = (*forced, *_LEANING[leaning], ("hop.mode", hop_mode))
+    setting = replace(bare, profile=profile, said=forced)
     setting = replace(setting, said=_enriched(chance, setting.said, _network(setting), setting))
     if hubs and chance.random() < 0.5:
         setting = _with_hubs_of_their_own(chance, setting)
@@ -132,17 +155,20 @@ def _enriched(
 ) -> Said:
     """More values, each kept if every agreement is still a sound one."""
     said = dict(forced)
+    firm = {key for key, _ in _LEANING[setting.leaning]}
     if not all(map(is_sound, papers(tuple(said.items())))):
         # The combination that was asked for contradicts itself: what is left is the profile.
         said = {key: value for key, value in said.items() if not key.startswith("sequence.")}
         said.pop("flow.mode", None)
+        said.pop("sync.mode", None)
         said["flow.window"] = 8
         said["wire.extensions"] = EXTENSIONS
     wished = [key for key in VALUES if chance.random() < (0.12 if key in RARE else 0.4)]
     if setting.signed:
         wished += ["ack.signature", "ack.hop_request"]
     chance.shuffle(wished)
-    values = [(key, chance.choice(VALUES[key])) for key in wished if key != "flow.mode"]
+    firm.add("flow.mode")
+    values = [(key, chance.choice(VALUES[key])) for key in wished if key not in firm]
     if not setting.signed:
         values = [one for one in values if one not in SIGNED]
     if setting.hubs and not setting.hub_keys:
@@ -192,7 +218,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
         at += chance.choice((1, 100, 500, 2_000, 6_000)) * MILLISECOND
         partner = THIRD if setting.third and chance.random() < 0.35 else SELLER
         sender, receiver = BUYER, partner
-        if chance.random() < 0.25:
+        if chance.random() < (0.05 if setting.leaning is Leaning.NUMBERED else 0.25):
             sender, receiver = receiver, sender
         loose = chance.random() < 0.12
         paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
@@ -206,7 +232,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 conversation=chance.choice((0, 0, 0, 1, 2)),
                 best_effort=loose and takes_best_effort(paper.agreement),
                 lifetime=15 * SECOND if chance.random() < 0.08 and not slow else None,
-                reply=chance.choices(tuple(Reply), (45, 30, 12, 13))[0],
+                reply=chance.choices(tuple(Reply), _REPLIES.get(setting.leaning, _USUAL))[0],
                 size=chance.choice((0, 20, 20, 2_000)),
             )
         )

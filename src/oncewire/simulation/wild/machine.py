@@ -87,6 +87,8 @@ class Machine:
         self.up = False
         self.steps = 0
         self._read = 0
+        # The rows of the last commit.
+        self.latest: list[Row] = []
         self._wake_at: Instant | None = None
         self._falls: dict[int, Fall] = {}
         self._full: set[int] = set()
@@ -202,7 +204,7 @@ class Machine:
         except OncewireError as problem:
             self.ledger.raised(self.name, f"the commit of {step}", problem)
             return Ending.RAISED
-        rows = self._note_rows()
+        rows = self.latest = self._note_rows()
         if fall is not None:
             self.fall(fall.lasts, f"after {step}")
             return Ending.DOWN

@@ -27,12 +27,25 @@ class Manner(StrEnum):
     MIXED = "mixed"
 
 
+class Leaning(StrEnum):
+    """What a world has more of than chance would give it."""
+
+    NONE = "none"
+    # Responses on the connection, and applications that are called to give them.
+    SYNCHRONOUS = "synchronous"
+    # The same, numbered and never repeated.
+    HURRIED = "hurried"
+    # One numbered stream in one direction.
+    NUMBERED = "numbered"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Who there is and what was agreed before anything happened."""
 
     # No fault, no intervention: every message arrives and nobody is told of a failure.
     calm: bool = False
+    leaning: Leaning = Leaning.NONE
     hubs: int = 0
     # The buyer has a second partner, which may be reached without the hubs.
     third: bool = False

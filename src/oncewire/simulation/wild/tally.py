@@ -53,6 +53,7 @@ def options_of(plan: Plan) -> Iterator[str]:
     agreement = Paper("any", BUYER, SELLER, setting.profile, setting.said, signed=False).agreement
     terms = agreement.sending.terms
     yield "calm" if setting.calm else "trouble"
+    yield f"leaning {setting.leaning.value}"
     yield f"dialect {agreement.form.dialect.value}"
     yield f"flow {terms.flow.value}"
     yield f"hubs {setting.hubs}"

@@ -23,6 +23,7 @@ from oncewire.simulation.wild.plan import (
     Fall,
     FullDisk,
     Harm,
+    Leaning,
     Meddling,
     Mishap,
     Mood,
@@ -63,6 +64,10 @@ def draw_events(
 ) -> tuple[Event, ...]:
     """One to four kinds of trouble."""
     themes: set[str] = set()
+    if setting.leaning is Leaning.NUMBERED and chance.random() < 0.7:
+        themes |= {"papers", "losses"}
+    elif setting.leaning in (Leaning.SYNCHRONOUS, Leaning.HURRIED):
+        themes |= {"losses", "moods"}
     for _ in range(chance.randint(1, 4)):
         themes.add(chance.choices(tuple(_THEMES), tuple(_THEMES.values()))[0])
     trouble = Trouble(chance, setting, orders)
@@ -214,7 +219,8 @@ class Trouble:
         names = tuple(paper.own for paper in papers)
         both = self.chance.random() < 0.5
         turn = self.chance.choices(tuple(Turn), (45, 15, 15, 12, 13))[0]
-        at = self._moment()
+        # Soon after something was sent, so that it is under way.
+        at = self.chance.choice(self.orders).at + self.chance.randrange(6 * SECOND)
         lasts = self.chance.choice((None, None, 8 * SECOND, 30 * SECOND))
         where = names if both else (self.chance.choice(names),)
         if turn is not Turn.REPLACED:
@@ -227,7 +233,9 @@ class Trouble:
         said: dict[str, object] = {}
         for _ in range(20):
             key, value = self.chance.choice(_NARROWER)
-            if self.chance.random() < 0.5:
+            if self.setting.leaning is Leaning.NUMBERED and both:
+                key, value = self.chance.choice(_NARROWER[:3])
+            elif self.chance.random() < 0.5:
                 key = self.chance.choice(tuple(VALUES))
                 value = self.chance.choice(VALUES[key])
             # Where a hub is between them the two have to agree with it as well.

@@ -1,0 +1,61 @@
+"""`oncewire simulate --wild` at the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.entry.cli import output
+from oncewire.simulation.wild.draw import draw
+from tests.entry.terminal import run, run_json
+
+
+def test_worlds_are_counted_by_what_they_were() -> None:
+    told = run_json("simulate", "--wild", "--seeds", "1:4")
+    assert told["worlds"] == 3
+    assert told["seeds"] == "1..3"
+    assert told["violations"] == 0
+    assert sum(count for name, count in told["options"].items() if name.startswith("dialect")) == 3
+    assert told["terms"] > 30
+    assert told["pairs"] > 500
+    assert run_json("simulate", "--wild", "--seeds", "1..3")["options"] == told["options"]
+
+
+def test_a_part_of_a_world_runs_alone() -> None:
+    assert len(draw(3).orders) > 1
+    told = run_json("simulate", "--wild", "--seed", "3", "--only-messages", "0")
+    assert told["messages"] == 1
+    told = run_json(
+        "simulate", "--wild", "--seed", "3", "--only-messages", "none", "--only-events", "none"
+    )
+    assert told["messages"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("--only-messages", "99"), "does not choose among"),
+        (("--only-events", "one"), "does not choose among"),
+        (("--seeds", "5:5"), "no range of seeds"),
+        (("--seeds", "9..3"), "no range of seeds"),
+    ],
+)
+def test_a_slip_is_told(words: tuple[str, ...], cause: str) -> None:
+    result = run("simulate", "--wild", "--seed", "3", *words, exit_code=output.BAD_INPUT)
+    assert cause in result.stderr
+
+
+def test_a_broken_promise_ends_with_the_command_that_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncewire.handler.engine.Engine.notices", lambda self, limit: [])
+    seed = next(
+        seed
+        for seed in range(1, 200)
+        if any(getattr(event, "turn", "") == "unaddressed" for event in draw(seed).events)
+    )
+    found = run_json("simulate", "--wild", "--seeds", f"{seed}:{seed + 6}", exit_code=output.WRONG)
+    assert found["violations"] > 0
+    [first, *_] = found["replay"]
+    assert "--only-messages" in first
+    again = run_json(*first.split()[1:], exit_code=output.WRONG)
+    assert again["found"][0]["kind"] == found["found"][0]["kind"]
