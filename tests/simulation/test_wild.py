@@ -55,27 +55,11 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "orders", "events"),
-    [
-        # Two pairs of end parties use one ConversationId through the same two hubs.
-        (350, (1,), ()),
-        # A late answer, under an agreement on synchronous exchanges without retries.
-        (680, (6,), ()),
-        # A hub reports a failure when the agreement is gone, and another leads to the hub.
-        (398, (0, 1), (4, 29)),
-        # The lifetime ends on the way to the hub.
-        (945, (0, 2, 3, 5, 6, 7), (2, 3, 4)),
-        # A handler takes a notice while its application has yet to come for the message before.
-        (1177, (0, 1, 4, 5, 6, 7), (4, 26, 27)),
-        # The two ends count their numbers in another range than the hub between them.
-        (81, (), (28, 29)),
-    ],
+    "seed", [8, 81, 103, 124, 323, 329, 350, 358, 398, 475, 498, 530, 613, 680, 816, 945, 982, 1177]
 )
-def test_worlds_that_broke_a_promise_once(
-    seed: int, orders: tuple[int, ...], events: tuple[int, ...]
-) -> None:
-    result = World(draw(seed).only(orders, events)).run()
-    assert not result.violations
+def test_seeds_that_broke_a_promise_once(seed: int) -> None:
+    """What each of them showed has a test of its own; a change of the draw may show it anew."""
+    judge([run_seed(seed)])
 
 
 @pytest.mark.soak
