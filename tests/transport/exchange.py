@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import hashlib
+import itertools
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -197,13 +198,15 @@ class Certificates:
         self.folder = folder
         self.authority = trustme.CA()
         self.stranger = trustme.CA()
+        self._numbers = itertools.count(1)
 
     def identity(
         self, name: str, *, authority: trustme.CA | None = None, expired: bool = False
     ) -> Identity:
         past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
         made = (authority or self.authority).issue_cert(name, "127.0.0.1", not_after=past)
-        place = self.folder / f"{name}-{id(made)}"
+        # Counted: what is gone may leave its place in memory, and so its id(), to the next one.
+        place = self.folder / f"{name}-{next(self._numbers)}"
         certificate, key = place.with_suffix(".crt"), place.with_suffix(".key")
         certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         key.write_bytes(made.private_key_pem.bytes())
