@@ -72,8 +72,12 @@ def _rules(binding: ActionBinding, dialect: Dialect) -> str:
         return "the next handler's acknowledgement is asked for and forbidden"
     if refuses and rules.ack is not Requested.WHEN_STATED and _wrong_kind(binding):
         return "acknowledgements are signed always or never, and the other kind is asked for"
-    if terms.runs_protocol and not terms.duplicate_elimination and dialect is not Dialect.EBMS2:
+    draft = dialect is not Dialect.EBMS2
+    if draft and terms.reliable and not terms.duplicate_elimination:
         return "the drafts are reliable only once and only once"
+    insisted = rules.duplicate_elimination is Requested.ALWAYS
+    if draft and refuses and insisted and not terms.reliable:
+        return "the drafts can ask that copies are dropped of reliable messages only"
     signed = AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
     if dialect is Dialect.RM_078 and (rules.ack is not Requested.WHEN_STATED or signed):
         return "rm-0.78 cannot state what the To Party's handler is asked for"

@@ -42,6 +42,7 @@ _REPLIES = {
     Leaning.SYNCHRONOUS: (15, 35, 5, 45),
     Leaning.HURRIED: (20, 60, 5, 15),
     Leaning.NUMBERED: (80, 10, 5, 5),
+    Leaning.RELAYED: (80, 10, 5, 5),
 }
 _CALLED = {Leaning.SYNCHRONOUS: 0.95, Leaning.HURRIED: 1.0}
 _ANSWERED = ("sync.mode", "signalsAndResponse")
@@ -50,7 +51,9 @@ _LEANING: dict[Leaning, Said] = {
     Leaning.NONE: (),
     Leaning.SYNCHRONOUS: (_ANSWERED, ("sync.retries", "same_message")),
     Leaning.HURRIED: (_ANSWERED, ("sync.retries", "none"), ("sync.timeout", "PT4S"), *_IN_ORDER),
-    Leaning.NUMBERED: _IN_ORDER,
+    # Wide enough to be narrowed under it.
+    Leaning.RELAYED: (*_IN_ORDER, ("sequence.scope", "pair"), ("flow.window", 8)),
+    Leaning.NUMBERED: (*_IN_ORDER, ("sequence.range", (0, 99)), ("flow.window", 2)),
 }
 _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
 
@@ -75,8 +78,10 @@ def _draw_setting(chance: random.Random, seed: int) -> Setting:
         dialect, flow = chance.choice(DIALECTS), chance.choice(FLOWS)
         hop_mode = chance.choice(VALUES["hop.mode"])
         hubs = chance.choices((0, 1, 2), (55, 35, 10))[0]
-    leaning = Leaning.NONE if calm else chance.choices(tuple(Leaning), (58, 14, 12, 16))[0]
-    if leaning is Leaning.HURRIED:
+    leaning = Leaning.NONE if calm else chance.choices(tuple(Leaning), (56, 13, 11, 14, 6))[0]
+    if leaning is Leaning.RELAYED:
+        dialect, flow, hop_mode, hubs = "ms-0.9x", "window", "store_and_forward", 1
+    elif leaning is Leaning.HURRIED:
         dialect, flow, hubs = "ms-0.9x", "window", 0
     elif leaning is Leaning.SYNCHRONOUS and dialect == "rm-0.78":
         dialect = "ebms2"
@@ -212,13 +217,15 @@ def _with_hubs_of_their_own(chance: random.Random, setting: Setting) -> Setting:
 
 def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
     count = chance.randint(3, 8) if setting.calm else chance.randint(3, 12)
+    numbered = setting.leaning in (Leaning.NUMBERED, Leaning.RELAYED)
+    pauses = (1, 100, 500) if setting.leaning is Leaning.RELAYED else (1, 100, 500, 2_000, 6_000)
     orders = []
     at = 0
     for number in range(count):
-        at += chance.choice((1, 100, 500, 2_000, 6_000)) * MILLISECOND
+        at += chance.choice(pauses) * MILLISECOND
         partner = THIRD if setting.third and chance.random() < 0.35 else SELLER
         sender, receiver = BUYER, partner
-        if chance.random() < (0.05 if setting.leaning is Leaning.NUMBERED else 0.25):
+        if chance.random() < (0.05 if numbered else 0.25):
             sender, receiver = receiver, sender
         loose = chance.random() < 0.12
         paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
@@ -229,7 +236,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 sender,
                 receiver,
                 at,
-                conversation=chance.choice((0, 0, 0, 1, 2)),
+                conversation=0 if numbered else chance.choice((0, 0, 0, 1, 2)),
                 best_effort=loose and takes_best_effort(paper.agreement),
                 lifetime=15 * SECOND if chance.random() < 0.08 and not slow else None,
                 reply=chance.choices(tuple(Reply), _REPLIES.get(setting.leaning, _USUAL))[0],

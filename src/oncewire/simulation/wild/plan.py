@@ -37,6 +37,8 @@ class Leaning(StrEnum):
     HURRIED = "hurried"
     # One numbered stream in one direction.
     NUMBERED = "numbered"
+    # The same through a hub that holds what comes too early, and loses its way on meanwhile.
+    RELAYED = "relayed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Dur
 from oncewire.simulation.wild.papers import Paper, is_readable, is_sound, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
+    SELLER,
     Change,
     Claim,
     ClockStep,
@@ -71,7 +72,7 @@ def draw_events(
     for _ in range(chance.randint(1, 4)):
         themes.add(chance.choices(tuple(_THEMES), tuple(_THEMES.values()))[0])
     trouble = Trouble(chance, setting, orders)
-    events: list[Event] = []
+    events: list[Event] = trouble.strand() if setting.leaning is Leaning.RELAYED else []
     # In the order of the table, not of the set: a seed draws the same in every process.
     for theme in _THEMES:
         if theme in themes:
@@ -106,6 +107,17 @@ class Trouble:
 
     def _nth(self) -> int:
         return self.chance.randint(1, 4 + 3 * len(self.orders))
+
+    def strand(self) -> list[Event]:
+        """One message is late at the hub, and when it comes there is no way on."""
+        hub, chance = self.setting.way[0], self.chance
+        turn = chance.choice((Turn.REMOVED, Turn.REMOVED, Turn.ENDED))
+        at = self.orders[-1].at + chance.randrange(4 * SECOND)
+        lasts = chance.choice((8 * SECOND, 30 * SECOND, None))
+        return [
+            Mishap(BUYER, hub, chance.randint(2, 6), Harm.LOSE),
+            Change(at, f"{hub}-{SELLER}", (hub,), turn, lasts=lasts),
+        ]
 
     # --- the network ---
 
@@ -220,8 +232,10 @@ class Trouble:
         both = self.chance.random() < 0.5
         turn = self.chance.choices(tuple(Turn), (45, 15, 15, 12, 13))[0]
         # Soon after something was sent, so that it is under way.
-        at = self.chance.choice(self.orders).at + self.chance.randrange(6 * SECOND)
-        lasts = self.chance.choice((None, None, 8 * SECOND, 30 * SECOND))
+        numbered = self.setting.leaning is Leaning.NUMBERED
+        orders = self.orders[-3:] if numbered else self.orders
+        at = self.chance.choice(orders).at + self.chance.randrange(6 * SECOND)
+        lasts = self.chance.choice((None, None, 30 * SECOND if numbered else 8 * SECOND, None))
         where = names if both else (self.chance.choice(names),)
         if turn is not Turn.REPLACED:
             return Change(at, cpa_id, where, turn, lasts=lasts)
