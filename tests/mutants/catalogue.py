@@ -526,12 +526,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "come back before the Transient Error allows",
-        _ANSWERS,
-        "    due = max(until, outgoing.next_attempt_at or until)\n",
-        "    due = now\n",
-        ("S11",),
-        "messages=30,hops=2,hop_mode='transient_until_forwarded',"
-        "agreement='[sequence]\\nnumbered=false\\nordered=false\\n[flow]\\nmode=\"unrestricted\"\\n'",
-        "RTY-8",
+        _ATTEMPTS,
+        "    until = max(way.paused_until, 0 if channel is None else channel.paused_until)\n",
+        "    until = 0\n",
+        requirement="RTY-8",
+        tests=("tests/handler/test_pause.py",),
     ),
 )
