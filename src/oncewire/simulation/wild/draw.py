@@ -52,7 +52,12 @@ _LEANING: dict[Leaning, Said] = {
     Leaning.SYNCHRONOUS: (_ANSWERED, ("sync.retries", "same_message")),
     Leaning.HURRIED: (_ANSWERED, ("sync.retries", "none"), ("sync.timeout", "PT4S"), *_IN_ORDER),
     # Wide enough to be narrowed under it.
-    Leaning.RELAYED: (*_IN_ORDER, ("sequence.scope", "pair"), ("flow.window", 8)),
+    Leaning.RELAYED: (
+        *_IN_ORDER,
+        ("sequence.scope", "pair"),
+        ("flow.window", 8),
+        ("delivery.persist_duration", "PT3M"),
+    ),
     Leaning.NUMBERED: (*_IN_ORDER, ("sequence.range", (0, 99)), ("flow.window", 2)),
 }
 _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))

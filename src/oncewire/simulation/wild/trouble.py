@@ -109,11 +109,12 @@ class Trouble:
         return self.chance.randint(1, 4 + 3 * len(self.orders))
 
     def strand(self) -> list[Event]:
-        """One message is late at the hub, and when it comes there is no way on."""
+        """One message is late at the hub; when it comes, or when the hub waits for it no more,
+        there is no way on."""
         hub, chance = self.setting.way[0], self.chance
         turn = chance.choice((Turn.REMOVED, Turn.REMOVED, Turn.ENDED))
         at = self.orders[-1].at + chance.randrange(4 * SECOND)
-        lasts = chance.choice((8 * SECOND, 30 * SECOND, None))
+        lasts = chance.choice((8 * SECOND, 30 * SECOND, 5 * MINUTE))
         return [
             Mishap(BUYER, hub, chance.randint(2, 6), Harm.LOSE),
             Change(at, f"{hub}-{SELLER}", (hub,), turn, lasts=lasts),
