@@ -181,9 +181,6 @@ def _enriched(
     values = [(key, chance.choice(VALUES[key])) for key in wished if key not in firm]
     if not setting.signed:
         values = [one for one in values if one not in SIGNED]
-    if setting.hubs and not setting.hub_keys:
-        # A hub without a key refuses whoever wants its signature: nothing could ever be sent.
-        values = [one for one in values if one != ("ack.hop_request", "Signed")]
     return tuple(_accepted(said, values, papers).items())
 
 
