@@ -13,6 +13,9 @@ STAMP := $(VENV)/.setup-stamp
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
+# Every process that a test starts would compile the product, and every run the tests, again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many workers share the tests; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= 2
 

@@ -154,7 +154,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         '            "WHERE ref_to = ? AND peer = ? ORDER BY',
         '            "WHERE message_id = ? AND peer = ? ORDER BY',
         requirement="STO-9 DUP-6",
-        tests=("tests/handler/test_reply.py",),
+        tests=("tests/store/test_outgoing.py", "tests/handler/test_reply.py"),
     ),
     Mutant(
         "the time of receipt is not told",
