@@ -116,6 +116,7 @@ def _lines(said: dict[str, str], prefix: str = "") -> str:
     return "".join(f"{prefix}{key} = {value}\n" for key, value in said.items())
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(st.sampled_from(sorted(PROFILES)), _some(), _some(), _some())
 def test_any_agreement_survives_writing_and_reading(

@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 from oncewire.entry.chaos import FAIR, STORM, ChaosProxy, Weather, read_http
 
 REQUEST = b"POST /msh HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n<MessageId>%s</MessageId>"
@@ -86,6 +88,7 @@ def test_in_fair_weather_everything_passes() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.long
 def test_each_harm_is_done() -> None:
     def fate(weather: Weather) -> tuple[int, Upstream, ChaosProxy]:
         return asyncio.run(exchange(weather, 10))
@@ -103,6 +106,7 @@ def test_each_harm_is_done() -> None:
     assert (answered, proxy.fates["held"], proxy.fates["late"]) == (10, 10, 10)
 
 
+@pytest.mark.long
 def test_one_seed_is_one_kind_of_trouble() -> None:
     def fates(seed: int) -> Counter[str]:
         return asyncio.run(exchange(STORM, 60, seed))[2].fates

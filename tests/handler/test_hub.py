@@ -109,6 +109,7 @@ def test_the_to_partys_acknowledgement_settles_the_copies_of_the_hubs_it_passes(
     assert not any(row.kind in ("failed", "notified") for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("HOP-5")
 def test_a_lost_acknowledgement_of_the_to_party_is_asked_for_through_the_hub() -> None:
     """The hub stops the sender's copies, and it alone cannot say what the To Party said."""

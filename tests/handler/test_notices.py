@@ -308,6 +308,7 @@ def test_an_operator_who_abandons_a_notice_knows_it_already() -> None:
     assert incidents == []
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ERR-8")
 def test_on_a_way_of_hubs_that_fails_no_notice_speaks_of_a_notice() -> None:
     options = Options(

@@ -154,6 +154,7 @@ def test_a_hub_whose_time_is_up_says_so(profile: str, mode: str) -> None:
     assert error.severity is Severity.WARNING
 
 
+@pytest.mark.long
 @pytest.mark.requirement("SYNC-17")
 async def test_the_initiator_hears_of_it_before_it_leaves() -> None:
     clerk = Clerk(open_desk=False)

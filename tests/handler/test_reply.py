@@ -249,6 +249,7 @@ async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> N
         clerk.desk.set()
 
 
+@pytest.mark.long
 async def test_stopping_answers_those_who_wait(tmp_path: Path) -> None:
     _, parcel = request("ebms2", BOTH)
     ports = {"alpha": free_port(), "beta": free_port()}

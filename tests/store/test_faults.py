@@ -368,6 +368,7 @@ def test_a_store_that_stays_broken_can_still_be_closed(tmp_path: Path, vfs: Faul
     store.close()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("STO-1", "STO-2")
 def test_the_power_fails_at_every_write(tmp_path: Path, vfs: FaultyVfs) -> None:
     path = tmp_path / "store.db"

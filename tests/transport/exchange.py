@@ -122,18 +122,27 @@ def port_of(url: str) -> int:
     return int(url.split(":")[2].split("/")[0])
 
 
-async def talk(url: str, *pieces: bytes, pause: float = 0.0, close: bool = False) -> bytes:
-    """Write raw bytes to an endpoint and return everything it says until it closes."""
+async def talk(
+    url: str, *pieces: bytes, pause: float = 0.0, close: bool = False, heeding: bool = False
+) -> bytes:
+    """Write raw bytes to an endpoint and return everything it says until it closes.
+
+    Whoever is heeding writes no more once something was said: an endpoint does not wait long
+    for those who talk on, and what it said is lost with the connection.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(url))
     try:
         with contextlib.suppress(ConnectionError):
+            first = asyncio.ensure_future(reader.read(1))
             for piece in pieces:
+                if heeding and first.done():
+                    break
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(pause)
             if close:
                 writer.write_eof()
-            return await reader.read()
+            return await first + await reader.read()
         return b""
     finally:
         writer.close()

@@ -282,6 +282,7 @@ def test_a_reset_while_the_request_is_read_is_unknown_at_any_byte() -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_a_reset_while_the_reply_is_read_is_unknown_at_any_byte() -> None:
     whole = plain(200, b"<ack/>" * 3, "Content-Type: text/xml")
 

@@ -199,6 +199,7 @@ def test_what_cannot_be_read_is_refused_first(header: str, wanted: int) -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_a_body_announced_too_long_is_refused_without_reading_it() -> None:
     async def work() -> None:
         receiver = Receiver()
@@ -297,6 +298,7 @@ def test_a_truncated_body_is_told_to_the_handler_as_broken() -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_a_handler_may_let_a_broken_body_pass_through(caplog: pytest.LogCaptureFixture) -> None:
     async def careless(delivery: Delivery) -> Reply:
         async for _ in delivery.body:
@@ -326,6 +328,7 @@ def test_a_bad_chunk_is_told_to_the_handler_as_broken(bad: bytes) -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_a_body_that_pauses_too_long_is_answered_408() -> None:
     async def work() -> None:
         receiver = Receiver()
@@ -337,6 +340,7 @@ def test_a_body_that_pauses_too_long_is_answered_408() -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_a_body_that_drips_is_answered_408_although_it_never_pauses() -> None:
     limits = HttpLimits(body_pause=60, body_grace=0.3, body_rate=1000)
 
@@ -344,7 +348,9 @@ def test_a_body_that_drips_is_answered_408_although_it_never_pauses() -> None:
         receiver = Receiver()
         async with endpoint(receiver, limits=limits) as transport:
             drops = [b"x"] * 60
-            answer = await talk(transport.url, post(b"", length=1000), *drops, pause=0.02)
+            answer = await talk(
+                transport.url, post(b"", length=1000), *drops, pause=0.02, heeding=True
+            )
         assert status(answer) == 408
         assert not receiver.taken
 
@@ -522,6 +528,7 @@ def test_while_stopping_work_is_finished_and_newcomers_get_503() -> None:
     run(work())
 
 
+@pytest.mark.long
 def test_work_that_never_ends_does_not_hold_the_stop() -> None:
     async def forever(_: Taken) -> Reply:
         await asyncio.sleep(3600)

@@ -160,6 +160,7 @@ def test_status_and_doctor_tell_what_is_kept(served: Served, delivered: str) -> 
     assert delivered
 
 
+@pytest.mark.long
 @pytest.mark.requirement("STO-7")
 def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> None:
     """The whole way: agreement, handler, turns, store and journal."""

@@ -199,6 +199,7 @@ def test_waiting_runs_a_handler_for_the_time_being(pair: Path, document: Path) -
         served.close()
 
 
+@pytest.mark.long
 def test_an_undelivered_message_ends_with_1(pair: Path, document: Path) -> None:
     agreement = pair / "acme" / "agreements" / "globex.toml"
     slow = {"delivery.timeout": '"PT1H"', "delivery.retry_interval": '"PT1H"'}

@@ -9,6 +9,7 @@ from oncewire.simulation.wild.draw import draw
 from tests.entry.terminal import run, run_json
 
 
+@pytest.mark.long
 def test_worlds_are_counted_by_what_they_were() -> None:
     told = run_json("simulate", "--wild", "--seeds", "1:4")
     assert told["worlds"] == 3
@@ -44,6 +45,7 @@ def test_a_slip_is_told(words: tuple[str, ...], cause: str) -> None:
     assert cause in result.stderr
 
 
+@pytest.mark.long
 def test_a_broken_promise_ends_with_the_command_that_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
