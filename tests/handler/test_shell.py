@@ -129,7 +129,22 @@ def test_a_failure_that_cannot_be_reported_is_the_operators_business(
 
 
 @pytest.mark.requirement("HOP-9")
+def test_where_no_agreement_leads_back_any_more_the_one_it_came_under_does() -> None:
+    hub = failed_at_a_hub(_nobody_leads_back)
+    (row,), _ = told_of(hub)
+    assert row.ref_to is not None
+    with hub.node.transition() as tx:
+        notice = tx.outgoing(row.ref_to)
+    assert notice is not None
+    assert notice.facts.to_party == "urn:sim:buyer"
+
+
+@pytest.mark.requirement("HOP-9")
 def test_a_hub_that_knows_no_way_back_does_not_say_that_it_told() -> None:
-    told, reasons = told_of(failed_at_a_hub(_nobody_leads_back))
+    def nor_was_one_kept(hub: Engine) -> None:
+        _nobody_leads_back(hub)
+        hub.node.agreement_kept = lambda *_: None  # type: ignore[method-assign]
+
+    told, reasons = told_of(failed_at_a_hub(nor_was_one_kept))
     assert any("no agreement leads back" in reason for reason in reasons), reasons
     assert not told

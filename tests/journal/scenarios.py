@@ -251,6 +251,51 @@ def transient() -> World:
 
 
 @scenario
+def paused_twice() -> World:
+    """The receiver asks for a pause, for a longer one while the first lasts, and for a third."""
+    world = World(ORDERED)
+    world.submit("m0")
+    world.submit("m1")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+    world.send("m0")
+    now = EPOCH_START + world.node("acme").skew + world.time
+    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(now + 20 * SECOND))
+    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(now + 90 * SECOND))
+    world.wait(100 * SECOND)
+    world.send("m1")
+    world.send("m0", 2)
+    now = EPOCH_START + world.node("acme").skew + world.time
+    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(now + 90 * SECOND))
+    world.wait(100 * SECOND)
+    world.send("m0", 3)
+    for message_id in ("m0", "m1"):
+        world.arrive(message_id)
+        world.acknowledged(message_id)
+    return world
+
+
+@scenario
+def resumed_channel() -> World:
+    """A suspended channel goes on by the operator's word, and so does what stood behind."""
+    world = World(ORDERED)
+    world.submit("m0")
+    world.submit("m1")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+    world.retry_until_exhausted("m0")
+    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    world.wait(HOUR)
+    world.note(Kind.RESUMED, "m0")
+    world.send("m0", 4)
+    world.send("m1")
+    for message_id in ("m0", "m1"):
+        world.arrive(message_id)
+        world.acknowledged(message_id)
+    return world
+
+
+@scenario
 def window() -> World:
     """Numbers wrap around, acks come in any order, early arrivals wait for their turn."""
     world = World(ORDERED)

@@ -241,6 +241,12 @@ def another_message_is_sent_inside_the_pause(rows: list[Row]) -> list[Row]:
     return change(rows, sent, at=sent.at - 5 * SECOND)
 
 
+@broken("paused_twice", "S11", "early_retry")
+def another_message_is_sent_inside_the_longer_pause(rows: list[Row]) -> list[Row]:
+    sent = find(rows, Kind.SENT, "m1")[0]
+    return change(rows, sent, at=sent.at - 20 * SECOND)
+
+
 # --- S13 ----------------------------------------------------------------------------------
 
 

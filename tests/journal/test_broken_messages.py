@@ -225,6 +225,11 @@ def resumed_and_for_ever_without_an_outcome(rows: list[Row]) -> list[Row]:
     return drop(rows, *find(rows, Kind.ACKNOWLEDGED))
 
 
+@broken("resumed_channel", "L1", "unfinished")
+def behind_a_channel_that_goes_on_again_and_without_an_outcome(rows: list[Row]) -> list[Row]:
+    return drop(rows, *find(rows, Kind.ACKNOWLEDGED, "m1"))
+
+
 @broken("unknown", "S4", "lost")
 def sent_and_then_forgotten(rows: list[Row]) -> list[Row]:
     gone = (Kind.EXHAUSTED, Kind.FAILED, Kind.NOTIFIED)
@@ -383,6 +388,19 @@ def a_resend_before_timeout_after_a_crash(rows: list[Row]) -> list[Row]:
 def a_resend_inside_the_pause(rows: list[Row]) -> list[Row]:
     second = find(rows, Kind.SENT, "m0")[1]
     return change(rows, second, at=second.at - 2 * SECOND)
+
+
+@broken("paused_twice", "S11", "early_retry")
+def a_resend_inside_a_later_pause(rows: list[Row]) -> list[Row]:
+    third = find(rows, Kind.SENT, "m0")[2]
+    return change(rows, third, at=third.at - 20 * SECOND)
+
+
+@broken("suspended_and_resumed", "S11", "late_send")
+def sent_again_after_the_acknowledgement_that_followed_a_resume(rows: list[Row]) -> list[Row]:
+    ack, sent = find(rows, Kind.ACKNOWLEDGED)[0], find(rows, Kind.SENT)[-1]
+    later = ack.mono + 60 * SECOND
+    return insert(rows, ack, sent._replace(attempt=8, at=ack.at + 60 * SECOND, mono=later))
 
 
 @broken("unknown", "S11", "too_many_retries")

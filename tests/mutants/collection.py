@@ -8,6 +8,7 @@ from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_hubs import IN_HUBS
 from tests.mutants.in_numbers import IN_NUMBERS
+from tests.mutants.in_predicates import IN_PREDICATES
 from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_sync import IN_SYNC
 from tests.mutants.in_time import IN_TIME
@@ -25,4 +26,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_SYNC,
     *IN_HAND_OVER,
     *IN_HUBS,
+    *IN_PREDICATES,
 )

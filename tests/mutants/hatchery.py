@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from types import TracebackType
 
 import aiohttp
@@ -27,13 +28,19 @@ LOADED = (aiohttp, apsw, cryptography.x509, hypothesis, lxml.etree)
 
 
 def hatch(name: str) -> dict[str, str | None]:
-    """Fork, run the mutant there, and bring back what noticed it."""
+    """Run the mutant in a child and bring back what noticed it."""
+    mutant = next(one for one in ALL if one.name == name)
+    return in_a_child(lambda: caught(mutant))
+
+
+def in_a_child(look: Callable[[], str | None]) -> dict[str, str | None]:
+    """Fork, look there, and bring back what was seen: the bug goes with the child."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         with os.fdopen(writing, "w") as out:
-            json.dump(_run(name), out)
+            json.dump(_seen(look), out)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as said:
@@ -42,10 +49,9 @@ def hatch(name: str) -> dict[str, str | None]:
     return json.loads(text) if text else {"caught": None, "problem": "its process died"}
 
 
-def _run(name: str) -> dict[str, str | None]:
-    mutant = next(one for one in ALL if one.name == name)
+def _seen(look: Callable[[], str | None]) -> dict[str, str | None]:
     with contextlib.redirect_stdout(io.StringIO()), _Trouble() as trouble:
-        return {"caught": caught(mutant), "problem": None}
+        return {"caught": look(), "problem": None}
     return {"caught": None, "problem": trouble.words}
 
 

@@ -165,7 +165,7 @@ def tell_from_party(
     node: Node, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
 ) -> str:
     """Store the notice of a failure on its way to the From Party; returns its MessageId."""
-    back = node.agreements.toward(failed.header.from_party)
+    back = _way_back(node, tx, failed)
     if back is None:
         raise AgreementProblem(
             f"no agreement leads back to {failed.header.from_party}",
@@ -183,6 +183,17 @@ def tell_from_party(
     route = replace(route, terms=terms)
     store_outgoing(node, tx, notice, route)
     return notice.header.message_id
+
+
+def _way_back(node: Node, tx: Transaction, failed: Message) -> Agreement | None:
+    """Today's way to the From Party; where there is none any more, the agreement that the
+    message came under: what was taken under it is answered for under it."""
+    header = failed.header
+    back = node.agreements.toward(header.from_party)
+    for stored in () if back is not None else tx.incoming_by_id(header.message_id):
+        if stored.facts.from_party == str(header.from_party):
+            back = back or node.agreement_kept(tx, stored.agreement_id)
+    return back
 
 
 def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:
