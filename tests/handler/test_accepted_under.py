@@ -143,6 +143,37 @@ def test_a_copy_of_what_was_delivered_gets_its_answer_again(
     assert pair.verify().clean
 
 
+@pytest.mark.requirement("RM-17")
+@pytest.mark.parametrize("change_", CHANGES.values(), ids=CHANGES.keys())
+def test_where_nobody_stops_repeats_one_that_is_not_wanted_any_more_is_a_copy_still(
+    change_: Callable[[str], Agreement],
+) -> None:
+    passing = f'{SLOW}[duplicate]\nelimination = "never"\n'
+    pair = Pair("ebms2", passing, lose_answer=lambda count: count == 1)
+    sent = pair.send()
+    assert pair.take() == [sent.message_id]
+    change(pair, "beta", change_("beta"))
+    pass_minutes(pair, 3)
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.notices == []
+    assert pair.verify().clean
+
+
+@pytest.mark.requirement("RM-17")
+def test_where_nobody_stops_repeats_a_number_that_is_past_refuses_none_that_arrived() -> None:
+    passing = f'{SLOW}[duplicate]\nelimination = "never"\n'
+    pair = Pair("window", passing, lose_answer=lambda count: count == 2)
+    pair.send(1)
+    sent = pair.send(2)
+    pair.send(3)
+    taken = [message_id for _ in range(3) for message_id in pair.take()]
+    assert taken == ["order-1@alpha", sent.message_id, "order-3@alpha"]
+    pass_minutes(pair, 3)
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.notices == []
+    assert pair.verify().clean
+
+
 @pytest.mark.parametrize("profile", ["window", "rm-0.78", "ms-0.9x"])
 @pytest.mark.parametrize(("top", "more"), [(END, ""), ("", 'receipt_provided = "None"\n')])
 def test_a_copy_in_the_drafts_own_dialects(profile: str, top: str, more: str) -> None:
@@ -213,7 +244,9 @@ def test_where_repeats_pass_a_copy_is_new_and_needs_todays_agreement() -> None:
     pair.pass_time(2 * SECOND)
     pair.deliver("beta", copy)
     assert pair.take() == []
-    assert pair.kinds("beta").count("refused") == 1
+    # And it is not refused: one of them has arrived.
+    assert pair.kinds("beta").count("refused") == 0
+    assert pair.kinds("beta").count("duplicate") == 1
 
 
 def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oncewire.handler.seal import whole_parcel
+from oncewire.handler.transmit import Transmission
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.wire import codec
@@ -84,6 +88,50 @@ def test_where_nothing_is_acknowledged_a_copy_gets_the_first_response() -> None:
     asking.posted.clear()
     asking.arrive(parcel)
     assert [one.header.message_id for one in asking.left()] == ["response-1@beta"]
+
+
+@pytest.mark.requirement("ERR-9")
+def test_a_response_that_never_arrived_is_not_brought_by_a_copy() -> None:
+    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n')
+    parcel = asking.order()
+    asking.arrive(parcel)
+    asking.take()
+    asking.confirm(1, response(1))
+    refused = Transmission("response-1@beta", 1, sent=False, certain=True)
+    asking.beta.transmission_over(refused, None)
+    asking.commit()
+    asking.posted.clear()
+    asking.arrive(parcel)
+    (again,) = asking.left()
+    assert again.kind is MessageKind.ACKNOWLEDGMENT
+    # When it did arrive, a copy gets it again.
+    asking.pair.pass_time(60 * SECOND)
+    asking.beta.tick()
+    asking.commit()
+    asking.beta.transmission_over(Transmission("response-1@beta", 2, sent=True), None)
+    asking.commit()
+    asking.posted.clear()
+    asking.arrive(parcel)
+    assert [one.header.message_id for one in asking.left()] == ["response-1@beta"]
+
+
+@pytest.mark.requirement("ERR-9", "RTY-8")
+def test_a_response_that_waits_for_a_pause_leaves_the_acknowledgement_behind() -> None:
+    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n')
+    parcel = asking.order()
+    asking.arrive(parcel)
+    asking.take()
+    asking.beta.submit(replace(response(9), ref_to_message_id=None))
+    asking.commit()
+    busy = Transmission("response-9@beta", 1, sent=False, certain=True, retry_after=600)
+    asking.beta.transmission_over(busy, None)
+    asking.commit()
+    asking.posted.clear()
+    asking.confirm(1, response(1))
+    (left,) = asking.left()
+    assert left.kind is MessageKind.ACKNOWLEDGMENT
+    asking.arrive(parcel)
+    assert {one.kind for one in asking.left()} == {MessageKind.ACKNOWLEDGMENT}
 
 
 # --- what nobody can answer any more -----------------------------------------------------------

@@ -32,7 +32,14 @@ from oncewire.handler.node import Node
 from oncewire.handler.original import removed
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import follow, release
-from oncewire.handler.reply import Patience, await_response, await_rider, is_awaited
+from oncewire.handler.reply import (
+    Patience,
+    await_response,
+    await_rider,
+    is_awaited,
+    responses_given,
+    was_given,
+)
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.handler.submit import facts_of
@@ -81,6 +88,8 @@ class Arriving:
     final: bool = True
     # The way on from a hub; a copy needs none.
     ahead: Agreement | None = None
+    # It is judged by the agreement of its original: a copy, whatever may be repeated.
+    under_original: bool = False
 
     @property
     def agreement(self) -> Agreement:
@@ -100,11 +109,12 @@ class Arriving:
         owed = ack_owed(message, terms, final=self.final)
         known = self.tx.incoming(sender, message.header.message_id)
         gone = self._removed(sender) if known is None else None
-        if known is not None and self._repeats_pass(known.incoming.state):
-            # Neither side asked for repeats to be stopped: each copy is a message (C40).
-            sender, known = f"{sender} {self.node.world.new_id()}", None
-        if known is not None or gone is not None:
+        passes = known is not None and self._repeats_pass(known.incoming.state)
+        if (known is not None and not passes) or gone is not None:
             return self._copy(known, gone, facts, owed)
+        if passes:
+            # Neither side asked for repeats to be stopped: each copy is a message (C40).
+            sender = f"{sender} {self.node.world.new_id()}"
         channel = channel_of_arrival(self.tx, message, self.resolution)
         arrival = arrival_of(message, self.resolution, facts.digest, channel)
         try:
@@ -114,12 +124,14 @@ class Arriving:
             if self.final:
                 check_receipt(message, terms)
                 check_reference(self.tx, message, self.resolution)
+            judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
-            refused = refuse(arrival, error, channel, terms)
-            return self._refused(sender, facts, refused, self._plain_plan())
-        judgement = judge(arrival, None, channel, terms, self.node.now())
+            judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
         if judgement.verdict is Verdict.FIRST:
             return self._first(sender, facts, judgement, owed, plan)
+        if known is not None:
+            # An error about this copy would be believed of all of them (RM-17).
+            return self._copy(known, None, facts, owed)
         return self._refused(sender, facts, judgement, plan)
 
     def _copy(
@@ -170,7 +182,7 @@ class Arriving:
         return gone
 
     def _repeats_pass(self, state: IncomingState) -> bool:
-        if not self.final or state is IncomingState.REFUSED:
+        if self.under_original or not self.final or state is IncomingState.REFUSED:
             return False
         # What the agreement does not ask for the header still may.
         return self.resolution.terms.repeats_pass and not self.message.header.duplicate_elimination
@@ -331,13 +343,13 @@ class Arriving:
         node, tx, incoming = self.node, self.tx, known.incoming
         # What was refused without an answer (no error answers an error) stays unanswered.
         refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
-        responses = tx.responses_to(incoming.message_id, known.peer) if self.final else []
+        responses = responses_given(tx, known) if self.final else []
         if self._patience(owed, plan).waits and is_awaited(node, tx, known):
             self._journal_duplicate(known, "awaited")
             return await_response(known, node.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
             self.resolution.terms,
-            answered=known.answer is not None,
+            answered=was_given(tx, known.answer),
             responded=bool(responses),
             owed=owed.owed and self._acks_at_once() and not refused,
         )
@@ -351,7 +363,8 @@ class Arriving:
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
             answer = self._acknowledge(owed, plan)
-            tx.save_answer(incoming.sender, incoming.message_id, answer)
+            if known.answer is None:
+                tx.save_answer(incoming.sender, incoming.message_id, answer)
             write_answer(node, tx, known, answer, self._warnings(plan))
             kept = replace(known, answer=answer)
             return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
@@ -383,10 +396,7 @@ class Arriving:
         ours = gone.state != IncomingState.CLOSED and self._acks_at_once()
         stored = self._stored(incoming, facts, None)
         reply = answer_duplicate(
-            self.resolution.terms,
-            answered=False,
-            responded=False,
-            owed=owed.owed and ours,
+            self.resolution.terms, answered=False, responded=False, owed=owed.owed and ours
         )
         self._journal_duplicate(stored, reply.name.lower())
         if reply is not DuplicateReply.NEW_ACK:

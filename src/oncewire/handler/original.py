@@ -11,7 +11,7 @@ nothing at once, whatever was agreed (`Agreements.withdrawn`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.handler.node import Node
@@ -29,6 +29,9 @@ class Original:
 
     agreement: Agreement
     accepted_at: Instant
+    # Nobody asked for repeats to be stopped: a copy that today's agreement allows is a message
+    # of its own (C40), and only where it does not it is a copy.
+    repeats_pass: bool = False
 
 
 def copied(node: Node, tx: Transaction, message: Message) -> Original | None:
@@ -40,9 +43,9 @@ def copied(node: Node, tx: Transaction, message: Message) -> Original | None:
     sender, message_id = str(message.header.from_party), message.header.message_id
     known = tx.incoming(sender, message_id)
     if known is not None:
-        if _repeats_pass(node, tx, message, known):
-            return None
-        return _original(node, tx, known.agreement_id, known.incoming.received_at)
+        original = _original(node, tx, known.agreement_id, known.incoming.received_at)
+        passes = _repeats_pass(node, tx, message, known)
+        return None if original is None else replace(original, repeats_pass=passes)
     gone = removed(tx, sender, message_id)
     if gone is None:
         return None
@@ -73,7 +76,7 @@ def removed(tx: Transaction, sender: str, message_id: str) -> Removed | None:
 
 
 def _repeats_pass(node: Node, tx: Transaction, message: Message, known: StoredIncoming) -> bool:
-    """Whether a copy is a message of its own (C40), which today's agreement must allow."""
+    """Whether a copy is a message of its own."""
     if message.header.duplicate_elimination:
         return False
     if known.incoming.state in (IncomingState.REFUSED, IncomingState.FORWARDED):

@@ -6,6 +6,7 @@ cause, and harms nothing else.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from oncewire.agreement.resolve import Resolution
@@ -24,7 +25,7 @@ from oncewire.handler.arrive import Arriving
 from oncewire.handler.conform import strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
-from oncewire.handler.original import copied, is_known
+from oncewire.handler.original import Original, copied, is_known
 from oncewire.handler.passing import (
     asked_here,
     is_answer,
@@ -34,7 +35,7 @@ from oncewire.handler.passing import (
     pass_on,
     relay_receipt,
 )
-from oncewire.handler.place import place, place_as_answer
+from oncewire.handler.place import Placed, place, place_as_answer
 from oncewire.handler.relay import not_passed, nothing_more
 from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.seal import stored_parcel
@@ -101,7 +102,7 @@ def receive_message(
             # Whomever it names: it answers what came through here (HOP-7).
             pass_back(node, tx, received, asked, source)
             return NOTHING
-        placed = place(node, tx, received, source, original)
+        original, placed = _placed(node, tx, received, source, original)
         message, resolution = placed.message, placed.resolution
         if placed.for_others:
             return _take_for_others(node, tx, received, kept, resolution, source, asked)
@@ -119,7 +120,24 @@ def receive_message(
             # It settles our copy, and its From Party asked for it as well (SYNC-2).
             relay_receipt(node, tx, received, asked, source)
         return signals.receive_signal(node, tx, message, resolution, source)
-    return Arriving(node, tx, received, kept, message, resolution, source).take()
+    return Arriving(
+        node, tx, received, kept, message, resolution, source,
+        under_original=original is not None and original.repeats_pass,
+    ).take()  # fmt: skip
+
+
+def _placed(
+    node: Node, tx: Transaction, received: Received, source: Source, original: Original | None
+) -> tuple[Original | None, Placed]:
+    """The message under today's agreement, or under that of the original it is a copy of.
+
+    A copy that may be a message of its own is one where today's agreement takes it. Where that
+    refuses it, its sender must not be told so: one of them has arrived (RM-17).
+    """
+    if original is not None and original.repeats_pass:
+        with suppress(EbxmlError, SoapFault):
+            return None, place(node, tx, received, source, None)
+    return original, place(node, tx, received, source, original)
 
 
 def _is_for_application(message: Message) -> bool:

@@ -40,7 +40,7 @@ from oncewire.protocol.synchronous import (
 )
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredAnswer, StoredIncoming
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
 
 _UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
 _AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
@@ -98,6 +98,20 @@ def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
         return False
     terms = node.terms_of(tx, stored.incoming.terms_id)
     return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
+
+
+def was_given(tx: Transaction, answer: StoredAnswer | None) -> bool:
+    """Whether an answer was given once, so that a copy gets it again. A response that certainly
+    never arrived goes its own way: a copy that brought it along would make a lie of what its
+    application is told (ERR-9)."""
+    response = None if answer is None else tx.outgoing(answer.answer_id)
+    return answer is not None and (response is None or response.outgoing.transmitted)
+
+
+def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
+    """The responses to a message that may have arrived, in the order of sending."""
+    responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+    return [one for one in responses if one.outgoing.transmitted]
 
 
 def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:
@@ -200,15 +214,17 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
     """Store the response, with the acknowledgement in it or before it, as the answer; on a
     connection that waits its first attempt is the reply.
 
-    Where the two cannot travel together, or the response must wait for a place in its window,
-    the acknowledgement alone is the answer, and the response leaves on its own.
+    Where the two cannot travel together, or the response must wait (for a place in its window,
+    or because its receiver asked for a pause), the acknowledgement alone is the answer, and the
+    response leaves on its own.
     """
     node, tx, terms = request.node, request.tx, request.terms
     if request.synchronous and not answerable_after_restart(terms):
         reply = replace(reply, best_effort=True)
     riding, warnings = request.riding(reply), request.warnings
     accepted = submit(node, tx, reply, riding or (), warnings)
-    parcel = None if accepted.repeated else tx.outgoing_parcel(accepted.message_id)
+    leaves = not accepted.repeated and _is_leaving(node, accepted.message_id)
+    parcel = tx.outgoing_parcel(accepted.message_id) if leaves else None
     rides, owed = riding is not None, request.owed.owed
     together = owed and request.synchronous and concatenates(terms)
     if parcel is None or (owed and not rides and not together):
@@ -236,6 +252,11 @@ def acknowledge_next(node: Node, tx: Transaction) -> None:
     request = Request.read(node, tx, stored)
     if request is not None:
         request.save_ack()
+
+
+def _is_leaving(node: Node, message_id: str) -> bool:
+    """Whether its first attempt is among what is to be done after this commit."""
+    return any(isinstance(one, Post) and one.message_id == message_id for one in node.actions)
 
 
 def _take_back(node: Node, message_id: str) -> Post | None:
