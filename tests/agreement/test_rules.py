@@ -213,6 +213,16 @@ def test_the_method_is_the_headers_and_must_be_supported() -> None:
     assert _refused(message, "ms-0.9x", only).code == "NotSupported"
 
 
+@pytest.mark.requirement("RM-7")
+def test_a_header_that_cannot_name_a_method_says_nothing_against_the_transports() -> None:
+    rest = '[delivery]\nmethod = "Transport"\n[ack]\nrequest = "whenStated"\n'
+    rest += '[duplicate]\nelimination = "never"\n'
+    silent = samples.message(semantics=DeliverySemantics.BEST_EFFORT)
+    terms = _resolve(silent, "ebms2", rest).terms
+    assert terms.reliable
+    assert not terms.runs_protocol
+
+
 # --- receipts, duplicates ----------------------------------------------------------------------
 
 

@@ -161,8 +161,9 @@ def test_where_nobody_stops_repeats_one_that_is_not_wanted_any_more_is_a_copy_st
 
 @pytest.mark.requirement("RM-17")
 def test_where_nobody_stops_repeats_a_number_that_is_past_refuses_none_that_arrived() -> None:
-    passing = f'{SLOW}[duplicate]\nelimination = "never"\n'
-    pair = Pair("window", passing, lose_answer=lambda count: count == 2)
+    passing = f'{SLOW}[duplicate]\nelimination = "never"\n[sequence]\nnumbered = true\n'
+    passing += 'scope = "pair"\n[wire]\nextensions = ["hop_sequence", "routing"]\n'
+    pair = Pair("ebms2", passing, lose_answer=lambda count: count == 2)
     pair.send(1)
     sent = pair.send(2)
     pair.send(3)

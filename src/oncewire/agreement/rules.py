@@ -86,7 +86,11 @@ def settle(
     scales = Scales(policy)
     method = _method(binding, message)
     ack, hop_ack = _acknowledgements(binding, message, scales)
-    reliable = _reliable(binding, message, scales, ack, hop_ack)
+    if method is ReliableMessagingMethod.TRANSPORT and message.last_hop is None:
+        # What its transport does an ebMS 2.0 header has no word for (RM-7).
+        reliable = terms.reliable
+    else:
+        reliable = _reliable(binding, message, scales, ack, hop_ack)
     duplicates = _duplicates(binding, message, scales)
     if not at_hop:
         check_receipt(message, terms)
