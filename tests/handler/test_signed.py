@@ -153,21 +153,40 @@ def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     assert "does not name the digests" in detail_of(pair, "refused")
 
 
-@pytest.mark.requirement("HOP-12", "ACK-18")
-@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
-def test_a_signed_receipt_of_the_to_party_comes_back_through_a_hub(profile: str) -> None:
-    people = {"buyer": alpha("rsa"), "hub1": alpha("rsa"), "seller": mallory("rsa")}
+def signing_chain(profile: str, hubs: int) -> Chain:
+    """Signed receipts of the To Party, unsigned acknowledgements of the hubs on the way."""
+    people = {"buyer": alpha("rsa"), "seller": mallory("rsa")}
+    people |= {f"hub{number}": alpha("rsa") for number in range(1, hubs + 1)}
     certificates = json.dumps([pem(one.certificate) for one in people.values()])
     agreement = (
         "[security]\nsign = true\nrequire_signature = true\n"
         f"partner_certificates = {certificates}\n"
         '[ack]\nsignature = "always"\nhop_request = "Unsigned"\n'
     )
-    chain = Chain(options(profile, hops=2, agreement=agreement))
+    chain = Chain(options(profile, hops=hubs + 1, agreement=agreement))
     for name, one in people.items():
         chain.engines[name].node.keys = Keys(one.certificate, one.key)
+    return chain
+
+
+@pytest.mark.requirement("HOP-12", "ACK-18")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_signed_receipt_of_the_to_party_comes_back_through_a_hub(profile: str) -> None:
+    chain = signing_chain(profile, 1)
     order = chain.send()
     assert chain.state(order) is OutgoingState.DELIVERED
     (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
     assert '"signed":true' in (row.detail or "")
     assert '"hop"' not in (row.detail or "")
+
+
+@pytest.mark.requirement("HOP-12")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_hub_is_done_when_the_next_one_took_it_whatever_the_to_party_must_sign(
+    profile: str,
+) -> None:
+    chain = signing_chain(profile, 2)
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.DELIVERED
+    for hub in ("hub1", "hub2"):
+        assert "acknowledged" in {row.kind for row in chain.rows(hub, order)}, hub

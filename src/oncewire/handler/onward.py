@@ -24,6 +24,7 @@ from oncewire.handler.seal import (
     whole_parcel,
 )
 from oncewire.handler.submit import store_outgoing
+from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message
 from oncewire.message.header import SyncReplyMode
 from oncewire.protocol.effects import Note
@@ -177,7 +178,8 @@ def tell_from_party(
         failed, envelope, transmitted=transmitted, description=reason[:300]
     )
     # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
-    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE)
+    asked = notice.asks_ack_of(Actor.TO_PARTY_MSH)
+    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
     if not notice.reliable:
         terms = signal_terms(terms)
     route = replace(route, terms=terms)

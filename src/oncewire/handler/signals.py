@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
@@ -16,7 +17,7 @@ from oncewire.handler.seal import seal, whole_parcel
 from oncewire.handler.secure import proves_receipt
 from oncewire.handler.source import Source
 from oncewire.journal.identity import identity_digest
-from oncewire.message.acknowledgment import Actor
+from oncewire.message.acknowledgment import Acknowledgment, Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.header import AckRequest, Header
@@ -96,9 +97,19 @@ def _settle(
     reference = stored.outgoing.message_id
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     hop = not _is_from_to_party(message, stored, agreement)
-    signed = _awaits_proof(terms, hop=hop)
-    if not _settles(node, tx, message, reference, terms, signed=signed):
-        if signed and message.acknowledgments:
+    # A hub is done with its copy when the next handler took it; the rest is between the ends.
+    near = hop and stored.relayed_from is not None
+    near = near and terms.hop_ack_requested is not AckRequest.NONE
+    signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _awaits_proof(terms, hop=hop)
+    acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
+    if acks and terms.ack_requested is not AckRequest.NONE and not near:
+        # The To Party's was asked for: one from the next handler on the way is not the end of
+        # the matter (ebMS 2.0 §6.3).
+        acks = [ack for ack in acks if ack.actor is Actor.TO_PARTY_MSH]
+        if not acks:
+            return
+    if signed and not _is_proven(node, tx, reference, acks):
+        if message.acknowledgments:
             _journal_unproven(node, tx, message, reference)
         return
     channel = load_channel(tx, stored.outgoing)
@@ -130,22 +141,8 @@ def _is_from_to_party(message: Message, stored: StoredOutgoing, agreement: Agree
     return ours and (partner.is_named_by(party) or partner.handles(party))
 
 
-def _settles(
-    node: Node, tx: Transaction, message: Message, reference: str, terms: Terms, *, signed: bool
-) -> bool:
-    """Whether this acknowledgement is the one the message waits for.
-
-    Where the To Party's acknowledgement was asked for, one from the next handler on the
-    way is not the end of the matter (ebMS 2.0 §6.3); where a signed one was, of whomever, it
-    must name the digests of what was sent.
-    """
-    acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
-    if acks and terms.ack_requested is not AckRequest.NONE:
-        acks = [ack for ack in acks if ack.actor is Actor.TO_PARTY_MSH]
-        if not acks:
-            return False
-    if not signed:
-        return True
+def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Acknowledgment]) -> bool:
+    """Whether one of them names the digests of what was sent, as a signed one must."""
     parcel = tx.outgoing_parcel(reference)
     if not acks or parcel is None:
         return False
