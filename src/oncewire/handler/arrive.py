@@ -362,6 +362,9 @@ class Arriving:
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
+            failed = None if self.final else self._midway.given_up(known, plan)
+            if failed is not None:
+                return failed
             answer = self._acknowledge(owed, plan)
             if known.answer is None:
                 tx.save_answer(incoming.sender, incoming.message_id, answer)
@@ -406,14 +409,12 @@ class Arriving:
         return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
 
     def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
+        incoming = known.incoming
         note = Note(
-            "duplicate",
-            known.incoming.message_id,
-            channel=known.incoming.channel,
-            transport=self.source.transport,
-            detail={"answer": answer},
-        )
-        self._write(note, known, digest=known.incoming.digest)
+            "duplicate", incoming.message_id, channel=incoming.channel,
+            transport=self.source.transport, detail={"answer": answer},
+        )  # fmt: skip
+        self._write(note, known, digest=incoming.digest)
 
     # --- a refusal ---
 

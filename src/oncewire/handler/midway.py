@@ -25,7 +25,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import SyncPlan, relay_patience
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming
+from oncewire.store.records import StoredAnswer, StoredIncoming
 from oncewire.wire.received import Received
 
 _GIVEN_UP = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
@@ -84,13 +84,27 @@ class Midway:
 
     def until_forwarded(self, stored: StoredIncoming, plan: SyncPlan) -> Answer:
         """Come back later, until the next hop has it; then the acknowledgement (HOP-4)."""
+        previous = self._previous(stored, plan)
+        return self._say(previous, previous.until_forwarded())
+
+    def given_up(self, stored: StoredIncoming, plan: SyncPlan) -> Answer | None:
+        """Responsibility is not taken for what has failed already: its failure is told to the
+        copy too (HOP-9). None: it has not failed."""
+        previous = self._previous(stored, plan)
+        failed = previous.given_up()
+        return None if failed is None else self._say(previous, previous.report(failed))
+
+    def _previous(self, stored: StoredIncoming, plan: SyncPlan) -> Previous:
         agreement, warnings = self.resolution.agreement, self.resolution.warnings
-        previous = Previous(
+        return Previous(
             self.node, self.tx, stored, self.received, agreement, self.terms, plan, warnings
         )
-        answer = previous.until_forwarded()
+
+    def _say(self, previous: Previous, answer: StoredAnswer | None) -> Answer:
         if answer is None:
             return previous.come_back() if self.source.can_answer else NOTHING
         kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None
-        told = replace(stored, answer=kept)
-        return post_or_reply(self.node, agreement, told, answer, plan, self.source)
+        told = replace(previous.stored, answer=kept)
+        return post_or_reply(
+            self.node, previous.agreement, told, answer, previous.plan, self.source
+        )

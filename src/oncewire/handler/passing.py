@@ -90,7 +90,7 @@ def pass_back(
 
     It must come over the connection that leads on to the To Party, if its agreement binds one.
     """
-    ahead = agreement_toward(node, asked.facts.to_party)
+    ahead = _way_on(node, tx, asked)
     before = agreement_of_hop(node, tx, asked)
     if ahead is None or before is None:
         raise ValueNotRecognized(
@@ -107,6 +107,14 @@ def pass_back(
     _post(node, tx, received.message, route, parcel, source, endpoint)
 
 
+def _way_on(node: Node, tx: Transaction, asked: StoredIncoming) -> Agreement | None:
+    """The agreement by which a message went on to its To Party: today's, or where that is gone
+    the one that our copy went under."""
+    today = agreement_toward(node, asked.facts.to_party)
+    copy = None if today is not None else tx.outgoing(asked.incoming.message_id)
+    return today if copy is None else agreement_of_hop(node, tx, copy)
+
+
 def is_receipt(message: Message, asked: StoredIncoming) -> bool:
     """Whether the To Party itself acknowledges, by the name that the element gives (ACK-18)."""
     return any(
@@ -118,7 +126,7 @@ def is_receipt(message: Message, asked: StoredIncoming) -> bool:
 def is_from_beyond(node: Node, tx: Transaction, message: Message, asked: StoredIncoming) -> bool:
     """Whether another hub gives the To Party's signed receipt back: its signature is for the
     From Party to check, and of our own hop it says nothing."""
-    ahead = agreement_toward(node, asked.facts.to_party)
+    ahead = _way_on(node, tx, asked)
     if ahead is None or asked.facts.to_party in map(str, ahead.partner.party.ids):
         return False
     wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
