@@ -190,6 +190,28 @@ def test_a_range_that_changes_while_messages_are_under_way(
     assert report.clean, report.violations
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_range_that_is_narrow_while_the_opener_is_under_way_and_then_wide_again(
+    count: int,
+) -> None:
+    pair = Pair("rm-0.78", ranged(99), lose_request=lambda _: True)
+    pair.send(1)
+    for name in ("alpha", "beta"):
+        change(pair, name, agree(name, "rm-0.78", ranged(3)))
+    pair.lose_request = lambda _: False
+    for _ in range(3):
+        pair.pass_time(MINUTE)
+    assert pair.take() == ["order-1@alpha"]
+    for name in ("alpha", "beta"):
+        change(pair, name, agree(name, "rm-0.78", ranged(99)))
+    for number in range(2, count + 6):
+        pair.send(number)
+    assert pair.take() == [f"order-{number}@alpha" for number in range(2, count + 6)]
+    assert pair.notices == []
+    report = pair.verify()
+    assert report.clean, report.violations
+
+
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_where_only_one_side_changes_the_stream_goes_on_all_the_same(name: str) -> None:
     """The two do not agree, so single messages are refused and told of; nothing hangs."""

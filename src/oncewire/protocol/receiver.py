@@ -122,6 +122,7 @@ def refuse(
     sequence = arrival.sequence
     if channel is None or sequence is None:
         return Judgement(Verdict.REFUSED, channel, error=error)
+    channel = channel.widened(sequence.number, terms)
     fit = channel.fit(sequence, arrival.stamp, terms)
     if fit not in (Fit.NEXT, Fit.EARLY, Fit.NEW_EPOCH):
         return Judgement(Verdict.REFUSED, channel, error=error)
@@ -140,6 +141,7 @@ def refuse(
 def _judge_number(
     arrival: Arrival, sequence: SequenceNumber, channel: ReceivingChannel, terms: Terms
 ) -> Judgement:
+    channel = channel.widened(sequence.number, terms)
     fit = channel.fit(sequence, arrival.stamp, terms)
     if fit is Fit.OUTSIDE:
         numbers = terms.numbers

@@ -107,6 +107,20 @@ class ReceivingChannel:
         # Whoever has several messages under way sends some of them early.
         return replace(terms, flow=FlowMode.WINDOW, window=self.widest, on_gap=OnGap.BUFFER)
 
+    def widened(self, number: int, terms: Terms) -> ReceivingChannel:
+        """The same epoch in today's range, where its sender never counted in a narrower one.
+
+        The opener may be under way while the range is narrowed, and arrive under what is agreed
+        then; its sender goes on as it began. If the range is wide again, a number that only
+        today's has tells so, as long as the narrow one was not used a second time.
+        """
+        kept, today = self.numbers, terms.numbers
+        if self.furthest is None or kept is None or number in kept or number not in today:
+            return self
+        if kept.first != today.first or kept.last > today.last or self.passed > kept.size:
+            return self
+        return replace(self, numbers=today, expected=today.first + self.passed)
+
     def window(self, terms: Terms) -> DuplicationWindow | None:
         """SDW and EDW as the slides define them; None before the first arrival."""
         if self.furthest is None:
