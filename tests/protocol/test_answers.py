@@ -317,6 +317,33 @@ def test_what_acknowledges_a_message_does_not_take_that_back_with_its_warning() 
     assert [note.kind for note in of_kind(step, Note)] == ["warned"]
 
 
+@pytest.mark.requirement("ERR-9")
+@pytest.mark.parametrize(
+    ("attempts", "lost", "state"),
+    [
+        (1, 0, OutgoingState.NOT_DELIVERED),
+        (2, 1, OutgoingState.NOT_DELIVERED),
+        (2, 0, OutgoingState.UNKNOWN),
+    ],
+)
+def test_a_receiver_without_an_agreement_now_says_nothing_of_an_earlier_copy(
+    attempts: int, lost: int, state: OutgoingState
+) -> None:
+    gone = Error("ValueNotRecognized", Severity.ERROR, "//Header/MessageHeader/CPAId")
+    sent = replace(outstanding(), attempts=attempts, attempts_lost=lost)
+    assert error(sent, gone).outgoing.state is state
+
+
+@pytest.mark.requirement("RTY-8", "RTY-10")
+def test_a_pause_is_kept_although_the_message_waits_for_the_operator() -> None:
+    suspended = replace(outstanding(), state=OutgoingState.SUSPENDED)
+    busy = Error("TransientError", Severity.WARNING, min_retry_secs=60)
+    step = error(suspended, busy)
+    assert step.outgoing.state is OutgoingState.SUSPENDED
+    (pause,) = of_kind(step, Pause)
+    assert pause.until == NOW + 60 * SECOND
+
+
 def test_a_second_refusal_says_nothing_new() -> None:
     refused = error(outstanding(), MESSAGING).outgoing
     assert error(refused, MESSAGING) == Sent(refused)

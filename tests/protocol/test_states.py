@@ -76,6 +76,11 @@ def _error(message: Outgoing, code: str = "Unknown", severity: Severity = Severi
     return sender.error_arrived(message, None, PLAIN, NOW, error=error, error_id="e")
 
 
+def _without_agreement(message: Outgoing) -> Sent:
+    error = Error("ValueNotRecognized", Severity.ERROR, "//Header/MessageHeader/CPAId")
+    return sender.error_arrived(message, None, PLAIN, NOW, error=error, error_id="e")
+
+
 def _expire(message: Outgoing) -> Sent:
     return sender.deadline_passed(replace(message, expires_at=NOW), None, PLAIN, NOW + DAY)
 
@@ -131,6 +136,9 @@ OUTGOING_STEPS: dict[tuple[OutgoingState, OutgoingEvent, OutgoingState], Callabl
         outstanding(), "TransientError", Severity.WARNING
     ),
     (OS.OUTSTANDING, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(outstanding()),
+    (OS.OUTSTANDING, OE.ERROR_ARRIVED, OS.UNKNOWN): lambda: _without_agreement(
+        replace(outstanding(), attempts=2)
+    ),
     (OS.OUTSTANDING, OE.DEADLINE_PASSED, OS.NOT_DELIVERED): lambda: _expire(_lost(outstanding())),
     (OS.OUTSTANDING, OE.DEADLINE_PASSED, OS.UNKNOWN): lambda: _expire(outstanding()),
     (OS.OUTSTANDING, OE.RETRIES_EXHAUSTED, OS.SUSPENDED): lambda: _exhaust(
@@ -151,6 +159,9 @@ OUTGOING_STEPS: dict[tuple[OutgoingState, OutgoingEvent, OutgoingState], Callabl
     (OS.OUTSTANDING, OE.ABANDONED, OS.UNKNOWN): lambda: sender.abandon(outstanding(), None, PLAIN),
     (OS.SUSPENDED, OE.ACK_ARRIVED, OS.DELIVERED): lambda: _ack(_suspended()),
     (OS.SUSPENDED, OE.ERROR_ARRIVED, OS.NOT_DELIVERED): lambda: _error(_suspended()),
+    (OS.SUSPENDED, OE.ERROR_ARRIVED, OS.UNKNOWN): lambda: _without_agreement(
+        replace(_suspended(), attempts=2)
+    ),
     (OS.SUSPENDED, OE.DEADLINE_PASSED, OS.NOT_DELIVERED): lambda: _expire(_lost(_suspended())),
     (OS.SUSPENDED, OE.DEADLINE_PASSED, OS.UNKNOWN): lambda: _expire(_suspended()),
     (OS.SUSPENDED, OE.RESUMED, OS.OUTSTANDING): lambda: sender.resume(

@@ -55,7 +55,47 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [8, 81, 103, 124, 323, 329, 350, 358, 398, 475, 498, 530, 613, 680, 816, 945, 982, 1177]
+    "seed",
+    [
+        8,
+        81,
+        103,
+        124,
+        323,
+        329,
+        350,
+        358,
+        398,
+        475,
+        498,
+        530,
+        613,
+        680,
+        816,
+        945,
+        982,
+        1128,
+        1177,
+        1272,
+        1294,
+        1375,
+        1392,
+        1456,
+        1625,
+        1984,
+        2108,
+        2240,
+        2495,
+        2586,
+        3097,
+        3143,
+        3156,
+        3491,
+        4365,
+        4997,
+        5580,
+        5980,
+    ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:
     """What each of them showed has a test of its own; a change of the draw may show it anew."""

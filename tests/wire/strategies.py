@@ -339,6 +339,7 @@ def _ebms2_routing(draw: st.DrawFn) -> tuple[RoutingHeader, ...]:
             timestamp=last.timestamp,
             error_uri=last.error_uri,
             msh_id=last.msh_id,
+            method=None,
             sequence=SequenceNumber(draw(st.integers(0, 2**32 - 1)), draw(statuses)),
         )
     return tuple(hops)
@@ -352,6 +353,8 @@ def _uri_hop() -> st.SearchStrategy[RoutingHeader]:
         timestamp=maybe(instants),
         error_uri=maybe(uris),
         msh_id=maybe(ids),
+        # ebMS 2.0 leaves it to the agreement.
+        method=st.none(),
     )
 
 

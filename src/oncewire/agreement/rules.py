@@ -86,7 +86,8 @@ def settle(
     scales = Scales(policy)
     method = _method(binding, message)
     ack, hop_ack = _acknowledgements(binding, message, scales)
-    if method is ReliableMessagingMethod.TRANSPORT and message.last_hop is None:
+    hop = message.last_hop
+    if method is ReliableMessagingMethod.TRANSPORT and (hop is None or hop.method is None):
         # What its transport does an ebMS 2.0 header has no word for (RM-7).
         reliable = terms.reliable
     else:
@@ -96,7 +97,9 @@ def settle(
         check_receipt(message, terms)
     sync = _sync(binding, message, scales, at_hop=at_hop)
     numbered = ordered = False
-    if reliable and method is ReliableMessagingMethod.EBXML:
+    # Where the transport answers for delivery, no acknowledgement is anybody's (RM-7).
+    acknowledged = reliable and method is ReliableMessagingMethod.EBXML
+    if acknowledged:
         numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
     settled = _in_force(
         terms,
@@ -104,8 +107,8 @@ def settle(
             ("reliable", reliable),
             ("method", method),
             ("duplicate_elimination", duplicates),
-            ("ack_requested", ack if reliable else AckRequest.NONE),
-            ("hop_ack_requested", hop_ack if reliable else AckRequest.NONE),
+            ("ack_requested", ack if acknowledged else AckRequest.NONE),
+            ("hop_ack_requested", hop_ack if acknowledged else AckRequest.NONE),
             ("numbered", numbered),
             ("ordered", ordered),
             ("sync_mode", sync),
@@ -201,7 +204,7 @@ def _method(binding: ActionBinding, message: Message) -> ReliableMessagingMethod
     """reliableMessagingMethod is set in the header only (CPA-2); the list of those supported
     in the agreement only (CPA-3)."""
     hop = message.last_hop
-    if hop is None:
+    if hop is None or hop.method is None:
         return binding.terms.method
     if not binding.rules.supports(hop.method):
         raise NotSupported(
@@ -282,6 +285,21 @@ def _reliable(
     semantics = message.header.semantics
     stated = None if semantics is None else semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     return scales.weigh(binding.terms.reliable, stated, "reliable delivery", SEMANTICS)
+
+
+def takes_best_effort(binding: ActionBinding) -> bool:
+    """Whether a message that asks for nothing may be sent beside the reliable ones, or would
+    contradict the agreement."""
+    rules, terms = binding.rules, binding.terms
+    if terms.header_conflict not in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT):
+        return True
+    stated = rules.ack is Requested.WHEN_STATED and terms.reliable
+    return not (
+        terms.numbered
+        or stated
+        or rules.ack is Requested.ALWAYS
+        or rules.duplicate_elimination is Requested.ALWAYS
+    )
 
 
 def _duplicates(binding: ActionBinding, message: Message, scales: Scales) -> bool:

@@ -197,6 +197,15 @@ class Node:
             for party_id in agreement.own.party.ids
         )
 
+    def is_ours(self, keeper: Transaction | Reader, stored: StoredIncoming) -> bool:
+        """Whether a stored message is for a party of ours: by an agreement of today, or by the
+        one it was accepted under, which may be gone."""
+        to_party = stored.facts.to_party
+        if self.acts_for(to_party):
+            return True
+        kept = self.agreement_kept(keeper, stored.agreement_id)
+        return kept is not None and to_party in map(str, kept.own.party.ids)
+
     def write(
         self,
         tx: Transaction,

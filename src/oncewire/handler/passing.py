@@ -123,14 +123,15 @@ def is_receipt(message: Message, asked: StoredIncoming) -> bool:
     )
 
 
-def is_from_beyond(node: Node, tx: Transaction, message: Message, asked: StoredIncoming) -> bool:
+def is_from_beyond(node: Node, tx: Transaction, received: Received, asked: StoredIncoming) -> bool:
     """Whether another hub gives the To Party's signed receipt back: its signature is for the
     From Party to check, and of our own hop it says nothing."""
     ahead = _way_on(node, tx, asked)
     if ahead is None or asked.facts.to_party in map(str, ahead.partner.party.ids):
         return False
     wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
-    return wanted is AckRequest.SIGNED and is_receipt(message, asked)
+    signed = wanted is AckRequest.SIGNED or (wanted is not AckRequest.NONE and received.signed)
+    return signed and is_receipt(received.message, asked)
 
 
 def relay_receipt(

@@ -96,9 +96,7 @@ def receive_message(
     asked = asked_here(tx, message) if is_answer(message) else None
     original = copied(node, tx, message) if _is_for_application(message) else None
     try:
-        if asked is not None and (
-            asked.passed_on or is_from_beyond(node, tx, received.message, asked)
-        ):
+        if asked is not None and (asked.passed_on or is_from_beyond(node, tx, received, asked)):
             # Whomever it names: it answers what came through here (HOP-7).
             pass_back(node, tx, received, asked, source)
             return NOTHING

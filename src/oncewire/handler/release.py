@@ -37,7 +37,7 @@ def release(node: Node, tx: Transaction, key: str, message_ids: tuple[str, ...])
 
 
 def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
-    if not node.acts_for(held.facts.to_party):
+    if not node.is_ours(tx, held):
         go_on(node, tx, held)
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)

@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from oncewire.agreement.rules import takes_best_effort
 from oncewire.handler.actions import Post, PostReply
 from oncewire.handler.answer import NOTHING, Answer, Awaited, answer_error, post_signal
 from oncewire.handler.deliver import FOR_EVER
@@ -219,7 +220,8 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
     response leaves on its own.
     """
     node, tx, terms = request.node, request.tx, request.terms
-    if request.synchronous and not answerable_after_restart(terms):
+    binding = request.agreement.sending
+    if request.synchronous and not answerable_after_restart(terms) and takes_best_effort(binding):
         reply = replace(reply, best_effort=True)
     riding, warnings = request.riding(reply), request.warnings
     accepted = submit(node, tx, reply, riding or (), warnings)

@@ -78,8 +78,8 @@ class Request:
     def warnings(self) -> tuple[Error, ...]:
         """What its sender is told beside the answer: differences from the agreement that were
         borne, and a wish that was ignored."""
-        binding = find_binding(self.agreement, Direction.RECEIVE, self.message)
         try:
+            binding = find_binding(self.agreement, Direction.RECEIVE, self.message)
             _, borne = settle(binding, self.message)
         except EbxmlError:
             # The agreement has changed since: what was accepted stays accepted.

@@ -56,7 +56,7 @@ def go_on_at_last(node: Node, tx: Transaction, to_party: str | None = None) -> N
 def is_stranded(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether its turn to go on came and it is still here."""
     incoming = stored.incoming
-    if incoming.state is not IncomingState.HELD or node.acts_for(stored.facts.to_party):
+    if incoming.state is not IncomingState.HELD or node.is_ours(tx, stored):
         return False
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     held = () if channel is None else channel.held

@@ -22,7 +22,8 @@ class RoutingHeader:
     timestamp: Instant | None = None
     error_uri: str | None = None
     ack_requested: AckRequest = AckRequest.NONE
-    method: ReliableMessagingMethod = ReliableMessagingMethod.EBXML
+    # None: the format has no word for it, as ebMS 2.0 has none.
+    method: ReliableMessagingMethod | None = ReliableMessagingMethod.EBXML
     sequence: SequenceNumber | None = None
     # MessageServiceId: which instance acts for the party (HDR-4).
     msh_id: str | None = None

@@ -145,9 +145,12 @@ def _transient(
     """Send nothing to the receiver for MinRetrySecs, or for RetryInterval (RTY-8)."""
     until, problem = _pause(outgoing, terms, now, error.min_retry_secs)
     note = replace(_error_note("transient", outgoing, error, error_id), detail={"until": until})
+    paused = channel.pause(until) if channel is not None else None
+    if outgoing.state is OutgoingState.SUSPENDED:
+        # It waits for the operator anyway; everything else waits for the receiver.
+        return Sent(outgoing, paused, (note, Pause(until, problem)))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         return Sent(outgoing, channel, (note,))
-    paused = channel.pause(until) if channel is not None else None
     # The pause may end before the retry law allows a resend; the later of the two holds.
     due = max(until, outgoing.next_attempt_at or until)
     waiting = outgoing.moved(
@@ -196,16 +199,25 @@ def _messaging_error(
             return Sent(outgoing, channel, (_overtaken(outgoing, error, error_id),))
         # A hop that took responsibility can give it back (HOP-9).
         return _taken_back(outgoing, channel, terms, error, note)
-    if outgoing.state is OutgoingState.NOT_DELIVERED:
+    # A copy that the network still holds may meet another agreement than this one did.
+    certain = not (_is_about_agreement(error) and outgoing.attempts - outgoing.attempts_lost > 1)
+    to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
+    if outgoing.state is to:
         return Sent(outgoing, channel)
-    refused = outgoing.failed(event, OutgoingState.NOT_DELIVERED, _words(error))
-    effects: tuple[Effect, ...] = (note, *failure(refused, Severity.ERROR, "rejected"))
+    refused = outgoing.failed(event, to, _words(error))
+    severity = Severity.ERROR if certain else Severity.WARNING
+    effects: tuple[Effect, ...] = (note, *failure(refused, severity, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
     # No error proves that the To Party's handler has noted the number: it may be raised before
     # the number is judged (a bad signature, an unknown agreement) or by somebody on the way.
     # So the stream restarts, instead of waiting for a number that its receiver never saw.
     return give_up_number(refused, channel, terms, effects)
+
+
+def _is_about_agreement(error: Error) -> bool:
+    """Whether a receiver has no agreement for the message now; no copy of it is remembered."""
+    return error.location.rpartition("/")[2] in ("CPAId", "TPAId")
 
 
 def _taken_back(

@@ -81,7 +81,7 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     ),
     (_O.OUTSTANDING, _OE.TRANSMISSION_ENDED): frozenset({_O.DELIVERED}),
     (_O.OUTSTANDING, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
-    (_O.OUTSTANDING, _OE.ERROR_ARRIVED): frozenset({_O.OUTSTANDING, _O.NOT_DELIVERED}),
+    (_O.OUTSTANDING, _OE.ERROR_ARRIVED): frozenset({_O.OUTSTANDING, _O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.OUTSTANDING, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.OUTSTANDING, _OE.RETRIES_EXHAUSTED): frozenset(
         {_O.SUSPENDED, _O.NOT_DELIVERED, _O.UNKNOWN}
@@ -89,7 +89,7 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.OUTSTANDING, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
     (_O.OUTSTANDING, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.SUSPENDED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
-    (_O.SUSPENDED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED}),
+    (_O.SUSPENDED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.SUSPENDED, _OE.DEADLINE_PASSED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.SUSPENDED, _OE.RESUMED): frozenset({_O.OUTSTANDING}),
     (_O.SUSPENDED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),

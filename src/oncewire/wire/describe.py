@@ -234,7 +234,7 @@ def _hop(hop: RoutingHeader) -> Values:
         "timestamp": _instant(hop.timestamp),
         "error_uri": hop.error_uri,
         "ack_requested": hop.ack_requested.value,
-        "method": hop.method.value,
+        "method": None if hop.method is None else hop.method.value,
         "sequence": _number(hop.sequence),
         "msh_id": hop.msh_id,
     }

@@ -177,6 +177,7 @@ def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
                     receiver_uri=fields.get(f"{{{n.RMX}}}ReceiverURI"),
                     error_uri=fields.get(f"{{{n.RMX}}}ErrorURI"),
                     timestamp=None if stamp is None else read_moment(stamp)[0],
+                    method=None,
                     msh_id=child.get("mshId"),
                 )
             )

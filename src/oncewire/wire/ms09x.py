@@ -194,7 +194,9 @@ def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
             "a RoutingHeader of ms-0.9x has a Timestamp (HDR-5)", remedy="give the time of the hop"
         )
     asked = hop.ack_requested.value if hop.ack_requested is not AckRequest.NONE else None
-    method = hop.method.value if hop.method is not ReliableMessagingMethod.EBXML else None
+    # ebXML is what silence means.
+    stated = hop.method is ReliableMessagingMethod.TRANSPORT
+    method = ReliableMessagingMethod.TRANSPORT.value if stated else None
     number = ""
     if hop.sequence is not None:
         status = hop.sequence.status or SequenceStatus.CONTINUE

@@ -151,18 +151,3 @@ def believes_hubs(agreement: Agreement) -> bool:
 def is_slow(agreement: Agreement) -> bool:
     """Whether hubs on the way send everybody away first and acknowledge later."""
     return agreement.sending.terms.hop_mode is HopMode.TRANSIENT_UNTIL_FORWARDED
-
-
-def takes_best_effort(agreement: Agreement) -> bool:
-    """Whether a message that asks for nothing may be sent beside the reliable ones."""
-    binding = agreement.receiving
-    rules, terms = binding.rules, binding.terms
-    if terms.header_conflict not in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT):
-        return True
-    stated = rules.ack is Requested.WHEN_STATED and terms.reliable
-    return not (
-        terms.numbered
-        or stated
-        or rules.ack is Requested.ALWAYS
-        or rules.duplicate_elimination is Requested.ALWAYS
-    )

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
+from oncewire.agreement.rules import takes_best_effort
 from oncewire.message.instant import MILLISECOND, SECOND
-from oncewire.simulation.wild.contradictions import believes_hubs, is_slow, takes_best_effort
+from oncewire.simulation.wild.contradictions import believes_hubs, is_slow
 from oncewire.simulation.wild.papers import Paper, is_sound, papers_of
 from oncewire.simulation.wild.plan import (
     BUYER,
@@ -239,7 +240,7 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
                 receiver,
                 at,
                 conversation=0 if numbered else chance.choice((0, 0, 0, 1, 2)),
-                best_effort=loose and takes_best_effort(paper.agreement),
+                best_effort=loose and takes_best_effort(paper.agreement.receiving),
                 lifetime=15 * SECOND if chance.random() < 0.08 and not slow else None,
                 reply=chance.choices(tuple(Reply), _REPLIES.get(setting.leaning, _USUAL))[0],
                 size=chance.choice((0, 20, 20, 2_000)),

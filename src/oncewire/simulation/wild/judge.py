@@ -83,6 +83,10 @@ class History:
         # as reliable as its wire format lets it be.
         hubs = world.plan.setting.way
         self.called = {row.message_id for row in rows if row.kind == INCIDENT and row.node in hubs}
+        # Called about the notice is called about what it tells of.
+        self.called |= {
+            row.message_id for row in rows if row.kind == NOTIFIED and row.ref_to in self.called
+        }
         self.confirmed = {row.message_id for row in rows if row.kind == CONFIRMED}
         self.standstills = Standstills(rows, self.at)
 
