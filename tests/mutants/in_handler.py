@@ -54,8 +54,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "ids are remembered by the process alone",
         "oncewire.handler.arrive",
-        "        known = self.tx.incoming(sender, message.header.message_id)\n",
-        "        known = self.tx.incoming(sender, message.header.message_id)\n"
+        "        known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n",
+        "        known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n"
         "        if known is not None and known.incoming.received_at <= self.node.timeline._state.origin:\n"
         "            known = None\n",
         requirement="DUP-1",

@@ -8,8 +8,10 @@ knows which view that was, whatever has become of certificates and agreements si
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from oncewire.agreement.agreement import Direction
+from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import EbxmlError, StoreProblem
 from oncewire.handler.confide import opened
@@ -18,6 +20,7 @@ from oncewire.handler.route import agreement_for
 from oncewire.handler.seal import whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
+from oncewire.message.header import Header
 from oncewire.store.records import StoredIncoming
 from oncewire.wire import codec, signature
 from oncewire.wire.digests import signature_parts
@@ -40,6 +43,20 @@ def accepted(node: Node, stored: StoredIncoming) -> Message:
     raise StoreProblem(
         f"the bytes of message {message_id} no longer say what was accepted",
         remedy="put back the agreement and the key it arrived under, or its bytes from a backup",
+    )
+
+
+def as_agreed(node: Node, stored: StoredIncoming, header: Header) -> Header:
+    """The header with its parties as the agreement names them: whoever reads the first id of a
+    sender reads the one that was proved, and not one that was written before it."""
+    agreement = node.agreement_accepted(stored)
+    if agreement is None:
+        # Accepted by a version that kept none.
+        return header
+    return replace(
+        header,
+        from_party=sender_of(agreement, header.from_party),
+        to_party=receiver_of(agreement.own, header.to_party),
     )
 
 

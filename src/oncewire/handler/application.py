@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from oncewire.handler.accepted import accepted
+from oncewire.handler.accepted import accepted, as_agreed
 from oncewire.handler.actions import Notice
 from oncewire.handler.node import Node
 from oncewire.handler.submit import Submission
@@ -43,7 +43,7 @@ class Taken:
         taken = cls(
             stored.incoming.sender,
             stored.incoming.message_id,
-            message.header,
+            as_agreed(node, stored, message.header),
             message.payloads,
             stored.incoming.hand_overs > 1,
             message.manifest,
@@ -52,7 +52,12 @@ class Taken:
         )
         given = replace(
             message,
-            header=taken.header,
+            # The identity is what the From Party wrote, by whatever names it goes here.
+            header=replace(
+                taken.header,
+                from_party=message.header.from_party,
+                to_party=message.header.to_party,
+            ),
             payloads=tuple(_measured(payload) for payload in taken.payloads),
         )
         return replace(taken, digest=identity_digest(given))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import Resolution
+from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber
@@ -10,6 +15,22 @@ from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.terms import Scope
 from oncewire.store.contract import Transaction
+from oncewire.store.records import MessageFacts
+
+
+def facts_under(
+    message: Message, agreement: Agreement, ahead: Agreement | None = None
+) -> MessageFacts:
+    """What listings show of a message that came in, its parties by the names the agreement has.
+
+    `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
+    """
+    receiver = agreement.own if ahead is None else ahead.partner
+    return replace(
+        facts_of(message),
+        from_party=str(sender_of(agreement, message.header.from_party)),
+        to_party=str(receiver_of(receiver, message.header.to_party)),
+    )
 
 
 def number_of_arrival(message: Message, resolution: Resolution) -> SequenceNumber | None:

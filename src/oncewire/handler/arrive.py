@@ -25,11 +25,16 @@ from oncewire.handler.answer import (
     response_again,
     write_answer,
 )
-from oncewire.handler.arrival import arrival_of, channel_of_arrival, number_of_arrival
+from oncewire.handler.arrival import (
+    arrival_of,
+    channel_of_arrival,
+    facts_under,
+    number_of_arrival,
+)
 from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
-from oncewire.handler.original import removed
+from oncewire.handler.original import known_as, removed_as
 from oncewire.handler.received_note import received_note
 from oncewire.handler.release import follow, release
 from oncewire.handler.reply import (
@@ -42,7 +47,6 @@ from oncewire.handler.reply import (
 )
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
-from oncewire.handler.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
 from oncewire.protocol.acknowledging import (
@@ -104,10 +108,10 @@ class Arriving:
     def take(self) -> Answer:
         """Judge it, store it with its answer, and let go what waited for it."""
         message, terms = self.message, self.resolution.terms
-        facts = facts_of(message)
+        facts = facts_under(message, self.agreement, self.ahead)
         sender = facts.from_party
         owed = ack_owed(message, terms, final=self.final)
-        known = self.tx.incoming(sender, message.header.message_id)
+        known = known_as(self.tx, sender, self.agreement, message.header.message_id)
         gone = self._removed(sender) if known is None else None
         passes = known is not None and self._repeats_pass(known.incoming.state)
         if (known is not None and not passes) or gone is not None:
@@ -176,7 +180,7 @@ class Arriving:
 
     def _removed(self, sender: str) -> Removed | None:
         """What is remembered of the message if retention removed it."""
-        gone = removed(self.tx, sender, self.message.header.message_id)
+        gone = removed_as(self.tx, sender, self.agreement, self.message.header.message_id)
         if gone is None or self._repeats_pass(IncomingState(gone.state)):
             return None
         return gone

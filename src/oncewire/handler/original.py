@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.naming import sender_of
 from oncewire.handler.node import Node
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.ids import Party
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
@@ -40,39 +42,92 @@ def copied(node: Node, tx: Transaction, message: Message) -> Original | None:
     Nothing is believed of it yet. It has to prove that it comes from the party it names, by the
     terms that its original was accepted under, before anything is said about that.
     """
-    sender, message_id = str(message.header.from_party), message.header.message_id
-    known = tx.incoming(sender, message_id)
+    party, message_id = message.header.from_party, message.header.message_id
+    known = received_from(node, tx, party, message_id)
     if known is not None:
         original = _original(node, tx, known.agreement_id, known.incoming.received_at)
         passes = _repeats_pass(node, tx, message, known)
         return None if original is None else replace(original, repeats_pass=passes)
-    gone = removed(tx, sender, message_id)
+    gone = _removed_from(node, tx, party, message_id)
     if gone is None:
         return None
     return _original(node, tx, gone.agreement_id, gone.at)
 
 
-def is_known(tx: Transaction, known: PartialHeader) -> bool:
+def is_known(node: Node, tx: Transaction, known: PartialHeader) -> bool:
     """Whether what could be read of a message names one that was accepted before."""
     if known.message_id is None or known.from_party is None:
         return False
-    sender = str(known.from_party)
-    stored = tx.incoming(sender, known.message_id)
+    stored = received_from(node, tx, known.from_party, known.message_id)
     if stored is not None:
         return stored.incoming.state is not IncomingState.REFUSED
-    return removed(tx, sender, known.message_id) is not None
+    return _removed_from(node, tx, known.from_party, known.message_id) is not None
 
 
-def removed(tx: Transaction, sender: str, message_id: str) -> Removed | None:
+def received_from(
+    node: Node, tx: Transaction, party: Party, message_id: str
+) -> StoredIncoming | None:
+    """The message of that id whose sender these ids may mean, in whatever order they stand."""
+    for one in tx.incoming_by_id(message_id):
+        if _is_meant(node, tx, party, one.incoming.sender, one.agreement_id):
+            return one
+    return None
+
+
+def _removed_from(node: Node, tx: Transaction, party: Party, message_id: str) -> Removed | None:
+    """The same for one that retention removed."""
+    for gone in tx.removed(message_id):
+        if gone.sender is None or gone.state == IncomingState.REFUSED:
+            continue
+        if _is_meant(node, tx, party, gone.sender, gone.agreement_id):
+            return gone
+    return None
+
+
+def _is_meant(
+    node: Node, tx: Transaction, party: Party, sender: str, agreement_id: str | None
+) -> bool:
+    """Whether a sender, as its message is filed, may be the party of a header."""
+    if sender in {str(party_id) for party_id in party.ids}:
+        return True
+    agreement = node.agreement_kept(tx, agreement_id)
+    if agreement is None or not agreement.partner.reaches(party):
+        return False
+    return sender == str(sender_of(agreement, party))
+
+
+def known_as(
+    tx: Transaction, sender: str, agreement: Agreement, message_id: str
+) -> StoredIncoming | None:
+    """The message of that id from a sender who proved who he is (DUP-1).
+
+    Versions before this one filed it under the id that stood first in its header.
+    """
+    for name in _names(sender, agreement):
+        known = tx.incoming(name, message_id)
+        if known is not None:
+            return known
+    return None
+
+
+def removed_as(
+    tx: Transaction, sender: str, agreement: Agreement, message_id: str
+) -> Removed | None:
     """What is remembered of an accepted message if retention removed it.
 
     Its sender should have stopped before that, but networks keep copies and not every
     handler stops. A refused message is judged anew: nothing was done with it.
     """
+    names = _names(sender, agreement)
     for gone in tx.removed(message_id):
-        if gone.sender == sender and gone.state != IncomingState.REFUSED:
+        if gone.sender in names and gone.state != IncomingState.REFUSED:
             return gone
     return None
+
+
+def _names(sender: str, agreement: Agreement) -> tuple[str, ...]:
+    own = tuple(map(str, agreement.partner.party.ids))
+    return own if sender == own[0] else (sender,)
 
 
 def _repeats_pass(node: Node, tx: Transaction, message: Message, known: StoredIncoming) -> bool:
@@ -111,11 +166,11 @@ def _asked_about(node: Node, tx: Transaction, message: Message) -> Original | No
     """A sender asks when it has heard nothing, and that may be after the agreement's end."""
     if message.status_request is None:
         return None
-    reference, sender = message.status_request.ref_to_message_id, str(message.header.from_party)
-    known = tx.incoming(sender, reference)
+    reference, party = message.status_request.ref_to_message_id, message.header.from_party
+    known = received_from(node, tx, party, reference)
     if known is not None:
         return _original(node, tx, known.agreement_id, known.incoming.received_at)
-    gone = removed(tx, sender, reference)
+    gone = _removed_from(node, tx, party, reference)
     return None if gone is None else _original(node, tx, gone.agreement_id, gone.at)
 
 

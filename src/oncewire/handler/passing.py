@@ -8,13 +8,13 @@ refers to: of each message that may be answered a row is kept, without its bytes
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
+from oncewire.agreement.naming import sender_of
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import ValueNotRecognized
 from oncewire.handler.actions import PostAnswer, PostOn
 from oncewire.handler.answer import NOTHING, Answer, Awaited
+from oncewire.handler.arrival import facts_under
 from oncewire.handler.node import Node
 from oncewire.handler.relay import give_back, waiting_for
 from oncewire.handler.route import (
@@ -28,7 +28,6 @@ from oncewire.handler.route import (
 from oncewire.handler.seal import onward_parcel
 from oncewire.handler.secure import check_connection
 from oncewire.handler.source import REPLY, Source
-from oncewire.handler.submit import facts_of
 from oncewire.journal.row import Kind
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
@@ -80,7 +79,8 @@ def pass_on(
     if not awaits_onward(message, HopDuty.PROXY, plan):
         _post(node, tx, message, route, parcel, source)
         return NOTHING
-    return _keep_open(node, message, route, parcel, before.terms)
+    sender = str(sender_of(before.agreement, message.header.from_party))
+    return _keep_open(node, message, sender, route, parcel, before.terms)
 
 
 def pass_back(
@@ -225,10 +225,7 @@ def _remember(
     source: Source,
 ) -> None:
     """Keep where it came from, for as long as its sender may repeat it."""
-    reached = (*ahead.partner.party.ids, *ahead.partner.behind)
-    # Of several ids of the To Party, the one by which the way to it is known here.
-    known = [str(one) for one in message.header.to_party.ids if one in reached]
-    facts = replace(facts_of(message), to_party=known[0])
+    facts = facts_under(message, before.agreement, ahead)
     if tx.incoming(facts.from_party, message.header.message_id) is not None:
         return
     incoming = Incoming(
@@ -277,10 +274,10 @@ def answered_here(
 
 
 def _keep_open(
-    node: Node, message: Message, route: Route, parcel: StoredParcel, outer: Terms
+    node: Node, message: Message, sender: str, route: Route, parcel: StoredParcel, outer: Terms
 ) -> Answer:
     """Send it on, and keep its connection until the next handler has spoken."""
-    sender, message_id = str(message.header.from_party), message.header.message_id
+    message_id = message.header.message_id
     way = _way(route, EndpointType.ALL_PURPOSE)
     if way is None:
         return NOTHING

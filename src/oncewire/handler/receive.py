@@ -25,7 +25,7 @@ from oncewire.handler.arrive import Arriving
 from oncewire.handler.conform import strictly
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
-from oncewire.handler.original import Original, copied, is_known
+from oncewire.handler.original import Original, copied, is_known, received_from
 from oncewire.handler.passing import (
     asked_here,
     is_answer,
@@ -76,7 +76,7 @@ def receive(
     except ReadFault as lenient:
         fault = strictly(node, parcel, lenient, source)
         _journal_refused(node, tx, fault.known, fault.error, source)
-        if is_known(tx, fault.known):
+        if is_known(node, tx, fault.known):
             # To call it wrong would take back what was said of the copy that was whole.
             return DAMAGED
         return answer_unread(node, fault, source)
@@ -174,9 +174,10 @@ def _take_for_others(
     """A hub's part: pass it on, or store it and take over the duty to deliver."""
     check_connection(node, resolution.agreement, source, resolution.accepted_at)
     message = received.message
-    known = tx.incoming(str(message.header.from_party), message.header.message_id)
+    header = message.header
+    known = received_from(node, tx, header.from_party, header.message_id)
     passed = known is not None and known.passed_on
-    ahead = node.agreements.toward(message.header.to_party)
+    ahead = node.agreements.toward(header.to_party)
     if ahead is None and known is not None and not passed:
         # A copy of what this hub has taken upon itself needs no way on to be answered.
         arriving = Arriving(node, tx, received, kept, message, resolution, source, final=False)
