@@ -491,3 +491,26 @@ def test_agreements_are_checked_together() -> None:
 def test_the_longest_retry_is_the_terms_own() -> None:
     terms = samples.agreement("digikoppeling-osb-rm").sending.terms
     assert terms.longest_retry == 27 * 3600 * SECOND
+
+
+# --- who is known by a certificate alone -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("partner", "old", "rest", "warned"),
+    [
+        ("", "", "", False),
+        ("", "https://alpha", "", True),
+        ('smtp = "mailto:msh@alpha"', "", "", True),
+        ("", "https://alpha", "[security]\nrequire_signature = true\n", False),
+        ('smtp = "mailto:msh@alpha"', "", "[security]\nrequire_signature = true\n", False),
+    ],
+)
+def test_what_shows_no_certificate_is_warned_of(
+    partner: str, old: str, rest: str, warned: bool
+) -> None:
+    text = samples.toml(rest=rest, partner=partner)
+    if old:
+        text = text.replace(old, "http://alpha")
+    report = check_toml(text, now=NOW)
+    assert any("known by a TLS certificate" in one.sentence for one in report.findings) is warned

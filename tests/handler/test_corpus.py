@@ -42,7 +42,7 @@ def test_it_is_answered(corpus: Path, name: str) -> None:
         assert taken == []
     else:
         assert [tuple(one.size for one in message.payloads) for message in taken] == [case.taken]
-    refused = bool(case.error or case.posted_error or case.fault)
+    refused = bool(case.error or case.posted_error or case.fault or case.silent)
     assert bool(desk.journal("refused")) is refused
     assert bool(desk.journal("received")) is (case.taken is not None)
     assert desk.violations() == ()

@@ -1,4 +1,4 @@
-"""Who a message is from: the agreement's partner, whatever ids its header gives and in any order."""
+"""Who a message is from: the agreement's partner, whatever ids its header gives."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ SAMPLES = [
     detail.Acknowledged("response", late=True, signed=True, hop=True),
     detail.Rejected("Inconsistent", "Warning", "why"),
     detail.Warned("Inconsistent", "//Service", "why"),
+    detail.Ignored("error", "SecurityFailure", "why", 4),
     detail.Transient(5),
     detail.Expired("TimeToLive"),
     detail.Failed("unknown", "exhausted"),

@@ -123,7 +123,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
         "a known id needs no proof",
         "oncewire.handler.secure",
         "    required = security.require_signature\n",
-        "    required = security.require_signature and resolution.accepted_at is None\n",
+        "    required = security.require_signature and accepted_at is None\n",
         tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
     ),
     Mutant(

@@ -429,7 +429,7 @@ def test_nobody_takes_back_what_the_to_party_itself_acknowledged(severity: Sever
     step = error(delivered, replace(FAILURE, severity=severity))
     assert step.outgoing == delivered
     (note,) = of_kind(step, Note)
-    assert (note.kind, note.message_id, note.ref_to) == ("refused", "err-1", "m")
+    assert (note.kind, note.message_id, note.ref_to) == ("ignored", "m", "err-1")
     assert "the To Party itself has acknowledged it" in str(note.detail["problem"])
     assert len(step.effects) == 1
 

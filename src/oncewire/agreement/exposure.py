@@ -28,6 +28,28 @@ def recognition(agreement: Agreement) -> Iterator[Danger]:
             "nothing proves that a message comes from the partner",
             "require signatures, or name the partner's TLS client certificate",
         )
+    if not signed and agreement.partner.client_certificates:
+        yield from _unseen(agreement)
+
+
+def _unseen(agreement: Agreement) -> Iterator[Danger]:
+    """Where the partner is known by its certificate alone, what comes without one is refused."""
+    via = agreement.via
+    ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
+    if any(one.transport == "http" and not one.address.startswith("https:") for one in ends):
+        yield Danger(
+            Severity.DANGER,
+            "partner.http",
+            "the partner is known by a TLS certificate, but replies come over plain http",
+            "give an https address, or require signatures: such replies are ignored",
+        )
+    if any(one.transport != "http" for one in ends):
+        yield Danger(
+            Severity.DANGER,
+            "partner.client_certificates",
+            "the partner is known by a TLS certificate, which only http shows",
+            "require signatures: what comes another way is refused",
+        )
 
 
 def signatures(binding: ActionBinding) -> Iterator[Danger]:

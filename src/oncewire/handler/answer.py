@@ -12,7 +12,7 @@ from oncewire.handler.actions import PostAnswer
 from oncewire.handler.node import Node
 from oncewire.handler.route import Route, as_of_today, route_under
 from oncewire.handler.seal import seal, stored_parcel, whole_parcel
-from oncewire.handler.secure import receipt_references
+from oncewire.handler.secure import is_authentic, receipt_references
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
@@ -216,17 +216,21 @@ def answer_fault(error: EbxmlError | SoapFault) -> Answer:
     return Answer(500, stored_parcel(soap.write_fault(error)))
 
 
-def answer_unread(node: Node, fault: ReadFault, source: Source) -> Answer:
+def answer_unread(
+    node: Node, fault: ReadFault, source: Source, received: Received | None = None
+) -> Answer:
     """Answer a message that was refused before an agreement could be applied to it.
 
     It goes back on the connection where the sender waits for it there, or where nobody
-    knows another way; otherwise to the partner whose agreement the header names.
+    knows another way; otherwise to the partner whose agreement the header names. Who cannot
+    prove that he is that partner is a stranger: he is told where he is, and in words that
+    nobody signed. Any other answer would end the message of the one he claims to be.
     """
     if not fault.answerable:
         return answer_fault(fault.error)
     known = fault.known
     agreement = agreement_of(node, known, source)
-    if agreement is None:
+    if agreement is None or not is_authentic(node, agreement, source, received):
         return _answer_stranger(node, fault) if source.can_answer else NOTHING
     route = signal_route(agreement, MessageKind.ERROR)
     if known.dialect is not None:

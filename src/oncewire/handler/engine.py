@@ -202,7 +202,7 @@ class Engine:
         """
         if reply is not None:
             with self.node.transition() as tx:
-                receive_aside(self.node, tx, reply)
+                receive_aside(self.node, tx, reply, answer.address)
         if not sent or not answer.message_id:
             return
         with self.node.transition() as tx:

@@ -306,6 +306,7 @@ class Handler:
             certain=outcome.kind is OutcomeKind.REFUSED and outcome.reply is None,
             reason=outcome.reason,
             retry_after=outcome.retry_after,
+            address=post.address,
         )
         reply = reply_parcel(outcome)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -15,6 +16,7 @@ from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
+from oncewire.handler.tally import Tally
 from oncewire.handler.timeline import Timeline
 from oncewire.handler.world import World
 from oncewire.journal.detail import write_terms
@@ -112,6 +114,11 @@ class Node:
         self.timeline = Timeline(world)
         # The instant of the transition that is open, on both clocks.
         self._moment: tuple[Instant, Duration] | None = None
+
+    @cached_property
+    def ignored(self) -> Tally:
+        """Signals that changed nothing, by the message they are about."""
+        return Tally()
 
     @property
     def room(self) -> int:

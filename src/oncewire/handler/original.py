@@ -143,14 +143,14 @@ def answered(node: Node, tx: Transaction, message: Message) -> Original | None:
     """What the message that a signal is about was accepted under, if that is known here."""
     if message.kind is MessageKind.STATUS_REQUEST:
         return _asked_about(node, tx, message)
-    for reference in _references(message):
+    for reference in spoken_of(message):
         stored = tx.outgoing(reference)
         if stored is not None:
             return _original(node, tx, stored.agreement_id, stored.outgoing.submitted_at)
     return None
 
 
-def _references(message: Message) -> Iterator[str]:
+def spoken_of(message: Message) -> Iterator[str]:
     """The messages of ours that a message speaks of."""
     yield from (ack.ref_to_message_id for ack in message.acknowledgments)
     if message.kind is MessageKind.NORMAL:

@@ -23,9 +23,10 @@ from oncewire.handler.answer import (
 )
 from oncewire.handler.arrive import Arriving
 from oncewire.handler.conform import strictly
+from oncewire.handler.ignored import Claim, ignore, ignore_unbacked, word_for
 from oncewire.handler.intact import is_intact
 from oncewire.handler.node import Node
-from oncewire.handler.original import Original, copied, is_known, received_from
+from oncewire.handler.original import Original, copied, is_known, received_from, spoken_of
 from oncewire.handler.passing import (
     asked_here,
     is_answer,
@@ -39,8 +40,8 @@ from oncewire.handler.place import Placed, place, place_as_answer
 from oncewire.handler.relay import not_passed, nothing_more
 from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.seal import stored_parcel
-from oncewire.handler.secure import check_connection
-from oncewire.handler.source import REPLY, Source
+from oncewire.handler.secure import check_connection, is_authentic
+from oncewire.handler.source import Source, replied
 from oncewire.handler.stranded import go_on_at_last
 from oncewire.handler.transmit import Transmission, transmission_over
 from oncewire.message.acknowledgment import Actor
@@ -101,6 +102,7 @@ def receive_message(
             pass_back(node, tx, received, asked, source)
             return NOTHING
         original, placed = _placed(node, tx, received, source, original)
+        ignore_unbacked(node, tx, message, placed.message)
         message, resolution = placed.message, placed.resolution
         if placed.for_others:
             return _take_for_others(node, tx, received, kept, resolution, source, asked)
@@ -112,7 +114,7 @@ def receive_message(
             _journal_refused(node, tx, PartialHeader.of(message), error, source)
             return answer_fault(error) if isinstance(error, SoapFault) else NOTHING
         _settle_refused(node, tx, received, source)
-        return _refuse(node, tx, message, error, source)
+        return _refuse(node, tx, received, error, source)
     if not _is_for_application(message):
         if asked is not None and is_receipt(message, asked):
             # It settles our copy, and its From Party asked for it as well (SYNC-2).
@@ -186,7 +188,8 @@ def _take_for_others(
         raise ValueNotRecognized(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
         )
-    signals.settle_passing(node, tx, message, resolution)
+    if is_authentic(node, resolution.agreement, source, received):
+        signals.settle_passing(node, tx, message, resolution)
     if asked is not None and _ends_here(message):
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
@@ -208,18 +211,21 @@ def _ends_here(message: Message) -> bool:
 def _refuse(
     node: Node,
     tx: Transaction,
-    message: Message,
+    received: Received,
     error: EbxmlError | SoapFault,
     source: Source,
 ) -> Answer:
     """A readable message that no agreement covers, or that its agreement refuses."""
-    _journal_refused(node, tx, PartialHeader.of(message), error, source)
+    message = received.message
+    about = next((one for one in spoken_of(message) if tx.outgoing(one) is not None), None)
+    _journal_refused(node, tx, PartialHeader.of(message), error, source, about)
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         # Nothing answers an acknowledgement, and no error answers an error (ACK-9).
         return NOTHING
     if isinstance(error, SoapFault):
         return answer_fault(error)
-    return answer_unread(node, ReadFault((error,), PartialHeader.of(message)), source)
+    fault = ReadFault((error,), PartialHeader.of(message))
+    return answer_unread(node, fault, source, received)
 
 
 def _journal_refused(
@@ -228,7 +234,19 @@ def _journal_refused(
     known: PartialHeader,
     error: EbxmlError | SoapFault,
     source: Source,
+    about: str | None = None,
 ) -> None:
+    """Take note of what is not accepted. A signal is `about` a message of ours, whose story it
+    belongs to."""
+    about = about or known.ref_to_message_id
+    peer = str(known.from_party) if known.from_party is not None else source.address or None
+    if about is not None and tx.outgoing(about) is not None:
+        code = error.code if isinstance(error, EbxmlError) else f"SOAP {error.faultcode}"
+        word = word_for(known.kind)
+        claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)
+        ignore(node, tx, claim, about)
+        if known.kind is not MessageKind.NORMAL:
+            return
     detail: dict[str, object] = {"problem": error.problem[:300]}
     if isinstance(error, EbxmlError):
         detail |= {"code": error.code, "severity": error.severity}
@@ -243,7 +261,6 @@ def _journal_refused(
         transport=source.transport,
         detail=detail,
     )
-    peer = str(known.from_party) if known.from_party is not None else source.address or None
     node.write(tx, [note], peer=peer)
 
 
@@ -261,7 +278,8 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
     except ReadFault as fault:
         reason = f"the reply is no message: {fault.problem}"
         if fault.fault is not None:
-            if signals.receive_fault(node, tx, ended.message_id, fault.fault):
+            source = replied(ended.address)
+            if signals.receive_fault(node, tx, ended.message_id, fault.fault, source):
                 return
             reason = signals.words_of(fault.fault)
         failed = Transmission(ended.message_id, ended.attempt, sent=False, reason=reason[:300])
@@ -269,19 +287,21 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
         return
     transmission_over(node, tx, ended)
     for received in together:
-        receive_message(node, tx, received, Source(REPLY))
+        receive_message(node, tx, received, replied(ended.address))
     nothing_more(node, tx, ended.message_id)
 
 
-def receive_aside(node: Node, tx: Transaction, parcel: Parcel) -> None:
+def receive_aside(node: Node, tx: Transaction, parcel: Parcel, address: str) -> None:
     """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
     try:
-        if is_intact(parcel):
-            for received in codec.read_all(parcel, node.limits):
-                receive_message(node, tx, received, Source(REPLY))
-    except ReadFault:
+        if not is_intact(parcel):
+            raise ReadFault((MimeProblem("the reply was damaged on its way"),))
+        for received in codec.read_all(parcel, node.limits):
+            receive_message(node, tx, received, replied(address))
+    except ReadFault as fault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
-        return
+        problem = f"the reply to a signal is no message: {fault.problem}"
+        ignore(node, tx, Claim("reply", "unread", problem, address or None), None)
 
 
 def receive_onward(
@@ -295,7 +315,7 @@ def receive_onward(
             if not is_intact(reply):
                 raise ReadFault((MimeProblem("the reply was damaged on its way"),))
             for received in codec.read_all(reply, node.limits):
-                receive_message(node, tx, received, Source(REPLY))
+                receive_message(node, tx, received, replied(post.address))
             nothing_more(node, tx, post.message_id)
             return
         except ReadFault as problem:

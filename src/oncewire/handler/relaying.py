@@ -89,6 +89,7 @@ class Relaying:
             certain=outcome.kind is OutcomeKind.REFUSED,
             reason=outcome.reason,
             retry_after=outcome.retry_after,
+            address=post.address,
         )
         reply, engine = reply_parcel(outcome), self._shell.engine
         await self._try("onward over", lambda: engine.onward_over(post, ended, reply))

@@ -1,4 +1,15 @@
-"""Secure: what an agreement asks of signatures and certificates, applied to one message."""
+"""Secure: what an agreement asks of signatures and certificates, applied to one message.
+
+Here stands what makes a message its partner's own word. It is *authentic* when it proves what the
+agreement asks for: a signature of a trusted certificate, a TLS connection that showed the agreed
+certificate (the partner's to us, or ours to the partner's endpoint), or both. An agreement that
+asks for neither goes by the names of the parties, the CPAId and a MessageId that is outstanding;
+`agreement check` warns of it.
+
+What is not authentic is nobody's word. It is stored for nobody, ends no message, settles and
+takes back no outcome, and is answered with nothing that is signed: such an answer would be
+believed by whoever the message names. It is counted and shown (`ignored`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +17,11 @@ import hashlib
 
 from cryptography import x509
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.resolve import Resolution
-from oncewire.errors import AgreementProblem, SecurityFailure
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.resolve import Resolution, find_binding
+from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.node import Node
-from oncewire.handler.source import Source
+from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
 from oncewire.message.envelope import Message
 from oncewire.message.form import Security
@@ -89,7 +100,38 @@ def verified_message(
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
     check_connection(node, resolution.agreement, source, resolution.accepted_at)
-    security = resolution.security
+    return _believed(node, received, resolution.security, resolution.accepted_at)
+
+
+def is_authentic(
+    node: Node, agreement: Agreement, source: Source, received: Received | None = None
+) -> bool:
+    """Whether something that came is the partner's own word, as far as the agreement asks for
+    proof. Without `received` it is a word that cannot be signed: a SOAP Fault, or a message that
+    could not be read."""
+    security = agreement.receiving.security
+    if received is None and security.require_signature:
+        return False
+    try:
+        check_connection(node, agreement, source)
+        if received is not None:
+            _believed(node, received, _security_of(agreement, received.message))
+    except EbxmlError:
+        return False
+    return True
+
+
+def _security_of(agreement: Agreement, message: Message) -> Security:
+    try:
+        return find_binding(agreement, Direction.RECEIVE, message).security
+    except EbxmlError:
+        # It is refused because there is none for it; what holds for everything else holds here.
+        return agreement.receiving.security
+
+
+def _believed(
+    node: Node, received: Received, security: Security, accepted_at: Instant | None = None
+) -> Message:
     required = security.require_signature
     if not received.signed:
         if required:
@@ -103,7 +145,7 @@ def verified_message(
         return received.message
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
-    at = node.now() if resolution.accepted_at is None else resolution.accepted_at
+    at = node.now() if accepted_at is None else accepted_at
     verified = signature.verify(
         received.envelope, signature_parts(received), _trust(security), at, policy
     )
@@ -143,7 +185,15 @@ def check_connection(
     What was accepted under an older agreement may come over a connection of today's.
     """
     expected = set(agreement.partner.client_certificates)
-    if not expected or source.transport != "http":
+    if not expected or source.secured:
+        return
+    if source.transport == REPLY:
+        raise SecurityFailure(
+            "the agreement knows its partner by a certificate, and the reply came without TLS",
+            remedy="agree on an https address for the partner",
+        )
+    if source.transport != "http" and agreement.receiving.security.require_signature:
+        # No other transport shows a certificate; there the signature has to do.
         return
     if accepted_at is not None:
         for today in node.agreements.between(agreement.own.party, agreement.partner.party):

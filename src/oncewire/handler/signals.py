@@ -10,11 +10,12 @@ from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import replies_unasked
 from oncewire.handler.actions import Ponged, Warned
 from oncewire.handler.answer import NOTHING, Answer, envelope_for, post_signal, signal_route
+from oncewire.handler.ignored import Claim, ignore
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.seal import seal, whole_parcel
-from oncewire.handler.secure import proves_receipt
+from oncewire.handler.secure import is_authentic, proves_receipt
 from oncewire.handler.source import Source
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment, Actor
@@ -45,14 +46,21 @@ def receive_signal(
         _learn_status(node, tx, message, resolution)
         return NOTHING
     if kind is MessageKind.PONG:
-        ping_id = message.header.ref_to_message_id or ""
-        if ping_id in node.pings:
-            node.pings.remove(ping_id)
-            node.actions.append(Ponged(ping_id))
+        _ponged(node, tx, message)
         return NOTHING
     settle_references(node, tx, message, resolution)
     receive_errors(node, tx, message, resolution.agreement)
     return NOTHING
+
+
+def _ponged(node: Node, tx: Transaction, message: Message) -> None:
+    ping_id = message.header.ref_to_message_id or ""
+    if ping_id in node.pings:
+        node.pings.remove(ping_id)
+        node.actions.append(Ponged(ping_id))
+    else:
+        unasked = "nobody here waits for it"
+        ignore(node, tx, Claim.of(message, "ValueNotRecognized", unasked), ping_id or None)
 
 
 def settle_references(
@@ -62,7 +70,7 @@ def settle_references(
     for reference in _acknowledged(message):
         stored = tx.outgoing(reference)
         if stored is None or not is_receiver(resolution.agreement, stored):
-            _journal_stray(node, tx, message, reference, known=stored is not None)
+            _ignore_stray(node, tx, message, reference, known=stored is not None)
         else:
             _settle(node, tx, message, stored, resolution.agreement)
 
@@ -107,10 +115,14 @@ def _settle(
         # the matter (ebMS 2.0 §6.3).
         acks = [ack for ack in acks if ack.actor is Actor.TO_PARTY_MSH]
         if not acks:
+            if terms.hop_ack_requested is AckRequest.NONE:
+                awaited = "the To Party's own is awaited, and no other was asked for"
+                ignore(node, tx, Claim.of(message, "Inconsistent", awaited), reference)
             return
     if signed and not _is_proven(node, tx, reference, acks):
         if message.acknowledgments:
-            _journal_unproven(node, tx, message, reference)
+            problem = "the acknowledgement does not name the digests of what was sent"
+            ignore(node, tx, Claim.of(message, "SecurityFailure", problem), reference)
         return
     channel = load_channel(tx, stored.outgoing)
     by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
@@ -158,25 +170,18 @@ def _awaits_proof(terms: Terms, *, hop: bool) -> bool:
     return AckRequest.SIGNED in (receipt, near)
 
 
-def _journal_stray(
+def _ignore_stray(
     node: Node, tx: Transaction, message: Message, reference: str, *, known: bool
 ) -> None:
     if message.kind is MessageKind.NORMAL:
         return
     problem = "it was not sent to this partner" if known else "no such message was sent"
-    detail: dict[str, object] = {"code": "ValueNotRecognized", "problem": problem}
-    note = Note("refused", message.header.message_id, reference, detail=detail)
-    node.write(tx, [note], peer=str(message.header.from_party))
+    ignore(node, tx, Claim.of(message, "ValueNotRecognized", problem), reference)
 
 
-def _journal_unproven(node: Node, tx: Transaction, message: Message, reference: str) -> None:
-    problem = "the acknowledgement does not name the digests of what was sent"
-    detail: dict[str, object] = {"code": "SecurityFailure", "problem": problem}
-    note = Note("refused", message.header.message_id, reference, detail=detail)
-    node.write(tx, [note], peer=str(message.header.from_party))
-
-
-def receive_fault(node: Node, tx: Transaction, message_id: str, fault: Fault) -> bool:
+def receive_fault(
+    node: Node, tx: Transaction, message_id: str, fault: Fault, source: Source
+) -> bool:
     """Take a SOAP Fault as the answer to a message of ours; False: it may be sent again.
 
     A Fault names no message and carries no signature: it answers what was sent on its
@@ -185,6 +190,11 @@ def receive_fault(node: Node, tx: Transaction, message_id: str, fault: Fault) ->
     """
     stored = tx.outgoing(message_id)
     if stored is None or _is_passing(node, tx, stored, fault):
+        return False
+    agreement = agreement_of_hop(node, tx, stored)
+    if agreement is None or not is_authentic(node, agreement, source):
+        claim = Claim("fault", f"SOAP:{fault.code}", f"unproven: {words_of(fault)}", stored.peer)
+        ignore(node, tx, claim, message_id)
         return False
     node.in_flight.discard(message_id)
     terms = node.terms_of(tx, stored.outgoing.terms_id)
@@ -199,15 +209,13 @@ def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Faul
     """Whether only this attempt failed: the agreement lists one of the fault's codes as worth
     another one, or the fault proves nothing of the message.
 
-    It does not where answers have to be signed, nor where an earlier copy may have arrived:
-    a receiver answers a copy as it answered the first, so somebody else speaks here.
+    It does not where an earlier copy may have arrived: a receiver answers a copy as it answered
+    the first, so somebody else speaks here.
     """
     agreement = agreement_of_hop(node, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     outgoing = stored.outgoing
     if agreement is None or parcel is None or outgoing.attempts - outgoing.attempts_lost > 1:
-        return True
-    if agreement.receiving.security.require_signature:
         return True
     message = codec.read(whole_parcel(node, parcel)).message
     rules = find_binding(agreement, Direction.SEND, message).rules
@@ -232,7 +240,7 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
         return
     stored = tx.outgoing(reference)
     if stored is None or not is_receiver(agreement, stored):
-        _journal_stray(node, tx, message, reference, known=stored is not None)
+        _ignore_stray(node, tx, message, reference, known=stored is not None)
         return
     for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
@@ -358,10 +366,14 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     if response is None:
         return
     has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)
-    stored = tx.outgoing(response.ref_to_message_id)
-    if stored is None or response.status not in has_it:
+    reference = response.ref_to_message_id
+    stored = tx.outgoing(reference)
+    if stored is None or not is_receiver(resolution.agreement, stored):
+        _ignore_stray(node, tx, message, reference, known=stored is not None)
         return
-    if not is_receiver(resolution.agreement, stored):
+    if response.status not in has_it:
+        problem = f"it settles nothing: {response.status.value}"
+        ignore(node, tx, Claim.of(message, "Unknown", problem), reference)
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)

@@ -17,3 +17,11 @@ class Source:
     address: str = ""
     # DER of the TLS client certificate, when there was one.
     certificate: bytes | None = None
+    # Only for a reply: our own connection was one with TLS, so the peer proved that it is the one
+    # at the agreed address (or the agreed certificate's owner) before a byte was sent.
+    secured: bool = False
+
+
+def replied(address: str) -> Source:
+    """What came back on a connection that we opened to this address."""
+    return Source(REPLY, address=address, secured=address.lower().startswith("https:"))

@@ -35,6 +35,8 @@ class Transmission:
     reason: str = ""
     # The receiver asked to come back after so many seconds.
     retry_after: int | None = None
+    # Where it went, and where a reply therefore comes from.
+    address: str = ""
 
 
 def transmit_due(node: Node) -> None:

@@ -161,6 +161,19 @@ class Warned(Detail):
 
 
 @dataclass(frozen=True, slots=True)
+class Ignored(Detail):
+    KIND: ClassVar[Kind] = Kind.IGNORED
+    claim: str
+    """acknowledgement, error, fault, status, message or pong."""
+    code: str
+    problem: str | None = None
+    """Why it does not count."""
+    count: int = 1
+    """How many signals about this message were ignored so far; a row is written for the first,
+    the second, the fourth and so on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transient(Detail):
     KIND: ClassVar[Kind] = Kind.TRANSIENT
     until: Instant
@@ -334,7 +347,7 @@ class Resolved(Detail):
 DETAILS: dict[Kind, type[Detail]] = {
     cls.KIND: cls
     for cls in (
-        Started, ClockSet, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Warned,
+        Started, ClockSet, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Warned, Ignored,
         Transient, Expired, Failed, Notified, Suspended, Resumed, Abandoned, EpochEnded, Received,
         Duplicate, Refused, Skipped, WarningSent, AckSent, HandedOver, Joined, Forwarded, Incident,
         Resolved,

@@ -48,6 +48,7 @@ _IN = {
     trace.ACKNOWLEDGED,
     trace.REJECTED,
     trace.WARNED,
+    trace.IGNORED,
     trace.TRANSIENT,
 }
 _ARRIVALS = {trace.RECEIVED, trace.DUPLICATE, trace.REFUSED}
@@ -110,6 +111,7 @@ _TEXTS = {
     trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
     trace.REJECTED: "answered with the error {said.code}",
     trace.WARNED: "a warning came{by}: {said.code}{about}",
+    trace.IGNORED: "ignored: {said.claim}{by}, {said.code}: {said.problem}",
     trace.TRANSIENT: "the receiver asked for a pause",
     trace.EXHAUSTED: "the retries over {row.transport} are used up",
     trace.EXPIRED: "{said.by} has passed",
@@ -146,6 +148,8 @@ def _words(row: Row) -> str:
         text += ", after it had been given up"
     if isinstance(said, detail.HandedOver) and said.redelivered:
         text += " again"
+    if isinstance(said, detail.Ignored) and said.count > 1:
+        text += f" ({said.count} so far)"
     return text
 
 
@@ -173,7 +177,19 @@ def explain(
         f"{said.code}{_about(said)}"
         for said in (detail.Warned.read(row.detail) for row in told if row.kind == trace.WARNED)
     )
-    return f"{why} Its receiver warned: {'; '.join(warnings)}." if warnings else why
+    if warnings:
+        why = f"{why} Its receiver warned: {'; '.join(warnings)}."
+    return f"{why}{_ignored(told)}"
+
+
+def _ignored(rows: Iterable[Row]) -> str:
+    """What was said about the message and did not count, by the last of it."""
+    said = [detail.Ignored.read(row.detail) for row in rows if row.kind == trace.IGNORED]
+    if not said:
+        return ""
+    last = said[-1]
+    signals = "a signal was" if last.count == 1 else f"{last.count} signals were"
+    return f" Of those about it {signals} ignored: {last.claim}, {last.problem or last.code}."
 
 
 def last_failure(rows: Iterable[Row], sender: str | None) -> str:

@@ -243,12 +243,8 @@ def _taken_back(
 def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:
     """The To Party's own word is final: a report that comes after it is noted, no more."""
     problem = f"{_words(error)}: but the To Party itself has acknowledged it"
-    detail: dict[str, object] = {
-        "code": error.code,
-        "severity": error.severity.value,
-        "problem": problem[:300],
-    }
-    return Note("refused", error_id, outgoing.message_id, detail=detail)
+    detail: dict[str, object] = {"claim": "error", "code": error.code, "problem": problem[:300]}
+    return replace(note_of("ignored", outgoing), ref_to=error_id, detail=detail)
 
 
 def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> Note:

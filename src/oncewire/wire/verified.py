@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.message import SignedDigest
+from oncewire.message import Acknowledgment, Actor, Message, SignedDigest
 from oncewire.message.form import Validation
 from oncewire.wire import algorithms, header, references
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
@@ -32,7 +32,25 @@ def read_verified(
         f"the part {content_id[:64]!r} is not signed and was left out"
         for content_id in verified.unsigned_parts
     )
-    return replace(received, message=reading.message, notes=(*received.notes, *left_out))
+    message = replace(reading.message, acknowledgments=_backed(reading.message, verified))
+    return replace(received, message=message, notes=(*received.notes, *left_out))
+
+
+def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
+    """The acknowledgements that the signature stands behind.
+
+    One that is addressed to the next hop lies outside of it (§4.1.3), so anybody on the way can
+    put one in. It counts for the message that the signed header refers to and for no other, and
+    the signed header says whose it is.
+    """
+    if not any(str(block.tag).endswith("}Acknowledgment") for block in verified.hop_blocks):
+        return message.acknowledgments
+    meant = message.header.ref_to_message_id
+    return tuple(
+        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
+        for ack in message.acknowledgments
+        if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant
+    )
 
 
 def acknowledged_digests(signed: tuple[SignedReference, ...]) -> tuple[SignedDigest, ...]:

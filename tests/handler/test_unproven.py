@@ -1,0 +1,404 @@
+"""Words that prove nothing end, settle and undo nothing, and nobody signs an answer to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.errors import Inconsistent
+from oncewire.handler import secure
+from oncewire.handler.keys import Keys
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source, replied
+from oncewire.handler.transmit import Transmission
+from oncewire.journal.history import explain, ladder
+from oncewire.journal.row import Row
+from oncewire.message import (
+    Actor,
+    Dialect,
+    Error,
+    Message,
+    MessageStatus,
+)
+from oncewire.message.form import Form
+from oncewire.message.instant import MINUTE, SECOND
+from oncewire.protocol.states import OutgoingState
+from oncewire.wire import answers, codec, soap
+from oncewire.wire.answers import Envelope
+from oncewire.wire.parcel import Parcel
+from tests.handler.desk import Desk
+from tests.handler.pair import Pair, agreement_text
+from tests.handler.serving import FAST, free_port, order, post, serving
+from tests.handler.test_exchange import state_of
+from tests.handler.test_signed import pem
+from tests.wire.security.keys import alpha, mallory
+
+PEOPLE = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
+KEYS = {name: Keys(one.certificate, one.key) for name, one in PEOPLE.items()}
+ORDER = "order-1@alpha"
+DIALECTS = {"ebms2": Dialect.EBMS2, "window": Dialect.MS_09X, "rm-0.78": Dialect.RM_078}
+WEB = Source("http", can_answer=True)
+MAIL = Source("smtp")
+
+
+def signing(partner: str) -> str:
+    """The table of an agreement that asks the partner for signatures."""
+    certificate = pem(PEOPLE[partner].certificate).replace("\n", "\\n")
+    return (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f'partner_certificates = ["{certificate}"]\n'
+    )
+
+
+def signed(profile: str) -> Pair:
+    """Two handlers that sign, under one of the dialects."""
+    pair = Pair(profile)
+    for own, partner in (("alpha", "beta"), ("beta", "alpha")):
+        node = pair.engines[own].node
+        text = agreement_text(own, partner, profile, signing(partner))
+        node.agreements = Agreements([read_toml(text)])
+        node.keys = KEYS[own]
+    return pair
+
+
+def sent(pair: Pair) -> Parcel:
+    """What alpha has sent; the network lost it."""
+    pair.lose_request = lambda attempt: True
+    pair.send()
+    pair.lose_request = lambda attempt: False
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(ORDER)
+    assert stored is not None
+    return whole_parcel(pair.alpha.node, stored)
+
+
+def unsigned(parcel: Parcel) -> Parcel:
+    """The same message without its signature, as anybody may write it."""
+    body, count = re.subn(rb"<ds:Signature.*?</ds:Signature>", b"", parcel.body, flags=re.DOTALL)
+    assert count == 1
+    return Parcel(parcel.content_type, body, tuple(
+        header for header in parcel.headers if header[0].lower() != "content-digest"
+    ))  # fmt: skip
+
+
+def rows(pair: Pair, message_id: str, name: str = "alpha") -> list[Row]:
+    with pair.engines[name].node.store.reader() as reader:
+        return reader.journal_of(message_id)
+
+
+def ignored(pair: Pair) -> list[dict[str, object]]:
+    """What alpha's journal says of signals about its order that changed nothing."""
+    return [json.loads(row.detail or "") for row in rows(pair, ORDER) if row.kind == "ignored"]
+
+
+# --- row 2: nobody makes us sign for him -------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", DIALECTS)
+@pytest.mark.parametrize("source", [WEB, MAIL], ids=["web", "mail"])
+@pytest.mark.parametrize("flaw", ["unsigned", "broken", "unreadable"])
+def test_an_unproven_message_gets_no_signed_answer(profile: str, source: Source, flaw: str) -> None:
+    pair = signed(profile)
+    forged = sent(pair)
+    if flaw != "broken":
+        forged = unsigned(forged)
+    if flaw == "broken":
+        forged = replace(forged, body=forged.body.replace(b"order 1", b"order 2"), headers=())
+    if flaw == "unreadable":
+        forged = replace(forged, body=re.sub(rb"<(\w*:?)CPAId>[^<]*<", rb"<\1CPAId><", forged.body))
+    answer = pair.beta.receive(forged, source)
+    left = pair.beta.commit()
+    assert [one for one in left if hasattr(one, "parcel")] == []
+    back = None if answer.parcel is None else whole_parcel(pair.beta.node, answer.parcel)
+    if source is MAIL:
+        assert back is None
+    if back is not None:
+        assert b"<ds:Signature" not in back.body
+        # Whoever got it hands it on to alpha, on its connection or apart.
+        pair.alpha.transmission_over(Transmission(ORDER, 1, sent=True), back)
+        pair.settle("alpha")
+        pair.deliver("alpha", back)
+        assert ignored(pair)
+    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    pair.pass_time(10 * MINUTE)
+    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.take() == [ORDER]
+    assert pair.verify().clean
+
+
+def test_who_proves_himself_is_told_what_is_wrong_in_signed_words() -> None:
+    """An action that is not agreed, in a message that its partner did sign."""
+    pair = signed("ebms2")
+    text = agreement_text("beta", "alpha", "ebms2", signing("alpha"))
+    text = text.replace("[own]", "listed_only = true\n[own]", 1)
+    text += '[[actions]]\nservice = "urn:test:bills"\naction = "New"\ndirection = "receive"\n'
+    pair.beta.node.agreements = Agreements([read_toml(text)])
+    pair.send()
+    assert state_of(pair, ORDER) is OutgoingState.NOT_DELIVERED
+    (rejected,) = [row for row in rows(pair, ORDER) if row.kind == "rejected"]
+    assert "ValueNotRecognized" in (rejected.detail or "")
+
+
+# --- claims about a message of ours ------------------------------------------------------------
+
+
+def _claimed(about: Parcel, make: Callable[[Message, Envelope], Message]) -> Parcel:
+    message = codec.read(about).message
+    form = Form(dialect=message.dialect)
+    own = message.header.to_party
+    said = make(message, Envelope("claim@beta", message.header.timestamp, form, own=own))
+    return codec.write(said, form)
+
+
+def _status(message: Message, envelope: Envelope) -> Message:
+    question = answers.ask_status(message, replace(envelope, own=message.header.from_party))
+    received_at = message.header.timestamp
+    return answers.status_response_for(
+        question, MessageStatus.PROCESSED, envelope, received_at=received_at
+    )
+
+
+CLAIMS: dict[str, Callable[[Parcel], Parcel]] = {
+    "acknowledgement": lambda about: _claimed(
+        about, lambda message, envelope: answers.acknowledgment_for(message, envelope)
+    ),
+    "error": lambda about: _claimed(
+        about,
+        lambda message, envelope: answers.error_message_for(
+            message, (Inconsistent("no", location="//x"),), envelope
+        ),
+    ),
+    "notice": lambda about: _claimed(
+        about,
+        lambda message, envelope: answers.error_message_for(
+            message, (Error("DeliveryFailure", description="gone"),), envelope
+        ),
+    ),
+    "status": lambda about: _claimed(about, _status),
+    "fault": lambda about: soap.write_fault(Inconsistent("go away", location="//x")),
+}
+CASES = [
+    (profile, claim)
+    for profile in DIALECTS
+    for claim in CLAIMS
+    # September 2000 has no status question.
+    if (profile, claim) != ("rm-0.78", "status")
+]
+
+
+def say(pair: Pair, claim: Parcel, *, here: bool) -> None:
+    """On the connection of alpha's own attempt, or apart."""
+    if here:
+        pair.alpha.transmission_over(Transmission(ORDER, 1, sent=True), claim)
+        pair.settle("alpha")
+    else:
+        pair.deliver("alpha", claim)
+
+
+@pytest.mark.parametrize(("profile", "claim"), CASES)
+@pytest.mark.parametrize("here", [True, False], ids=["here", "apart"])
+def test_a_claim_that_proves_nothing_changes_nothing(
+    profile: str, claim: str, here: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = signed(profile)
+    word = CLAIMS[claim](sent(pair))
+    with caplog.at_level(logging.WARNING, "oncewire.handler"):
+        say(pair, word, here=here)
+    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    if claim == "fault" and not here:
+        # It names no message: only a connection says what it is about.
+        return
+    (trace,) = ignored(pair)
+    assert trace["claim"] in (claim, "error")
+    assert [one.message for one in caplog.records] == ["a signal was ignored"]
+    story = explain(rows(pair, ORDER))
+    assert "a signal was ignored" in story
+    assert any(step.text.startswith("ignored: ") for step in ladder(rows(pair, ORDER)))
+    # And the matter goes on as if nobody had spoken.
+    pair.pass_time(10 * MINUTE)
+    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.verify(healed=False).clean
+
+
+@pytest.mark.parametrize("claim", ["error", "notice", "fault"])
+def test_a_claim_takes_nothing_back(claim: str) -> None:
+    pair = signed("ebms2")
+    word = CLAIMS[claim](sent(pair))
+    pair.pass_time(10 * MINUTE)
+    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    for here in (True, False):
+        say(pair, word, here=here)
+    assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+    assert pair.notices == []
+
+
+@pytest.mark.parametrize("claim", ["acknowledgement", "status", "error", "notice", "fault"])
+def test_a_claim_settles_no_unknown_outcome(claim: str) -> None:
+    pair = signed("ebms2")
+    word = CLAIMS[claim](sent(pair))
+    pair.lose_answer = lambda count: True
+    pair.lose_request = lambda attempt: False
+    for _ in range(30):
+        pair.pass_time(10 * MINUTE)
+    assert state_of(pair, ORDER) is OutgoingState.UNKNOWN
+    told = len(pair.notices)
+    for here in (True, False):
+        say(pair, word, here=here)
+    assert state_of(pair, ORDER) is OutgoingState.UNKNOWN
+    assert len(pair.notices) == told
+
+
+def test_the_trace_of_claims_is_bounded() -> None:
+    pair = signed("ebms2")
+    word = CLAIMS["acknowledgement"](sent(pair))
+    for _ in range(1_000):
+        say(pair, word, here=False)
+    counts = [one["count"] for one in ignored(pair)]
+    assert counts == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert "512 signals were ignored" in explain(rows(pair, ORDER))
+
+
+def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None:
+    """The standard leaves what is addressed to the next hop outside the signature (§4.1.3)."""
+    pair = signed("ebms2")
+    text = agreement_text("alpha", "beta", "ebms2", signing("beta") + '[ack]\nactor = "nextMSH"\n')
+    pair.alpha.node.agreements = Agreements([read_toml(text)])
+    about = sent(pair)
+    block = codec.read(
+        _claimed(
+            about,
+            lambda message, envelope: answers.acknowledgment_for(
+                message, envelope, actor=Actor.NEXT_MSH
+            ),
+        )
+    ).envelope
+    element = re.search(rb"<eb:Acknowledgment .*</eb:Acknowledgment>", block, re.DOTALL)
+    assert element is not None
+    # A message of beta's about something else, which somebody on the way writes into.
+    message = codec.read(about).message
+    header = replace(
+        message.header,
+        from_party=message.header.to_party,
+        to_party=message.header.from_party,
+        message_id="news@beta",
+        conversation_id="news",
+    )
+    security = pair.beta.node.agreements.by_cpa_id("alpha-beta")[0].sending.security
+    news = codec.write(
+        replace(message, header=header, ack_requested=()),
+        Form(),
+        signer=secure.signer_for(pair.beta.node, security),
+    )
+    body = news.body.replace(b"</SOAP:Header>", element[0] + b"</SOAP:Header>")
+    assert body != news.body
+    pair.deliver("alpha", Parcel(news.content_type, body, ()))
+    assert len(pair.alpha.take(10, SECOND)) == 1
+    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    (trace,) = ignored(pair)
+    assert "outside the signature" in str(trace["problem"])
+
+
+# --- a partner that is known by its connection -------------------------------------------------
+
+DER = PEOPLE["beta"].certificate.public_bytes(Encoding.DER)
+PRINT = hashlib.sha256(DER).hexdigest()
+
+
+def connected(more: str = "") -> Desk:
+    """alpha's handler; it knows beta by a TLS certificate and by nothing else."""
+    text = agreement_text("alpha", "beta", "ebms2", more)
+    text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{PRINT}"]\n')
+    return Desk(read_toml(text), at="2026-01-01T00:00:00Z")
+
+
+def asked(desk: Desk) -> Parcel:
+    return desk.parcel(desk.send(order(1, message_id=ORDER)))
+
+
+@pytest.mark.parametrize("claim", ["acknowledgement", "error", "fault"])
+def test_a_reply_counts_where_the_connection_was_the_partners(claim: str) -> None:
+    for address, counts in (("http://beta/msh", False), ("https://beta/msh", True)):
+        desk = connected()
+        word = CLAIMS[claim](asked(desk))
+        ended = Transmission(ORDER, 1, sent=True, address=address)
+        desk.engine.transmission_over(ended, word)
+        desk.commit()
+        assert (desk.state(ORDER) is not OutgoingState.OUTSTANDING) is counts, address
+        assert bool(desk.journal("ignored")) is not counts
+
+
+@pytest.mark.parametrize("shown", [DER, b"another", None])
+def test_a_signal_apart_counts_with_the_agreed_certificate(shown: bytes | None) -> None:
+    desk = connected()
+    word = CLAIMS["acknowledgement"](asked(desk))
+    reply = desk.hand_in(word, Source("http", can_answer=True, certificate=shown))
+    assert reply.message is None
+    if shown == DER:
+        assert desk.state(ORDER) is OutgoingState.DELIVERED
+        return
+    assert desk.state(ORDER) is OutgoingState.OUTSTANDING
+    (row,) = desk.journal("ignored")
+    assert row.message_id == ORDER
+    assert "certificate" in (row.detail or "")
+
+
+def test_mail_shows_no_certificate() -> None:
+    desk = connected()
+    word = CLAIMS["acknowledgement"](asked(desk))
+    desk.hand_in(word, MAIL)
+    assert desk.state(ORDER) is OutgoingState.OUTSTANDING
+    assert len(desk.journal("ignored")) == 1
+
+
+def test_what_a_reply_proves() -> None:
+    desk = connected()
+    (agreement,) = desk.engine.node.agreements
+    node = desk.engine.node
+    assert secure.is_authentic(node, agreement, replied("https://beta/msh"))
+    assert not secure.is_authentic(node, agreement, replied("http://beta/msh"))
+    assert not secure.is_authentic(node, agreement, MAIL)
+    plain = read_toml(agreement_text("alpha", "beta", "ebms2"))
+    assert secure.is_authentic(node, plain, replied("http://beta/msh"))
+    signs = read_toml(agreement_text("alpha", "beta", "ebms2", signing("beta")))
+    assert not secure.is_authentic(node, signs, replied("https://beta/msh"))
+
+
+# --- over sockets ------------------------------------------------------------------------------
+
+
+async def test_an_unsigned_post_ends_nothing_over_sockets(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    extra = {one: FAST + signing(other) for one, other in (("alpha", "beta"), ("beta", "alpha"))}
+    async with serving(
+        tmp_path, "alpha", "beta", ports, extra=extra["alpha"], keys=KEYS["alpha"]
+    ) as sender:
+        # beta is not there yet: the message is pending.
+        accepted = await sender.send(order(1))
+        with sender.engine.node.store.reader() as reader:
+            stored = reader.outgoing_parcel(accepted.message_id)
+        assert stored is not None
+        forged = unsigned(whole_parcel(sender.engine.node, stored))
+        async with serving(
+            tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
+        ) as receiver:
+            for _ in range(20):
+                status, media_type, body = await post(
+                    ports["beta"], forged.body, forged.content_type
+                )
+                assert b"<ds:Signature" not in body
+                await post(ports["alpha"], body, media_type or "text/xml")
+            assert status in (200, 204)
+            state = await sender.wait(accepted.message_id, 30)
+            assert state is OutgoingState.DELIVERED
+            taken = await receiver.take(10)
+            assert [one.message_id for one in taken] == [accepted.message_id]
