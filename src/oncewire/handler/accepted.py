@@ -13,7 +13,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
-from oncewire.errors import EbxmlError, StoreProblem
+from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.confide import opened
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
@@ -46,6 +46,27 @@ def accepted(node: Node, stored: StoredIncoming) -> Message:
     )
 
 
+def digest_of_copy(node: Node, stored: StoredIncoming, copy: Message, digest: str) -> str:
+    """The identity digest by which a signed copy is judged: its own, or that of the first one
+    if it differs from it in nothing that is signed.
+
+    Media types stand outside a signature (§4.1.3). Somebody on the way changed them in one of
+    the two, and must not make its sender believe that the message was refused (S9).
+    """
+    first = stored.incoming.digest
+    if digest == first or stored.parcel is None:
+        return digest
+    try:
+        types = [payload.media_type for payload in accepted(node, stored).payloads]
+    except OncewireError:
+        return digest
+    if len(types) != len(copy.payloads):
+        return digest
+    given = zip(copy.payloads, types, strict=True)
+    alike = tuple(replace(payload, media_type=name) for payload, name in given)
+    return first if identity_digest(replace(copy, payloads=alike)) == first else digest
+
+
 def as_agreed(node: Node, stored: StoredIncoming, header: Header) -> Header:
     """The header with its parties as the agreement names them: whoever reads the first id of a
     sender reads the one that was proved, and not one that was written before it."""
@@ -69,7 +90,12 @@ def _views(node: Node, received: Received) -> Iterator[Message]:
             # Nobody here checks signatures of this sender, and this one is not for us.
             pass
         else:
-            yield read_verified(received, covered, node.limits).message
+            believed = read_verified(received, covered, node.limits).message
+            yield believed
+            # Versions before this one left the parts in the order in which they came.
+            places = [one.content_id for one in received.message.payloads]
+            order = sorted(believed.payloads, key=lambda one: places.index(one.content_id))
+            yield replace(believed, payloads=tuple(order))
     yield received.message
 
 

@@ -15,6 +15,7 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler import signals
+from oncewire.handler.accepted import digest_of_copy
 from oncewire.handler.actions import Ready
 from oncewire.handler.answer import (
     NOTHING,
@@ -46,6 +47,7 @@ from oncewire.handler.reply import (
     was_given,
 )
 from oncewire.handler.route import peer_label
+from oncewire.handler.secure import is_verified
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
@@ -149,7 +151,10 @@ class Arriving:
         message, resolution = self.message, self.resolution
         digest = known.incoming.digest if known is not None else gone.digest if gone else ""
         channel = channel_of_arrival(self.tx, message, resolution)
-        arrival = arrival_of(message, resolution, facts.digest, channel)
+        said = facts.digest
+        if known is not None and self.final and is_verified(self.received, resolution.security):
+            said = digest_of_copy(self.node, known, message, said)
+        arrival = arrival_of(message, resolution, said, channel)
         remembered = Remembered(arrival.message_id, digest)
         judgement = judge(arrival, remembered, channel, resolution.terms, self.node.now())
         if owed.signed and self.node.keys is None:

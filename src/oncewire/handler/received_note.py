@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncewire.agreement.resolve import Resolution
+from oncewire.handler.secure import is_verified
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.effects import Note
 from oncewire.store.records import StoredIncoming
@@ -33,7 +34,7 @@ def received_note(
         detail["notice"] = True
     if final and resolution.security.require_signature:
         detail["signature_required"] = True
-    if received.signed and final:
+    if final and is_verified(received, resolution.security):
         detail["signature"] = "verified"
     if facts.split_id is not None:
         detail |= {

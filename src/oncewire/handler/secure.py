@@ -103,6 +103,13 @@ def verified_message(
     return _believed(node, received, resolution.security, resolution.accepted_at)
 
 
+def is_verified(received: Received, security: Security) -> bool:
+    """Whether what is believed of a message is what its signature covers: one is there, and is
+    required, or can be checked."""
+    known = security.partner_certificates or security.trust_anchors
+    return received.signed and (security.require_signature or bool(known))
+
+
 def is_authentic(
     node: Node, agreement: Agreement, source: Source, received: Received | None = None
 ) -> bool:
@@ -140,7 +147,7 @@ def _believed(
                 location="//Header/Signature",
             )
         return received.message
-    if not required and not security.partner_certificates and not security.trust_anchors:
+    if not is_verified(received, security):
         # Signed for somebody who can check it; to us it is as good as unsigned.
         return received.message
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.message import Acknowledgment, Actor, Message, SignedDigest
+from oncewire.message import Acknowledgment, Actor, Message, Payload, SignedDigest
 from oncewire.message.form import Validation
 from oncewire.wire import algorithms, header, references
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.received import Received
-from oncewire.wire.references import DS, SignedReference
+from oncewire.wire.references import DS, SignedReference, bare_content_id
 from oncewire.wire.signature import Covered, readable_envelope
 
 
@@ -18,15 +18,14 @@ def read_verified(
 ) -> Received:
     """The same message with only what was signed, and the hop blocks nobody signs.
 
-    Parts that no reference covers are left out. The envelope stays as it was received: it
-    is what is kept and forwarded.
+    Parts that no reference covers are left out, and not refused: the standard has a reference
+    for each part that needs signing (§4.1.3) and lets others be there, and gateways of mail do
+    add some. Those that are signed stand in the order in which they are signed, whatever the
+    order they came in. Of their MIME headers, which nothing signs, only the media type is kept.
+    The envelope stays as it was received: it is what is kept and forwarded.
     """
     octets = readable_envelope(verified)
-    payloads = tuple(
-        payload
-        for payload in received.message.payloads
-        if payload.content_id not in verified.unsigned_parts
-    )
+    payloads = _signed_parts(received.message, verified)
     reading = header.read(octets, None, limits, Validation.OFF, payloads)
     left_out = tuple(
         f"the part {content_id[:64]!r} is not signed and was left out"
@@ -34,6 +33,16 @@ def read_verified(
     )
     message = replace(reading.message, acknowledgments=_backed(reading.message, verified))
     return replace(received, message=message, notes=(*received.notes, *left_out))
+
+
+def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
+    """The parts that the signature covers, in its order."""
+    parts = {bare_content_id(part.content_id): part for part in message.payloads}
+    return tuple(
+        replace(parts[reference.content_id], content_encoding=None, mime_headers=())
+        for reference in verified.references
+        if reference.content_id is not None
+    )
 
 
 def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:

@@ -1,0 +1,244 @@
+"""What is signed is what is seen: stored, journaled, handed over, and not a part besides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncewire.handler.application import Taken
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.submit import Submission
+from oncewire.message import Payload, Service
+from oncewire.message.instant import SECOND
+from oncewire.wire import algorithms, codec
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import Pair
+from tests.handler.serving import FAST, free_port, journal, order, post, serving
+from tests.handler.test_signed import signed_pair
+from tests.handler.test_unproven import KEYS, PEOPLE, rows, signing
+from tests.wire.security import documents, reference_engine
+
+ORDER = "order-1@alpha"
+PARTS = (
+    Payload.of("one@x", "text/plain", b"the first"),
+    Payload.of("two@x", "application/xml", b"<the-second/>"),
+)
+
+
+def sent(pair: Pair, payloads: tuple[Payload, ...] = PARTS) -> Parcel:
+    """A signed message of alpha's that the network lost."""
+    pair.lose_request = lambda attempt: True
+    submission = Submission(
+        "alpha-beta", Service("urn:test:orders"), "New", payloads, message_id=ORDER
+    )
+    pair.alpha.submit(submission)
+    pair.settle("alpha")
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(ORDER)
+    assert stored is not None
+    parcel = whole_parcel(pair.alpha.node, stored)
+    # Whoever changes a body on its way can count its digest anew.
+    return replace(parcel, headers=())
+
+
+def boundary(parcel: Parcel) -> bytes:
+    return parcel.content_type.partition('boundary="')[2].partition('"')[0].encode()
+
+
+def pieces(parcel: Parcel) -> list[bytes]:
+    """The parts of a body, each with its headers; the envelope is the first."""
+    mark = b"--" + boundary(parcel)
+    return [one.strip(b"\r\n") for one in parcel.body.split(mark)[1:-1]]
+
+
+def rebuilt(parcel: Parcel, parts: list[bytes]) -> Parcel:
+    mark = b"--" + boundary(parcel)
+    body = b"".join(mark + b"\r\n" + one + b"\r\n" for one in parts) + mark + b"--\r\n"
+    return replace(parcel, body=body)
+
+
+EVIL = b"Content-ID: <evil@x>\r\nContent-Type: text/plain\r\n\r\nevil"
+UNNAMED = b"Content-Type: text/plain\r\n\r\nevil"
+
+
+def _insert(place: int, part: bytes) -> Callable[[Parcel], Parcel]:
+    def change(parcel: Parcel) -> Parcel:
+        parts = pieces(parcel)
+        return rebuilt(parcel, [*parts[:place], part, *parts[place:]])
+
+    return change
+
+
+def _swap(parcel: Parcel) -> Parcel:
+    envelope, *parts = pieces(parcel)
+    return rebuilt(parcel, [envelope, *reversed(parts)])
+
+
+def _headers(parcel: Parcel) -> Parcel:
+    envelope, first, *rest = pieces(parcel)
+    said = b"Content-Encoding: gzip\r\nX-Evil: yes\r\nContent-Description: evil\r\n" + first
+    return rebuilt(parcel, [envelope, said, *rest])
+
+
+HARMLESS: dict[str, Callable[[Parcel], Parcel]] = {
+    "a part before the signed ones": _insert(1, EVIL),
+    "a part between them": _insert(2, EVIL),
+    "a part behind them": _insert(3, EVIL),
+    "a part without Content-ID before": _insert(1, UNNAMED),
+    "a part without Content-ID behind": _insert(3, UNNAMED),
+    "the parts in another order": _swap,
+    "headers of a part": _headers,
+}
+
+
+def seen(taken: Taken) -> tuple[object, ...]:
+    """Everything an application can read of a message."""
+    return (
+        taken.sender,
+        taken.message_id,
+        taken.header,
+        taken.payloads,
+        taken.references,
+        taken.warnings,
+        taken.digest,
+    )
+
+
+def view(pair: Pair, parcel: Parcel) -> tuple[object, ...]:
+    pair.deliver("beta", parcel)
+    (taken,) = pair.beta.hand_over(10, 30 * SECOND)
+    pair.settle("beta")
+    pair.beta.confirm(taken.sender, taken.message_id)
+    pair.settle("beta")
+    return seen(taken)
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_the_application_sees_what_was_signed(change: str) -> None:
+    pair, other = signed_pair(), signed_pair()
+    original = sent(pair)
+    altered = HARMLESS[change](sent(other))
+    assert altered.body != original.body
+    assert view(other, altered) == view(pair, original)
+    for one in (pair, other):
+        received, given = (
+            next(row for row in rows(one, ORDER, "beta") if row.kind == kind)
+            for kind in ("received", "handed_over")
+        )
+        assert received.digest == given.digest
+        assert received.size == sum(part.size for part in PARTS)
+        assert json.loads(received.detail or "")["signature"] == "verified"
+    with other.beta.node.store.reader() as reader:
+        (listed,) = reader.incoming_list()
+        assert listed.facts.size == sum(part.size for part in PARTS)
+    # And whichever comes second is a copy.
+    other.deliver("beta", original)
+    assert "duplicate" in other.kinds("beta")
+    assert other.verify(healed=False).clean
+
+
+def test_two_parts_of_one_name_are_refused() -> None:
+    for place in (1, 2, 3):
+        pair = signed_pair()
+        twice = b"Content-ID: <one@x>\r\nContent-Type: text/plain\r\n\r\nevil"
+        pair.deliver("beta", _insert(place, twice)(sent(pair)))
+        assert pair.take() == []
+        assert "refused" in pair.kinds("beta")
+
+
+def signed_as(parcel: Parcel, change: Callable[[bytes], bytes], parts: tuple[str, ...]) -> Parcel:
+    """The same message, changed and then signed by alpha over these parts alone."""
+    received = codec.read(parcel)
+    bare = re.sub(rb"<ds:Signature.*?</ds:Signature>", b"", received.envelope, flags=re.DOTALL)
+    covered = {
+        f"cid:{one.content_id}": one.data or b""
+        for one in received.message.payloads
+        if one.content_id in parts
+    }
+    # Our own signer would not do it.
+    empty = documents.template(
+        documents.XPATH,
+        documents.INCLUSIVE,
+        signature=algorithms.SIGNATURE_URIS["rsa-sha256"],
+        parts=tuple(covered),
+    )
+    filled = change(bare).replace(b"</SOAP:Header>", empty.encode() + b"</SOAP:Header>")
+    envelope = reference_engine.sign(filled, PEOPLE["alpha"].key_pem, covered)
+    head, *rest = pieces(parcel)
+    headers = head.partition(b"\r\n\r\n")[0]
+    return rebuilt(parcel, [headers + b"\r\n\r\n" + envelope, *rest])
+
+
+def test_a_part_of_the_manifest_that_is_not_signed_is_refused_by_name() -> None:
+    pair = signed_pair()
+    pair.deliver("beta", signed_as(sent(pair), lambda envelope: envelope, ("one@x",)))
+    assert pair.take() == []
+    (refused,) = [row for row in rows(pair, ORDER, "beta") if row.kind == "refused"]
+    said = json.loads(refused.detail or "")
+    assert (said["code"], said["location"]) == ("SecurityFailure", "cid:two@x")
+    assert "is not signed" in said["problem"]
+
+
+def test_a_signed_part_that_the_manifest_does_not_name_is_its_senders() -> None:
+    pair = signed_pair()
+
+    def unnamed(envelope: bytes) -> bytes:
+        found = rb'<eb:Reference [^>]*cid:two@x"[^>]*?(/>|>.*?</eb:Reference>)'
+        changed, count = re.subn(found, b"", envelope, flags=re.DOTALL)
+        assert count == 1
+        return changed
+
+    pair.deliver("beta", signed_as(sent(pair), unnamed, ("one@x", "two@x")))
+    (taken,) = pair.beta.hand_over(10, 30 * SECOND)
+    assert [one.data for one in taken.payloads] == [part.data for part in PARTS]
+    assert [one.href for one in taken.references] == ["cid:one@x"]
+
+
+@pytest.mark.parametrize("first", ["altered", "original"])
+def test_a_media_type_that_somebody_changed_makes_no_other_message(first: str) -> None:
+    """No signature covers it; its sender must not hear that its message was refused."""
+    pair = signed_pair()
+    original = sent(pair)
+    altered = replace(original, body=original.body.replace(b"text/plain", b"text/plaim"))
+    assert altered.body != original.body
+    both = [altered, original] if first == "altered" else [original, altered]
+    for parcel in both:
+        pair.deliver("beta", parcel)
+    assert pair.take() == [ORDER]
+    assert pair.kinds("beta").count("duplicate") == 1
+    assert "refused" not in pair.kinds("beta")
+
+
+def test_a_signature_that_nobody_checked_is_not_called_verified() -> None:
+    """Signed for somebody who can check it; to a handler without certificates it says nothing."""
+    pair, plain = signed_pair(), Pair("ebms2")
+    plain.deliver("beta", sent(pair))
+    (received,) = [row for row in rows(plain, ORDER, "beta") if row.kind == "received"]
+    assert "signature" not in json.loads(received.detail or "")
+
+
+async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    extra = {one: FAST + signing(other) for one, other in (("alpha", "beta"), ("beta", "alpha"))}
+    async with serving(
+        tmp_path, "alpha", "beta", ports, extra=extra["alpha"], keys=KEYS["alpha"]
+    ) as sender:
+        accepted = await sender.send(order(1))
+        with sender.engine.node.store.reader() as reader:
+            stored = reader.outgoing_parcel(accepted.message_id)
+        assert stored is not None
+        altered = _insert(1, EVIL)(whole_parcel(sender.engine.node, stored))
+        async with serving(
+            tmp_path, "beta", "alpha", ports, extra=extra["beta"], keys=KEYS["beta"]
+        ) as receiver:
+            await post(ports["beta"], altered.body, altered.content_type)
+            await sender.wait(accepted.message_id, 30)
+            (taken,) = await receiver.take(10)
+            assert [one.data for one in taken.payloads] == [b"order 1"]
+            received = [row for row in journal(receiver) if row.kind == "received"]
+            assert len(received) == 1
