@@ -36,7 +36,7 @@ from oncewire.handler.conform import check_reference, check_signing
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
 from oncewire.handler.original import known_as, removed_as
-from oncewire.handler.received_note import received_note
+from oncewire.handler.received_note import duplicate_note, received_note, refused_note
 from oncewire.handler.release import follow, release
 from oncewire.handler.reply import (
     Patience,
@@ -418,12 +418,8 @@ class Arriving:
         return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
 
     def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
-        incoming = known.incoming
-        note = Note(
-            "duplicate", incoming.message_id, channel=incoming.channel,
-            transport=self.source.transport, detail={"answer": answer},
-        )  # fmt: skip
-        self._write(note, known, digest=incoming.digest)
+        note = duplicate_note(known, answer, self.source.transport)
+        self._write(note, known, digest=known.incoming.digest)
 
     # --- a refusal ---
 
@@ -438,14 +434,7 @@ class Arriving:
             IncomingEvent.ARRIVED, IncomingState.REFUSED
         )
         stored = self._stored(incoming, facts, answer)
-        detail: dict[str, object] = {"code": error.code, "severity": error.severity.value}
-        if error.location:
-            detail["location"] = error.location[:300]
-        if error.description:
-            detail["problem"] = error.description[:300]
-        note = Note(
-            "refused", incoming.message_id, facts.ref_to, self.resolution.channel, detail=detail
-        )
+        note = refused_note(stored, error, self.resolution.channel)
         self._write(note, stored, digest=facts.digest, size=facts.size)
         follow(node, tx, judgement.channel, judgement.effects)
         self._release(judgement)

@@ -1,10 +1,11 @@
-"""What the journal says of a message when its first copy is stored."""
+"""What the journal says of a message when its first copy is stored or refused, and of copies."""
 
 from __future__ import annotations
 
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.secure import is_verified
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error
 from oncewire.protocol.effects import Note
 from oncewire.store.records import StoredIncoming
 from oncewire.wire.received import Received
@@ -52,3 +53,21 @@ def received_note(
         transport=stored.transport,
         detail=detail,
     )
+
+
+def duplicate_note(stored: StoredIncoming, answer: str, transport: str) -> Note:
+    """A copy came, and which answer it gets."""
+    incoming, detail = stored.incoming, dict[str, object](answer=answer)
+    return Note(
+        "duplicate", incoming.message_id, None, incoming.channel, transport=transport, detail=detail
+    )
+
+
+def refused_note(stored: StoredIncoming, error: Error, channel: str | None) -> Note:
+    """Which error it is answered with."""
+    detail: dict[str, object] = {"code": error.code, "severity": error.severity.value}
+    if error.location:
+        detail["location"] = error.location[:300]
+    if error.description:
+        detail["problem"] = error.description[:300]
+    return Note("refused", stored.incoming.message_id, stored.facts.ref_to, channel, detail=detail)
