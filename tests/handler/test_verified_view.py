@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.toml import read_toml
 from oncewire.handler.application import Taken
+from oncewire.handler.keys import Keys
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.wire import algorithms, codec
 from oncewire.wire.parcel import Parcel
+from tests.handler.desk import Desk
 from tests.handler.pair import Pair
 from tests.handler.serving import FAST, free_port, journal, order, post, serving
-from tests.handler.test_signed import signed_pair
+from tests.handler.test_signed import pem, signed_pair
 from tests.handler.test_unproven import KEYS, PEOPLE, rows, signing
-from tests.wire.security import documents, reference_engine
+from tests.wire.security import documents, parcel_forger, reference_engine
+from tests.wire.security import keys as people
 
 ORDER = "order-1@alpha"
 PARTS = (
@@ -242,3 +246,45 @@ async def test_a_part_nobody_signed_reaches_nobody_over_sockets(tmp_path: Path) 
             assert [one.data for one in taken.payloads] == [b"order 1"]
             received = [row for row in journal(receiver) if row.kind == "received"]
             assert len(received) == 1
+
+
+# --- the forger's whole stock, at a handler's door ---------------------------------------------
+
+
+def door() -> Desk:
+    """beta's handler, which asks alpha for signatures, at the time of the forger's messages."""
+    certificate = pem(people.alpha().certificate).replace("\n", "\\n")
+    agreement = read_toml(
+        'cpa_id = "alpha-beta-1"\nprofile = "ebms2"\n'
+        '[own]\nparty_id = "beta"\ntype = "urn:ex:org"\nhttp = "http://beta/msh"\n'
+        '[partner]\nparty_id = [{ value = "urn:alpha" }, '
+        '{ value = "123456789", type = "urn:duns" }]\nhttp = "http://alpha/msh"\n'
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f'partner_certificates = ["{certificate}"]\n'
+    )
+    ours = people.mallory("rsa")
+    return Desk(agreement, at="2026-06-01T00:00:00Z", keys=Keys(ours.certificate, ours.key))
+
+
+def at_the_door(parcel: Parcel) -> tuple[object, ...] | None:
+    """What the application sees of it; None: it is refused, and nobody signs an answer."""
+    desk = door()
+    reply = desk.hand_in(parcel)
+    taken = desk.take()
+    if not taken:
+        assert reply.parcel is None or b"<ds:Signature" not in reply.parcel.body
+        assert desk.posted == []
+        return None
+    (one,) = taken
+    payloads = tuple(replace(payload, media_type="") for payload in one.payloads)
+    return (*seen(replace(one, payloads=payloads))[:-1],)
+
+
+@pytest.mark.long
+def test_no_forgery_reaches_an_application_as_anything_but_the_original() -> None:
+    good = at_the_door(parcel_forger.goods()["ebms2"])
+    assert good is not None
+    made = [one for one in parcel_forger.forgeries() if one.how.endswith(", ebms2")]
+    wrong = [one.how for one in made if at_the_door(one.parcel) not in (None, good)]
+    assert len(made) >= 300
+    assert wrong == []

@@ -14,6 +14,7 @@ believed by whoever the message names. It is counted and shown (`ignored`).
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from cryptography import x509
 
@@ -23,9 +24,9 @@ from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.node import Node
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Security
-from oncewire.message.ids import Party
+from oncewire.message.header import Header
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
 from oncewire.wire import nodeset, references, signature, signing, wrapping
@@ -158,16 +159,18 @@ def _believed(
     )
     _check_withdrawn(node, verified.certificate)
     believed = read_verified(received, verified, node.limits).message
-    if _name(believed) != _name(received.message):
+    if _header(believed) != _header(received.message):
+        # The agreement was found by what was read first: it must be the same that is signed.
         raise SecurityFailure(
-            "the signed header is of another message than the one that was found first",
-            location="//MessageData/MessageId",
+            "the signed header is another one than the one that was found first",
+            location="//Header/MessageHeader",
         )
     return believed
 
 
-def _name(message: Message) -> tuple[Party, str]:
-    return message.header.from_party, message.header.message_id
+def _header(message: Message) -> tuple[MessageKind, Header]:
+    """What a message says of itself; foreign elements are kept as bytes, and those may differ."""
+    return message.kind, replace(message.header, foreign=())
 
 
 def _check_withdrawn(node: Node, certificate: x509.Certificate) -> None:
