@@ -17,6 +17,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import Inconsistent
 from oncewire.handler import secure
+from oncewire.handler.actions import Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.source import Source, replied
@@ -36,6 +37,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
+from tests.handler.chain import Chain, options
 from tests.handler.desk import Desk
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.serving import FAST, free_port, order, post, serving
@@ -402,3 +404,58 @@ async def test_an_unsigned_post_ends_nothing_over_sockets(tmp_path: Path) -> Non
             assert state is OutgoingState.DELIVERED
             taken = await receiver.take(10)
             assert [one.message_id for one in taken] == [accepted.message_id]
+
+
+# --- at a hub ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven(proven: bool) -> None:
+    people = {"buyer": PEOPLE["alpha"], "hub1": PEOPLE["alpha"], "seller": PEOPLE["beta"]}
+    certificates = json.dumps([pem(one.certificate) for one in people.values()])
+    agreement = (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f"partner_certificates = {certificates}\n"
+    )
+    chain = Chain(options("ebms2", hops=2, agreement=agreement))
+    for name, one in people.items():
+        chain.engines[name].node.keys = Keys(one.certificate, one.key)
+    chain.carrying = False
+    message_id = chain.send()
+    chain.carry(*chain.posts.pop())
+    ((_, onward),) = [one for one in chain.posts if one[0] == "hub1" and isinstance(one[1], Post)]
+    parcel = whole_parcel(chain.engines["hub1"].node, onward.parcel)
+    assert chain.state(message_id, "hub1") is OutgoingState.OUTSTANDING
+    message = codec.read(parcel).message
+    envelope = Envelope("ack@seller", message.header.timestamp, Form(), own=message.header.to_party)
+    word = answers.acknowledgment_for(message, envelope)
+    security = chain.engines["seller"].node.agreements.by_cpa_id(message.header.cpa_id)[0].sending
+    signer = secure.signer_for(chain.engines["seller"].node, security.security) if proven else None
+    chain.deliver("hub1", codec.write(word, Form(), signer=signer))
+    state = OutgoingState.DELIVERED if proven else OutgoingState.OUTSTANDING
+    assert chain.state(message_id, "hub1") is state
+
+
+def test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name() -> None:
+    """An unsigned message under a pending id would make a copy of the real one."""
+    certificates = json.dumps([pem(PEOPLE["alpha"].certificate)])
+    agreement = (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f"partner_certificates = {certificates}\n"
+    )
+    chain = Chain(options("ebms2", hops=2, agreement=agreement))
+    for engine in chain.engines.values():
+        engine.node.keys = KEYS["alpha"]
+    chain.carrying = False
+    message_id = chain.send()
+    ((_, post),) = chain.posts
+    forged = unsigned(whole_parcel(chain.engines["buyer"].node, post.parcel))
+    body = forged.body.replace(b"order 0", b"order 7")
+    answer = chain.deliver("hub1", Parcel(forged.content_type, body))
+    assert answer.parcel is not None
+    back = whole_parcel(chain.engines["hub1"].node, answer.parcel)
+    assert b"<ds:Signature" not in back.body
+    assert chain.kinds("hub1", message_id) == ["refused"]
+    chain.carrying = True
+    chain.carry(*chain.posts.pop(0))
+    assert "received" in chain.kinds("seller", message_id)

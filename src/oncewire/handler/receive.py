@@ -40,7 +40,7 @@ from oncewire.handler.place import Placed, place, place_as_answer
 from oncewire.handler.relay import not_passed, nothing_more
 from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.seal import stored_parcel
-from oncewire.handler.secure import check_connection, is_authentic
+from oncewire.handler.secure import check_connection, is_authentic, verified_message
 from oncewire.handler.source import Source, replied
 from oncewire.handler.stranded import go_on_at_last
 from oncewire.handler.transmit import Transmission, transmission_over
@@ -177,6 +177,10 @@ def _take_for_others(
     check_connection(node, resolution.agreement, source, resolution.accepted_at)
     message = received.message
     header = message.header
+    if resolution.agreement.partner.is_named_by(header.from_party) and not is_answer(message):
+        # Of a neighbour's own message the hub can check what it asks of the neighbour; who lies
+        # behind one is between the ends.
+        verified_message(node, received, resolution, source)
     known = received_from(node, tx, header.from_party, header.message_id)
     passed = known is not None and known.passed_on
     ahead = node.agreements.toward(header.to_party)
