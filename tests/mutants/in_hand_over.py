@@ -27,8 +27,9 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "open a payload by today's agreement",
         _ACCEPTED,
-        "    agreement = node.agreement_accepted(stored)\n",
-        "    agreement = None\n",
+        "    agreement = node.agreement_accepted(stored)\n"
+        "    if agreement is None:\n        agreement = agreement_for(",
+        "    agreement = None\n    if agreement is None:\n        agreement = agreement_for(",
         tests=(f"{_GIVEN}::test_payloads_are_opened_by_the_agreement_they_came_under",),
     ),
     Mutant(

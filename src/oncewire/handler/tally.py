@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from oncewire.message.instant import HOUR, Duration, Instant
+from oncewire.message.instant import HOUR, MINUTE, Duration, Instant
 
 KEYS_MAX = 4096
 """Things counted apart; beyond that they are counted together."""
 
 FORGOTTEN_AFTER: Duration = HOUR
 """What has not happened for so long makes room for something else."""
+
+LOOKED_THROUGH_EACH: Duration = MINUTE
+"""How often at most: whoever fills the table must not make every call look through it."""
 
 
 class Tally:
@@ -17,6 +20,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, Instant]] = {}
+        self._forgotten_at: Instant = 0
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -32,6 +36,9 @@ class Tally:
         return counted
 
     def _forget(self, now: Instant) -> None:
+        if self._forgotten_at and now - self._forgotten_at < LOOKED_THROUGH_EACH:
+            return
+        self._forgotten_at = now
         kept = self._counts.items()
         self._counts = {
             name: (counted, at) for name, (counted, at) in kept if now - at < FORGOTTEN_AFTER

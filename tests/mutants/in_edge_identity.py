@@ -1,0 +1,211 @@
+"""Mutants of who is believed: whose word a message is, what of it is seen, and what it settles."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_IDENTITY = "tests/handler/test_identity.py"
+_VIEW = "tests/handler/test_verified_view.py"
+_UNPROVEN = "tests/handler/test_unproven.py"
+_FORGED = "tests/wire/security/test_parcel_forgeries.py"
+_SECURE = "oncewire.handler.secure"
+_VERIFIED = "oncewire.wire.verified"
+_ACCEPTED = "oncewire.handler.accepted"
+
+IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
+    # --- who it is from ---
+    Mutant(
+        "the sender is the id that stands first",
+        "oncewire.handler.arrival",
+        "        from_party=str(sender_of(agreement, message.header.from_party)),\n",
+        "        from_party=str(message.header.from_party),\n",
+        requirement="DUP-1",
+        tests=(
+            f"{_IDENTITY}::test_one_message_id_with_its_ids_in_any_order_is_delivered_once",
+            f"{_IDENTITY}::test_a_hub_knows_a_copy_by_whom_it_is_from",
+        ),
+    ),
+    Mutant(
+        "the receiver is the id that stands first",
+        "oncewire.handler.arrival",
+        "        to_party=str(receiver_of(receiver, message.header.to_party)),\n",
+        "        to_party=str(message.header.to_party),\n",
+        tests=(f"{_IDENTITY}::test_the_receiver_is_we_by_the_agreements_name",),
+    ),
+    Mutant(
+        "the application is shown a sender as he wrote himself",
+        _ACCEPTED,
+        "    if agreement is None:\n        # Accepted by a version that kept none.\n",
+        "    if True:\n",
+        tests=(f"{_IDENTITY}::test_the_sender_is_the_partner_who_signed",),
+    ),
+    Mutant(
+        "what was filed under another id of its sender is forgotten",
+        "oncewire.handler.original",
+        "    return own if sender == own[0] else (sender,)\n",
+        "    return (sender,)\n",
+        tests=(f"{_IDENTITY}::test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy",),
+    ),
+    # --- what is seen of it ---
+    Mutant(
+        "parts that nobody signed are seen",
+        _VERIFIED,
+        "    payloads = _signed_parts(received.message, verified)\n",
+        "    payloads = received.message.payloads\n",
+        tests=(f"{_VIEW}::test_the_application_sees_what_was_signed",),
+    ),
+    Mutant(
+        "signed parts are seen in the order they came",
+        _VERIFIED,
+        "        for reference in verified.references\n        if reference.content_id is not None\n    )\n",
+        "        for reference in sorted(verified.references, key=lambda one: list(parts).index(one.content_id) if one.content_id else -1)\n"
+        "        if reference.content_id is not None\n    )\n",
+        tests=(f"{_FORGED}::test_no_forgery_is_seen_as_anything_but_the_original",),
+    ),
+    Mutant(
+        "headers of a part that nobody signed are seen",
+        _VERIFIED,
+        "        replace(parts[reference.content_id], content_encoding=None, mime_headers=())\n",
+        "        parts[reference.content_id]\n",
+        tests=(f"{_VIEW}::test_the_application_sees_what_was_signed",),
+    ),
+    Mutant(
+        "a changed media type makes another message",
+        _ACCEPTED,
+        "    if digest == first or stored.parcel is None:\n",
+        "    if True:\n",
+        tests=(f"{_VIEW}::test_a_media_type_that_somebody_changed_makes_no_other_message",),
+    ),
+    Mutant(
+        "any signature is called verified",
+        "oncewire.handler.received_note",
+        "    if final and is_verified(received, resolution.security):\n",
+        "    if final and received.signed:\n",
+        tests=(f"{_VIEW}::test_a_signature_that_nobody_checked_is_not_called_verified",),
+    ),
+    Mutant(
+        "a part of the Manifest need not be signed",
+        "oncewire.wire.wrapping",
+        "        if content_id not in signed:\n",
+        "        if not content_id:\n",
+        tests=(f"{_VIEW}::test_a_part_of_the_manifest_that_is_not_signed_is_refused_by_name",),
+    ),
+    # --- whose word it is ---
+    Mutant(
+        "anybody is answered as the partner he names",
+        "oncewire.handler.answer",
+        "    if agreement is None or not is_authentic(node, agreement, source, received):\n",
+        "    if agreement is None:\n",
+        tests=(
+            f"{_UNPROVEN}::test_an_unproven_message_gets_no_signed_answer",
+            f"{_UNPROVEN}::test_an_unsigned_post_ends_nothing_over_sockets",
+        ),
+    ),
+    Mutant(
+        "who proves himself is answered as a stranger",
+        "oncewire.handler.receive",
+        "    return answer_unread(node, fault, source, received)\n",
+        "    return answer_unread(node, fault, source)\n",
+        tests=(f"{_UNPROVEN}::test_who_proves_himself_is_told_what_is_wrong_in_signed_words",),
+    ),
+    Mutant(
+        "anybody's fault ends a message",
+        "oncewire.handler.signals",
+        "    if agreement is None or not is_authentic(node, agreement, source):\n",
+        "    if agreement is None:\n",
+        tests=(
+            f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",
+            "tests/handler/test_claims.py::test_a_fault_ends_a_message_only_where_it_can_be_believed",
+        ),
+    ),
+    Mutant(
+        "a reply proves itself by coming back",
+        _SECURE,
+        "    if not expected or source.secured:\n",
+        "    if not expected or source.transport == REPLY:\n",
+        tests=(f"{_UNPROVEN}::test_a_reply_counts_where_the_connection_was_the_partners",),
+    ),
+    Mutant(
+        "a reply over TLS proves nothing",
+        "oncewire.handler.source",
+        '    return Source(REPLY, address=address, secured=address.lower().startswith("https:"))\n',
+        "    return Source(REPLY, address=address)\n",
+        tests=(f"{_UNPROVEN}::test_a_reply_counts_where_the_connection_was_the_partners",),
+    ),
+    Mutant(
+        "mail needs no proof where the partner is known by its connection",
+        _SECURE,
+        '    if source.transport != "http" and agreement.receiving.security.require_signature:\n',
+        '    if source.transport != "http":\n',
+        tests=(f"{_UNPROVEN}::test_mail_shows_no_certificate",),
+    ),
+    Mutant(
+        "an acknowledgement beside a signature counts",
+        _VERIFIED,
+        "        if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant\n",
+        "        if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id\n",
+        tests=(f"{_UNPROVEN}::test_an_acknowledgement_beside_a_signature_counts_for_nothing_else",),
+    ),
+    Mutant(
+        "whatever passes a hub settles its copy",
+        "oncewire.handler.receive",
+        "    if is_authentic(node, resolution.agreement, source, received):\n",
+        "    if True:\n",
+        tests=(
+            f"{_UNPROVEN}::test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven",
+        ),
+    ),
+    Mutant(
+        "a hub answers for what anybody sends in a neighbour's name",
+        "oncewire.handler.receive",
+        "        verified_message(node, received, resolution, source)\n",
+        "        pass\n",
+        tests=(f"{_UNPROVEN}::test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name",),
+    ),
+    Mutant(
+        "a partner without any proof is not warned of where its replies are plain",
+        "oncewire.agreement.exposure",
+        "        yield from _unseen(agreement)\n",
+        "        yield from ()\n",
+        tests=("tests/agreement/test_check.py::test_what_shows_no_certificate_is_warned_of",),
+    ),
+    # --- the trace that is left ---
+    Mutant(
+        "what is ignored leaves no trace",
+        "oncewire.handler.ignored",
+        "    if not is_told(count):\n",
+        "    if count:\n",
+        tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
+    ),
+    Mutant(
+        "everything that is ignored is written down",
+        "oncewire.handler.ignored",
+        "    if not is_told(count):\n",
+        "    if False:\n",
+        tests=(f"{_UNPROVEN}::test_the_trace_of_claims_is_bounded",),
+    ),
+    Mutant(
+        "a refused signal is no part of the story of its message",
+        "oncewire.handler.receive",
+        "    if about is not None and tx.outgoing(about) is not None:\n        code",
+        "    if False:\n        code",
+        tests=(f"{_UNPROVEN}::test_a_signal_apart_counts_with_the_agreed_certificate",),
+    ),
+    Mutant(
+        "why says nothing of what was ignored",
+        "oncewire.journal.history",
+        '    return f"{why}{_ignored(told)}"\n',
+        "    return why\n",
+        tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
+    ),
+    Mutant(
+        "what is counted has no bound",
+        "oncewire.handler.tally",
+        '            name = ""\n',
+        "            pass\n",
+        tests=("tests/handler/test_tally.py::test_there_is_a_bound",),
+    ),
+)
