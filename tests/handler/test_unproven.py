@@ -19,6 +19,7 @@ from oncewire.errors import Inconsistent
 from oncewire.handler import secure
 from oncewire.handler.actions import Post
 from oncewire.handler.keys import Keys
+from oncewire.handler.node import Node
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.source import Source, replied
 from oncewire.handler.transmit import Transmission
@@ -459,3 +460,30 @@ def test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name() -> None:
     chain.carrying = True
     chain.carry(*chain.posts.pop(0))
     assert "received" in chain.kinds("seller", message_id)
+
+
+async def test_an_acknowledgement_without_the_certificate_leaves_a_trace_over_sockets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+
+    def bind(node: Node) -> None:
+        text = agreement_text("alpha", "beta", "ebms2", FAST, ports)
+        text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{PRINT}"]\n')
+        node.agreements = Agreements([read_toml(text)])
+
+    async with serving(tmp_path, "alpha", "beta", ports, change=bind) as sender:
+        accepted = await sender.send(order(1, message_id=ORDER))
+        with sender.engine.node.store.reader() as reader:
+            stored = reader.outgoing_parcel(accepted.message_id)
+        assert stored is not None
+        word = CLAIMS["acknowledgement"](whole_parcel(sender.engine.node, stored))
+        with caplog.at_level(logging.WARNING, "oncewire.handler"):
+            status, _, body = await post(ports["alpha"], word.body, word.content_type)
+        assert (status, body) == (204, b"")
+        with sender.engine.node.store.reader() as reader:
+            told = reader.journal_of(ORDER)
+        assert "a signal was ignored: acknowledgement" in explain(told)
+        assert "a signal was ignored" in [one.message for one in caplog.records]
+        (line,) = [one for one in caplog.records if one.message == "a signal was ignored"]
+        assert line.message_id == ORDER  # type: ignore[attr-defined]
