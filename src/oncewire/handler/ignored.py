@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.naming import sender_of
 from oncewire.handler.node import Node
 from oncewire.handler.tally import is_told
 from oncewire.message.envelope import Message, MessageKind
@@ -34,11 +36,11 @@ class Claim:
     transport: str | None = None
 
     @classmethod
-    def of(cls, message: Message, code: str, problem: str, transport: str | None = None) -> Claim:
-        """The claim that a readable signal makes."""
+    def of(cls, message: Message, agreement: Agreement, code: str, problem: str) -> Claim:
+        """The claim of the agreement's partner, who proved to be the one who makes it."""
         header = message.header
-        words = word_for(message.kind)
-        return cls(words, code, problem, str(header.from_party), header.message_id, transport)
+        peer = str(sender_of(agreement, header.from_party))
+        return cls(word_for(message.kind), code, problem, peer, header.message_id)
 
 
 def word_for(kind: MessageKind | None) -> str:
@@ -59,7 +61,8 @@ _WORDS: dict[MessageKind | None, str] = {
 def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None:
     """Take note of a claim about a message of ours, or about one that nobody here knows."""
     known = about is not None and tx.outgoing(about) is not None
-    name = f"{about}" if known else f"{claim.peer} {claim.kind} {claim.code}"
+    # Names that a stranger may choose count for nothing here: he could choose many.
+    name = f"about {about}" if known else f"{claim.kind} {claim.code}"
     count = node.ignored.count(name, node.now())
     if not is_told(count):
         return
@@ -77,11 +80,13 @@ def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None
     node.write(tx, [note], peer=claim.peer)
 
 
-def ignore_unbacked(node: Node, tx: Transaction, written: Message, believed: Message) -> None:
+def ignore_unbacked(
+    node: Node, tx: Transaction, agreement: Agreement, written: Message, believed: Message
+) -> None:
     """Take note of acknowledgements that a message carries and its signature does not cover."""
     backed = {ack.ref_to_message_id for ack in believed.acknowledgments}
     for ack in written.acknowledgments:
         if ack.ref_to_message_id not in backed:
             problem = "it lies outside the signature of the message that carries it"
-            claim = Claim.of(written, "SecurityFailure", problem)
+            claim = Claim.of(written, agreement, "SecurityFailure", problem)
             ignore(node, tx, replace(claim, kind="acknowledgement"), ack.ref_to_message_id)

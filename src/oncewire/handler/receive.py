@@ -102,7 +102,7 @@ def receive_message(
             pass_back(node, tx, received, asked, source)
             return NOTHING
         original, placed = _placed(node, tx, received, source, original)
-        ignore_unbacked(node, tx, message, placed.message)
+        ignore_unbacked(node, tx, placed.resolution.agreement, message, placed.message)
         message, resolution = placed.message, placed.resolution
         if placed.for_others:
             return _take_for_others(node, tx, received, kept, resolution, source, asked)

@@ -46,21 +46,22 @@ def receive_signal(
         _learn_status(node, tx, message, resolution)
         return NOTHING
     if kind is MessageKind.PONG:
-        _ponged(node, tx, message)
+        _ponged(node, tx, message, resolution.agreement)
         return NOTHING
     settle_references(node, tx, message, resolution)
     receive_errors(node, tx, message, resolution.agreement)
     return NOTHING
 
 
-def _ponged(node: Node, tx: Transaction, message: Message) -> None:
+def _ponged(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
     ping_id = message.header.ref_to_message_id or ""
     if ping_id in node.pings:
         node.pings.remove(ping_id)
         node.actions.append(Ponged(ping_id))
     else:
         unasked = "nobody here waits for it"
-        ignore(node, tx, Claim.of(message, "ValueNotRecognized", unasked), ping_id or None)
+        claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
+        ignore(node, tx, claim, ping_id or None)
 
 
 def settle_references(
@@ -70,7 +71,7 @@ def settle_references(
     for reference in _acknowledged(message):
         stored = tx.outgoing(reference)
         if stored is None or not is_receiver(resolution.agreement, stored):
-            _ignore_stray(node, tx, message, reference, known=stored is not None)
+            _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
         else:
             _settle(node, tx, message, stored, resolution.agreement)
 
@@ -117,12 +118,12 @@ def _settle(
         if not acks:
             if terms.hop_ack_requested is AckRequest.NONE:
                 awaited = "the To Party's own is awaited, and no other was asked for"
-                ignore(node, tx, Claim.of(message, "Inconsistent", awaited), reference)
+                ignore(node, tx, Claim.of(message, agreement, "Inconsistent", awaited), reference)
             return
     if signed and not _is_proven(node, tx, reference, acks):
         if message.acknowledgments:
             problem = "the acknowledgement does not name the digests of what was sent"
-            ignore(node, tx, Claim.of(message, "SecurityFailure", problem), reference)
+            ignore(node, tx, Claim.of(message, agreement, "SecurityFailure", problem), reference)
         return
     channel = load_channel(tx, stored.outgoing)
     by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
@@ -171,12 +172,17 @@ def _awaits_proof(terms: Terms, *, hop: bool) -> bool:
 
 
 def _ignore_stray(
-    node: Node, tx: Transaction, message: Message, reference: str, *, known: bool
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    agreement: Agreement,
+    reference: str,
+    stored: StoredOutgoing | None,
 ) -> None:
     if message.kind is MessageKind.NORMAL:
         return
-    problem = "it was not sent to this partner" if known else "no such message was sent"
-    ignore(node, tx, Claim.of(message, "ValueNotRecognized", problem), reference)
+    problem = "no such message was sent" if stored is None else "it was not sent to this partner"
+    ignore(node, tx, Claim.of(message, agreement, "ValueNotRecognized", problem), reference)
 
 
 def receive_fault(
@@ -240,7 +246,7 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
         return
     stored = tx.outgoing(reference)
     if stored is None or not is_receiver(agreement, stored):
-        _ignore_stray(node, tx, message, reference, known=stored is not None)
+        _ignore_stray(node, tx, message, agreement, reference, stored)
         return
     for error in _told_together(message.error_list.errors):
         stored = tx.outgoing(reference)
@@ -369,11 +375,11 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     reference = response.ref_to_message_id
     stored = tx.outgoing(reference)
     if stored is None or not is_receiver(resolution.agreement, stored):
-        _ignore_stray(node, tx, message, reference, known=stored is not None)
+        _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
         return
     if response.status not in has_it:
         problem = f"it settles nothing: {response.status.value}"
-        ignore(node, tx, Claim.of(message, "Unknown", problem), reference)
+        ignore(node, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
