@@ -95,6 +95,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         4997,
         5580,
         5980,
+        7850,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -108,7 +108,6 @@ def _settle(
     hop = not _is_from_to_party(message, stored, agreement)
     # A hub is done with its copy when the next handler took it; the rest is between the ends.
     near = hop and stored.relayed_from is not None
-    near = near and terms.hop_ack_requested is not AckRequest.NONE
     signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _awaits_proof(terms, hop=hop)
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
     if acks and terms.ack_requested is not AckRequest.NONE and not near:
