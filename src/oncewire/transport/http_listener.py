@@ -127,9 +127,9 @@ class HttpListener:
         """How many places are taken."""
         return len(self._guests)
 
-    def guest(self, request: web.BaseRequest) -> Guest:
-        """The connection a request came on."""
-        return self._guests.setdefault(request.protocol, Guest(self._now()))
+    def guest(self, request: web.BaseRequest) -> Guest | None:
+        """The connection a request came on; None when it is gone, and its place with it."""
+        return self._guests.get(request.protocol)
 
     async def start(self, answer: Answer) -> None:
         """Begin to accept; TransportProblem if the address cannot be had."""
@@ -196,7 +196,8 @@ class HttpListener:
         except (OSError, TimeoutError) as error:
             log.debug("no TLS with a peer: %s", error)
             self._forget(protocol)
-        except asyncio.CancelledError:
+        except BaseException:
+            # Whatever else it is: a place that nobody holds would never be free again.
             self._forget(protocol)
             raise
         else:

@@ -110,6 +110,9 @@ class HttpServer:
             return _response(Reply(503, retry_after=_STOPPING_RETRY_AFTER), close=True)
         loop = asyncio.get_running_loop()
         guest = self._listener.guest(request)
+        if guest is None:
+            # Its connection was closed before its task began: nobody waits for an answer.
+            return _response(Reply(503), close=True)
         guest.requests += 1
         guest.busy = True
         self._working += 1
@@ -139,7 +142,7 @@ class HttpServer:
             if body.broken is None:
                 log.exception("the handler failed while it took a delivery")
                 return _response(Reply(500), close=True)
-        return _response(_plain(body.broken.status, body.broken.problem), close=True)
+        return _response(_plain(*body.broken), close=True)
 
     async def _hand_in(self, request: web.BaseRequest, body: _Body) -> Reply:
         if self._on_delivery is None:
@@ -181,39 +184,46 @@ class _Body:
         self._limits = limits
         self._taken = 0
         self._began = asyncio.get_running_loop().time()
-        self.broken: BrokenBody | None = None
+        # Status and words, and not the error itself: it would refer to the frames it passed, they
+        # to this body, and what came of it would stay until somebody collects such circles.
+        self.broken: tuple[int, str] | None = None
 
     def __aiter__(self) -> _Body:
         return self
 
     async def __anext__(self) -> bytes:
-        if self.broken is not None:
-            raise self.broken
-        try:
+        if self.broken is None:
             piece = await self._next()
-        except BrokenBody as error:
-            self.broken = error
-            raise
-        if not piece:
-            raise StopAsyncIteration
-        return piece
+            if piece:
+                return piece
+        if self.broken is not None:
+            raise BrokenBody(*self.broken)
+        raise StopAsyncIteration
 
     async def _next(self) -> bytes:
+        """The next piece; nothing at the end, and where the body breaks."""
         try:
             # Most messages are here already when they are asked for: no timer for those.
             piece = self._content.read_nowait()
             if not piece and not self._content.at_eof():
                 piece = await self._awaited()
-        except TimeoutError as error:
-            raise BrokenBody(408, "the body came too slowly") from error
+        except TimeoutError:
+            self.broken = 408, "the body came too slowly"
+            return b""
         except (RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
-            raise BrokenBody(400, "the body was cut off or is not valid HTTP") from error
-        except Exception as error:
+            self.broken = 400, "the body was cut off or is not valid HTTP"
+            # aiohttp keeps the error with the request, and with it all that it passed.
+            error.__traceback__ = None
+            return b""
+        except Exception as error:  # noqa: BLE001 - whatever it is, the sender is told
             # aiohttp reports a bad chunk or a lost peer by several classes of its own.
-            raise BrokenBody(400, f"the body cannot be read: {type(error).__name__}") from error
+            self.broken = 400, f"the body cannot be read: {type(error).__name__}"
+            error.__traceback__ = None
+            return b""
         self._taken += len(piece)
         if self._taken > self._limits.max_body:
-            raise BrokenBody(413, f"a body may have {self._limits.max_body} bytes")
+            self.broken = 413, f"a body may have {self._limits.max_body} bytes"
+            return b""
         return piece
 
     async def _awaited(self) -> bytes:
