@@ -239,7 +239,7 @@ async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> N
         awaited = Awaited("urn:test:alpha", "order-1@alpha", 10 * SECOND)
         answer, confirmed = await asyncio.wait_for(
             asyncio.gather(
-                beta._reply_in_time(awaited), beta.confirm(awaited.sender, awaited.message_id)
+                beta._door._reply_in_time(awaited), beta.confirm(awaited.sender, awaited.message_id)
             ),
             5,
         )

@@ -254,7 +254,7 @@ async def test_a_running_handler_says_what_its_partner_warns_of(
         serving(tmp_path, "beta", "alpha", ports, extra=BOTH, application=clerk) as beta,
         serving(tmp_path, "alpha", "beta", ports, extra=BOTH) as alpha,
     ):
-        door = beta._on_delivery
+        door = beta._door.take
 
         async def by_mail(delivery):  # type: ignore[no-untyped-def]
             return await door(replace(delivery, can_answer=False))

@@ -223,3 +223,72 @@ def test_content_comes_before_its_name_and_the_name_before_the_return(
     monkeypatch.setattr(Path, "replace", replace)
     FileSpool(tmp_path).put([b"x"])
     assert steps == ["file", "rename", "directory"]
+
+
+# --- pieces, and what nobody took --------------------------------------------------------------
+
+
+def _files(spool: Spool) -> int:
+    """How many finished files a cleaning would find that nobody uses."""
+    return spool.remove_unreferenced(set())
+
+
+def test_a_file_that_grows_is_found_when_it_is_finished(spool: Spool) -> None:
+    growing = spool.begin()
+    whole = b""
+    for number in range(5):
+        piece = b"%d" % number * 1000
+        growing.write(piece)
+        whole += piece
+    name, size = growing.finish()
+    assert (name, size) == (hashlib.sha256(whole).hexdigest(), len(whole))
+    assert _content(spool, name) == whole
+    # It counts as put.
+    assert _files(spool) == 0
+    spool.let_go(name)
+    assert _files(spool) == 1
+
+
+def test_an_abandoned_file_leaves_nothing(spool: Spool, tmp_path: Path) -> None:
+    growing = spool.begin()
+    growing.write(b"half of it")
+    growing.abandon()
+    growing.abandon()
+    assert _files(spool) == 0
+    if isinstance(spool, FileSpool):
+        assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_what_is_given_back_is_gone_at_once(spool: Spool) -> None:
+    name, _ = spool.put([b"refused"])
+    spool.give_back(name)
+    with pytest.raises(StoreProblem):
+        spool.open(name)
+    assert _files(spool) == 0
+
+
+def test_what_anybody_kept_stays_when_others_give_it_back(spool: Spool) -> None:
+    name, _ = spool.put([b"the same bytes"])
+    spool.put([b"the same bytes"])
+    spool.put([b"the same bytes"])
+    spool.give_back(name)
+    assert _content(spool, name) == b"the same bytes"
+    # One of them is committed, and so lets it go.
+    spool.let_go(name)
+    spool.give_back(name)
+    assert _content(spool, name) == b"the same bytes"
+    # It was there before this one came.
+    spool.put([b"the same bytes"])
+    spool.give_back(name)
+    assert _content(spool, name) == b"the same bytes"
+    assert spool.remove_unreferenced({name}) == 0
+
+
+def test_copies_that_are_all_given_back_go_with_the_last(spool: Spool) -> None:
+    name, _ = spool.put([b"twice refused"])
+    spool.put([b"twice refused"])
+    spool.give_back(name)
+    assert _content(spool, name) == b"twice refused"
+    spool.give_back(name)
+    with pytest.raises(StoreProblem):
+        spool.open(name)

@@ -27,9 +27,11 @@ from oncewire.handler.actions import (
 from oncewire.handler.admit import admit_waiting, look_again
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Taken
+from oncewire.handler.expected import Expected, expected
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import open_incident
+from oncewire.handler.reading import Reading
 from oncewire.handler.receive import (
     receive,
     receive_aside,
@@ -59,6 +61,7 @@ from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -174,13 +177,25 @@ class Engine:
         with self.node.transition() as tx:
             return send(self.node, tx, submission)
 
-    def receive(self, parcel: Parcel, source: Source, stored: StoredParcel | None = None) -> Answer:
+    def receive(
+        self,
+        parcel: Parcel,
+        source: Source,
+        stored: StoredParcel | None = None,
+        reading: Reading | None = None,
+    ) -> Answer:
         """Take what a transport brought; the answer may leave after the commit.
 
-        `stored` says where the same bytes lie, if they are in the spool already.
+        `stored` says where the same bytes lie, if they are in the spool already, `reading` what
+        they say, if they were read as they came.
         """
         with self.node.transition() as tx:
-            return receive(self.node, tx, parcel, source, stored)
+            return receive(self.node, tx, parcel, source, stored, reading)
+
+    def expects(self, received: Received) -> Expected:
+        """Whether the rest of a message may come whose header is there."""
+        with self.node.transition() as tx:
+            return expected(self.node, tx, received)
 
     def transmission_over(self, ended: Transmission, reply: Parcel | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""

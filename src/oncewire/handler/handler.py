@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 
-from oncewire.errors import OncewireError, StoreProblem
+from oncewire.errors import OncewireError
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -23,25 +22,22 @@ from oncewire.handler.actions import (
     Settled,
     Warned,
 )
-from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Application, Taken
+from oncewire.handler.door import Door
 from oncewire.handler.engine import Engine
 from oncewire.handler.hand_over import HandOver
-from oncewire.handler.inbound import Inbound, TooLarge, take_in
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.operate import find_outgoing
 from oncewire.handler.relaying import Relaying, reply_parcel
-from oncewire.handler.seal import whole_parcel
 from oncewire.handler.shell import Shell
-from oncewire.handler.source import Source
 from oncewire.handler.submit import Accepted, Submission
 from oncewire.handler.telling import Telling
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.transport.contract import Cargo, Delivery, Outcome, OutcomeKind, Reply, Transport
+from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -80,11 +76,8 @@ class Handler:
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
-        # Connections that wait for the response to their request, by its sender and MessageId.
-        self._replying: dict[tuple[str, str], list[asyncio.Event]] = {}
-        node.replying = self._replying.keys()
         self._relaying = Relaying(self._shell, self._carry, self._perform, self._spawn)
-        self._stopping = False
+        self._door = Door(self._shell, self._relaying)
         self._ready = asyncio.Event()
         self._hand_over = self._telling = None
         if application is not None:
@@ -99,7 +92,7 @@ class Handler:
         self._shell.start()
         await self._shell.do("start", self.engine.start)
         for transport in self.transports.values():
-            await transport.start(self._on_delivery)
+            await transport.start(self._door.take)
         for offers in (self._hand_over, self._telling):
             if offers is not None:
                 self._spawn(offers.run())
@@ -110,11 +103,8 @@ class Handler:
         for offers in (self._hand_over, self._telling):
             if offers is not None:
                 await offers.stop()
-        self._stopping = True
         self._relaying.wake_all()
-        for waiting in self._replying.values():
-            for event in waiting:
-                event.set()
+        self._door.stop()
         for transport in self.transports.values():
             await transport.stop()
         pending = list(self._tasks)
@@ -124,6 +114,7 @@ class Handler:
             task.cancel()
         await self._shell.do("stop", self.engine.stop)
         await self._shell.stop()
+        self.engine.node.reading_room.close()
         self.engine.node.store.close()
 
     async def __aenter__(self) -> Handler:
@@ -313,12 +304,10 @@ class Handler:
 
     def _let_reply(self, reply: PostReply) -> None:
         """Wake the connections that wait; where none does any more, send it on its own."""
-        waiting = self._replying.get((reply.sender, reply.message_id), ())
-        for event in waiting:
-            event.set()
+        waited = self._door.reply_is_there(reply.sender, reply.message_id)
         if reply.post is None:
             return
-        if not waiting:
+        if not waited:
             self._perform(reply.post)
             return
         ended = Transmission(reply.post.message_id, reply.post.attempt, sent=True)
@@ -370,67 +359,3 @@ class Handler:
                         break
                     left -= len(chunk)
                     yield chunk
-
-    # --- what arrives ---
-
-    async def _on_delivery(self, delivery: Delivery) -> Reply:
-        """The transports' door. Whatever is wrong becomes a reply; nothing is raised."""
-        source = Source(
-            delivery.transport,
-            delivery.can_answer,
-            delivery.peer.address,
-            delivery.peer.certificate,
-        )
-        self._kill.reach("read before body")
-        try:
-            inbound = await take_in(self.engine.node, delivery)
-        except TooLarge as problem:
-            return Reply(413, "text/plain", body=str(problem).encode())
-        except StoreProblem:
-            return Reply(503, retry_after=RETRY_AFTER)
-        try:
-            answer = await self._receive(inbound, source)
-            if answer.awaited is not None:
-                answer = await self._reply_in_time(answer.awaited)
-        except StoreProblem:
-            # Not stored, so not acknowledged: the sender keeps it and comes back.
-            return Reply(503, retry_after=RETRY_AFTER)
-        except Exception:
-            logger.exception("an arrival failed", extra={"address": source.address})
-            return Reply(500)
-        finally:
-            # From here on its row names the file, or nobody ever will.
-            self._let_go(inbound.stored)
-        return self._reply(answer)
-
-    async def _receive(self, inbound: Inbound, source: Source) -> Answer:
-        def receive() -> Answer:
-            return self.engine.receive(inbound.parcel, source, inbound.stored)
-
-        return await self._relaying.receive(receive)
-
-    async def _reply_in_time(self, awaited: Awaited) -> Answer:
-        """Wait until the application answered a request, or time is up."""
-        key, answered = (awaited.sender, awaited.message_id), asyncio.Event()
-        # Registered before looking: a reply of the very turn that looks is not missed.
-        waiting = self._replying.setdefault(key, [])
-        waiting.append(answered)
-        try:
-            answer = await self._shell.do("look", lambda: self.engine.reply_to(awaited))
-            if answer is None and not self._stopping:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(answered.wait(), awaited.patience / SECOND)
-                answer = await self._shell.do("look", lambda: self.engine.reply_to(awaited))
-            if answer is None:
-                answer = await self._shell.do("overdue", lambda: self.engine.overdue(awaited))
-            return answer
-        finally:
-            waiting.remove(answered)
-            if not waiting:
-                del self._replying[key]
-
-    def _reply(self, answer: Answer) -> Reply:
-        if answer.parcel is None:
-            return Reply(answer.status, retry_after=answer.retry_after)
-        parcel = whole_parcel(self.engine.node, answer.parcel)
-        return Reply(answer.status, parcel.content_type, parcel.headers, parcel.body)

@@ -25,10 +25,16 @@ def with_digest(parcel: Parcel) -> Parcel:
     return replace(parcel, headers=(*kept, (NAME, f"sha-256=:{digest}:")))
 
 
-def is_intact(parcel: Parcel) -> bool:
-    """False when the parcel names a digest that its body does not have."""
+def stated_digest(parcel: Parcel) -> str | None:
+    """The SHA-256 that a parcel names for its body, in base64; None when it names none."""
     stated = parcel.header(NAME)
     match = _SHA256.search(stated) if stated else None
-    if match is None:
+    return None if match is None else match.group(1)
+
+
+def is_intact(parcel: Parcel) -> bool:
+    """False when the parcel names a digest that its body does not have."""
+    stated = stated_digest(parcel)
+    if stated is None:
         return True
-    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == match.group(1)
+    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated

@@ -16,6 +16,7 @@ from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
+from oncewire.handler.reading import ReadingRoom
 from oncewire.handler.tally import Tally
 from oncewire.handler.timeline import Timeline
 from oncewire.handler.world import World
@@ -31,7 +32,7 @@ from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 BODY_MAX = 256 * 1024 * 1024
-"""The largest body taken unless the configuration says otherwise; one is held in memory."""
+"""The largest body taken unless the configuration says otherwise."""
 
 
 IN_FLIGHT_MAX = 256
@@ -98,6 +99,8 @@ class Node:
         self.pings: set[str] = set()
         # Messages whose transmission is under way in this process.
         self.in_flight: set[str] = set()
+        # Where bodies are read that would keep the others waiting.
+        self.reading_room = ReadingRoom()
         # Where a test wants this process to die; nowhere, unless its handler says so.
         self.kill = KillPoints()
         # Channels that may have a place for a message that waits, in the order they were named.

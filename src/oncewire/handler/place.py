@@ -21,6 +21,7 @@ from oncewire.handler.passing import is_answer
 from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.secure import verified_message
 from oncewire.handler.source import REPLY, Source
+from oncewire.handler.spooled import at_hand
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.store.contract import Transaction
 from oncewire.wire.ebms2_header import UNNAMED
@@ -75,6 +76,8 @@ def _under(
     if resolution.at_hop and not _is_ours(resolution.agreement, named):
         return Placed(received.message, resolution, for_others=True)
     message = verified_message(node, received, resolution, source)
+    if resolution.security.encrypt:
+        message = at_hand(received, message, node.limits)
     return Placed(opened(node, message, resolution.security), resolution)
 
 

@@ -37,8 +37,9 @@ from oncewire.handler.passing import (
     relay_receipt,
 )
 from oncewire.handler.place import Placed, place, place_as_answer
+from oncewire.handler.reading import Reading
 from oncewire.handler.relay import not_passed, nothing_more
-from oncewire.handler.route import agreement_of_hop
+from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.seal import stored_parcel
 from oncewire.handler.secure import check_connection, is_authentic, verified_message
 from oncewire.handler.source import Source, replied
@@ -62,25 +63,28 @@ def receive(
     parcel: Parcel,
     source: Source,
     stored: StoredParcel | None = None,
+    reading: Reading | None = None,
 ) -> Answer:
-    """Take one parcel from a transport."""
-    if not is_intact(parcel):
+    """Take one parcel from a transport; `reading` is what it says, if it was read already."""
+    if not (is_intact(parcel) if reading is None else reading.intact):
         detail: dict[str, object] = {
             "code": "damaged",
             "problem": "the body was damaged on its way",
         }
         note = Note("refused", transport=source.transport, detail=detail)
         node.write(tx, [note], peer=source.address or None)
-        return DAMAGED
+        return replace(DAMAGED, refused=True)
     try:
-        received = codec.read(parcel, node.limits)
+        received = codec.read(parcel, node.limits) if reading is None else reading.message()
     except ReadFault as lenient:
-        fault = strictly(node, parcel, lenient, source)
+        # What was refused while it came is not there any more to be read again.
+        whole = bool(parcel.body)
+        fault = strictly(node, parcel, lenient, source) if whole else lenient
         _journal_refused(node, tx, fault.known, fault.error, source)
         if is_known(node, tx, fault.known):
             # To call it wrong would take back what was said of the copy that was whole.
-            return DAMAGED
-        return answer_unread(node, fault, source)
+            return replace(DAMAGED, refused=True)
+        return replace(answer_unread(node, fault, source), refused=True)
     return receive_message(node, tx, received, source, stored)
 
 
@@ -105,25 +109,29 @@ def receive_message(
         ignore_unbacked(node, tx, placed.resolution.agreement, message, placed.message)
         message, resolution = placed.message, placed.resolution
         if placed.for_others:
-            return _take_for_others(node, tx, received, kept, resolution, source, asked)
+            taken = _take_for_others(node, tx, received, kept, resolution, source, asked)
+            return replace(taken, partner=peer_label(resolution.agreement))
     except (EbxmlError, SoapFault) as error:
         if original is not None:
             # Whoever says he repeats what we have and cannot prove it is told nothing: an
             # error about that message would be believed by the one who sent it. A fault only
             # goes to the one who is there.
             _journal_refused(node, tx, PartialHeader.of(message), error, source)
-            return answer_fault(error) if isinstance(error, SoapFault) else NOTHING
+            told = answer_fault(error) if isinstance(error, SoapFault) else NOTHING
+            return replace(told, refused=True)
         _settle_refused(node, tx, received, source)
-        return _refuse(node, tx, received, error, source)
+        return replace(_refuse(node, tx, received, error, source), refused=True)
     if not _is_for_application(message):
         if asked is not None and is_receipt(message, asked):
             # It settles our copy, and its From Party asked for it as well (SYNC-2).
             relay_receipt(node, tx, received, asked, source)
-        return signals.receive_signal(node, tx, message, resolution, source)
-    return Arriving(
-        node, tx, received, kept, message, resolution, source,
-        under_original=original is not None and original.repeats_pass,
-    ).take()  # fmt: skip
+        taken = signals.receive_signal(node, tx, message, resolution, source)
+    else:
+        taken = Arriving(
+            node, tx, received, kept, message, resolution, source,
+            under_original=original is not None and original.repeats_pass,
+        ).take()  # fmt: skip
+    return replace(taken, partner=peer_label(resolution.agreement))
 
 
 def _placed(

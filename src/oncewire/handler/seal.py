@@ -22,6 +22,7 @@ from oncewire.handler.route import (
     with_number,
 )
 from oncewire.handler.secure import signer_for
+from oncewire.handler.spooled import whole_body
 from oncewire.message.envelope import Message
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
@@ -71,15 +72,8 @@ def sealed(node: Node, parcel: Parcel) -> StoredParcel:
 
 def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
     """A stored parcel with its body in one piece; for messages that fit in memory."""
-    pieces = []
-    for part in stored.body:
-        if isinstance(part, bytes):
-            pieces.append(part)
-        else:
-            with node.store.spool.open(part.name) as spooled:
-                spooled.seek(part.offset)
-                pieces.append(spooled.read(part.length))
-    return Parcel(stored.content_type, b"".join(pieces), stored.headers)
+    body = whole_body(node.store.spool, stored)
+    return Parcel(stored.content_type, body, stored.headers)
 
 
 def draft_of(message: Message, form: Form) -> bytes:
@@ -171,4 +165,5 @@ def onward_parcel(
         hop = replace(hop, ack_requested=asks)
     spliced = splice.next_hop(envelope, hop, route.form)
     own = tuple(one for one in parcel.headers if one[0].lower() in _OF_THE_MESSAGE)
-    return sealed(node, splice_body.with_envelope(replace(parcel, headers=own), spliced))
+    received = Parcel(parcel.content_type, parcel.body, own)
+    return sealed(node, splice_body.with_envelope(received, spliced))

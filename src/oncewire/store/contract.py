@@ -221,6 +221,20 @@ class Transaction(Protocol):
         the last row that names them."""
 
 
+class SpoolFile(Protocol):
+    """A file of the spool that is being written, piece by piece and by one writer. Nobody
+    finds it before it is finished, and a crash leaves nothing of it. Any thread may write."""
+
+    def write(self, data: bytes) -> None:
+        """Append. Raises StoreFull or StoreGone; then it can only be abandoned."""
+
+    def finish(self) -> tuple[str, int]:
+        """What `Spool.put` does at its end, with the same promises; (name, size)."""
+
+    def abandon(self) -> None:
+        """Forget it; may be said more than once, and after `finish` that failed."""
+
+
 class Spool(Protocol):
     """Large payloads as files named by their hash; never by anything a message says.
 
@@ -234,11 +248,20 @@ class Spool(Protocol):
         """Write, fsync file and directory, rename to the SHA-256 name; (name, size). It is in
         use before it has its name. May be called in any thread."""
 
+    def begin(self) -> SpoolFile:
+        """A new file that is written as its bytes come; it counts as put when it is finished.
+        Raises StoreFull or StoreGone. May be called in any thread."""
+
     def use(self, name: str) -> None:
         """The file is about to be read, whatever becomes of its message meanwhile."""
 
     def let_go(self, name: str) -> None:
         """One `put` or `use` of it is over."""
+
+    def give_back(self, name: str) -> None:
+        """One `put` of it is over, and nothing that was or will be committed names it. If the
+        file came to be by such puts alone, it is removed with the last of them: what was
+        refused does not wait for a cleaning."""
 
     def open(self, name: str) -> BinaryIO:
         """Open for reading. Raises StoreProblem when it is not there, InvalidValue when

@@ -16,7 +16,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,29 +49,37 @@ class FileSpool:
         self._directory = directory
         self._numbers = itertools.count(1)
         self._in_use: Counter[str] = Counter()
+        # Files that came to be here, and that nobody has let go as kept yet.
+        self._made: set[str] = set()
         self._lock = threading.Lock()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What a crash left half-written was never named by a row.
         for path in directory.glob(f"*{_UNFINISHED}"):
             path.unlink()
 
+    def begin(self) -> SpoolFile:
+        """See `contract.Spool`. Raises StoreFull or StoreGone."""
+        path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"
+        with _store_trouble():
+            return SpoolFile(path, path.open("xb", buffering=0), self._name)
+
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """See `contract.Spool`. Raises StoreFull or StoreGone, and then leaves nothing."""
-        path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"
+        unfinished = self.begin()
         try:
-            with _store_trouble():
-                file = path.open("xb", buffering=0)
-            with file:
-                name, size = _write(file, chunks)
-            self._name(path, name)
+            # The chunks come from elsewhere; their own errors are not the store's.
+            for chunk in chunks:
+                unfinished.write(chunk)
+            return unfinished.finish()
         except BaseException:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            unfinished.abandon()
             raise
-        return name, size
 
     def _name(self, path: Path, name: str) -> None:
-        self.use(name)
+        with self._lock:
+            self._in_use[name] += 1
+            if self._in_use[name] == 1 and not (self._directory / name).exists():
+                self._made.add(name)
         try:
             with _store_trouble():
                 path.replace(self._directory / name)
@@ -88,9 +96,23 @@ class FileSpool:
     def let_go(self, name: str) -> None:
         """See `contract.Spool`."""
         with self._lock:
-            self._in_use[name] -= 1
-            if self._in_use[name] <= 0:
-                del self._in_use[name]
+            self._made.discard(name)
+            self._count_down(name)
+
+    def give_back(self, name: str) -> None:
+        """See `contract.Spool`."""
+        with self._lock:
+            self._count_down(name)
+            if name in self._made and name not in self._in_use:
+                self._made.discard(name)
+                # What cannot be removed now is found by the next cleaning.
+                with contextlib.suppress(OSError):
+                    (self._directory / name).unlink(missing_ok=True)
+
+    def _count_down(self, name: str) -> None:
+        self._in_use[name] -= 1
+        if self._in_use[name] <= 0:
+            del self._in_use[name]
 
     def open(self, name: str) -> BinaryIO:
         """See `contract.Spool`."""
@@ -122,19 +144,44 @@ class FileSpool:
         return True
 
 
-def _write(file: io.FileIO, chunks: Iterable[bytes]) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    # The chunks come from a connection; its own errors are not the store's.
-    for chunk in chunks:
-        digest.update(chunk)
-        size += len(chunk)
+class SpoolFile:
+    """See `contract.SpoolFile`: a file that grows, and that nobody can find before its end."""
+
+    def __init__(self, path: Path, file: io.FileIO, name: Callable[[Path, str], None]) -> None:
+        self._path = path
+        self._file = file
+        self._name = name
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """See `contract.SpoolFile`."""
+        self._digest.update(data)
+        self.size += len(data)
         with _store_trouble():
-            rest = memoryview(chunk)
+            rest = memoryview(data)
             while rest:
-                rest = rest[file.write(rest) :]
-    with _store_trouble():
-        os.fsync(file.fileno())
-    return digest.hexdigest(), size
+                rest = rest[self._file.write(rest) :]
+
+    def finish(self) -> tuple[str, int]:
+        """See `contract.SpoolFile`."""
+        try:
+            with _store_trouble():
+                os.fsync(self._file.fileno())
+                self._file.close()
+            name = self._digest.hexdigest()
+            self._name(self._path, name)
+        except BaseException:
+            self.abandon()
+            raise
+        return name, self.size
+
+    def abandon(self) -> None:
+        """See `contract.SpoolFile`."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -41,8 +41,12 @@ class Reply:
     content_type: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    # Seconds after which the sender may come back; only with 503.
+    # Seconds after which the sender may come back; only with 429 and 503.
     retry_after: int | None = None
+    # Whether a partner sent the request, as far as its agreement lets that be known.
+    known: bool = False
+    # Whether the request was refused: nothing came of it, and it could be anybody's.
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,36 @@ class Peer:
     certificate: bytes | None = None
 
 
+class Allowance(Protocol):
+    """What one request may take of this machine; the transport gives it and takes it back.
+
+    Whoever counts more than there is gets an error of the transport, lets it pass, and the
+    transport answers for it.
+    """
+
+    def hold(self, count: int) -> None:
+        """So many more bytes are kept in memory; less, where the count is negative."""
+
+    def spool(self, count: int) -> None:
+        """So many more bytes are written to the disk."""
+
+    def spend(self, seconds: float) -> None:
+        """So much time of a processor went into it."""
+
+
+class Unlimited:
+    """The allowance of a transport that nobody but we ourselves can reach."""
+
+    def hold(self, count: int) -> None:
+        """See `Allowance`."""
+
+    def spool(self, count: int) -> None:
+        """See `Allowance`."""
+
+    def spend(self, seconds: float) -> None:
+        """See `Allowance`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """One parcel that arrived; its body streams, so that limits bite before it is whole."""
@@ -78,6 +112,7 @@ class Delivery:
     peer: Peer = field(default_factory=Peer)
     # Whether the reply can go back on the same connection (TRN-5).
     can_answer: bool = False
+    allowance: Allowance = field(default_factory=Unlimited)
 
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]

@@ -148,6 +148,10 @@ class Reader:
         events, self._events = self._events, []
         return events, received
 
+    def limit_payloads(self, size: int) -> None:
+        """From here on no payload may have more bytes: the agreement is known."""
+        self._limits = replace(self._limits, payload_bytes=size)
+
     # What the MIME reader calls (PartSink).
 
     def part_started(self, headers: PartHeaders) -> bool:

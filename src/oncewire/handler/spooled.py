@@ -1,0 +1,61 @@
+"""Spooled: a parcel whose body lies in the spool and is fetched only by who needs all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.message.envelope import Message
+from oncewire.store.contract import Spool
+from oncewire.store.records import StoredParcel
+from oncewire.wire import codec
+from oncewire.wire.limits import Limits
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+
+
+class SpooledParcel(Parcel):
+    """A Parcel to whoever has one; most look at its headers alone."""
+
+    __slots__ = ("_spool", "_stored")
+    _spool: Spool
+    _stored: StoredParcel
+
+    def __init__(self, stored: StoredParcel, spool: Spool) -> None:
+        object.__setattr__(self, "content_type", stored.content_type)
+        object.__setattr__(self, "headers", stored.headers)
+        object.__setattr__(self, "_stored", stored)
+        object.__setattr__(self, "_spool", spool)
+
+    @property
+    def body(self) -> bytes:
+        """All of it, in memory: for a hub that writes it anew, and for what is encrypted."""
+        return whole_body(self._spool, self._stored)
+
+    def carrying(self, received: Received) -> Received:
+        """A message that was read while its body passed by, with this for its parcel."""
+        return replace(received, parcel=self)
+
+
+def at_hand(received: Received, message: Message, limits: Limits) -> Message:
+    """The message with the bytes of its payloads, fetched where they have passed by."""
+    if all(payload.data is not None for payload in message.payloads):
+        return message
+    again = codec.read(received.parcel, limits).message
+    data = {payload.content_id: payload.data for payload in again.payloads}
+    return replace(
+        message,
+        payloads=tuple(replace(one, data=data.get(one.content_id)) for one in message.payloads),
+    )
+
+
+def whole_body(spool: Spool, stored: StoredParcel) -> bytes:
+    """The bytes of a stored parcel in one piece; for messages that fit in memory."""
+    pieces = []
+    for part in stored.body:
+        if isinstance(part, bytes):
+            pieces.append(part)
+        else:
+            with spool.open(part.name) as spooled:
+                spooled.seek(part.offset)
+                pieces.append(spooled.read(part.length))
+    return b"".join(pieces)
