@@ -17,6 +17,7 @@ from oncewire.entry.transports import client_settings, http_transport, server_se
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed
 from oncewire.handler.world import RealWorld
 from oncewire.message.header import AckRequest
+from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.http_tls import ClientCertificates
 from tests.transport.exchange import Receiver, cargo, run
@@ -287,10 +288,15 @@ def test_settings_reach_the_transport(parties: Path) -> None:
             "http.client_certificates": "optional",
             "http.allow": "10.0.0.0/8",
             "http.path": "/x",
+            "budget.connections_per_address": "5",
+            "budget.refusals": "3",
+            "budget.processor": "PT7S",
         },
     ).settings
     add_partner(found, read_card(parties / "globex"), Wish())
     server = server_settings(found)
+    assert server.limits.per_address == 5
+    assert server.budget == BudgetLimits(refusals=3, processor=7.0)
     assert (server.limits.connections, server.limits.max_body, server.path) == (7, 99, "/x")
     assert server.tls is not None
     assert server.tls.client_certificates is ClientCertificates.OPTIONAL

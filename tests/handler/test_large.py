@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import time
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -234,3 +236,82 @@ def test_what_is_signed_or_encrypted_is_checked_without_being_held(encrypt: bool
     assert state_of(pair, message_id) is OutgoingState.DELIVERED
     assert pair.take() == [message_id]
     assert pair.verify().clean
+
+
+async def test_the_loop_goes_on_while_a_body_of_almost_boundaries_is_read(tmp_path: Path) -> None:
+    async with listening(tmp_path / "b.db") as (handler, wire):
+        sending = large(16 * MEGABYTE)
+        sending.filler = (b"\r\n--larg\r\n--large-" * 4096)[:65_536]
+        spent: list[float] = []
+        room, gaps, stop = handler.engine.node.reading_room, [0.0], asyncio.Event()
+        do = room.do
+
+        async def measured(work: Callable[[], object]) -> tuple[object, float]:
+            done, seconds = await do(work)
+            spent.append(seconds)
+            return done, seconds
+
+        async def watch() -> None:
+            while not stop.is_set():
+                began = time.monotonic()
+                await asyncio.sleep(0)
+                gaps.append(time.monotonic() - began)
+
+        room.do = measured  # type: ignore[assignment,method-assign]
+        watching = asyncio.ensure_future(watch())
+        reply = await wire.deliver(sending.delivery())
+        stop.set()
+        await watching
+        assert reply.status == 200
+        # It took its time, and nobody else waited for more than a small part of it.
+        assert sum(spent) > 0.2
+        assert max(gaps) < sum(spent) / 3
+
+
+@pytest.mark.long
+async def test_many_large_bodies_at_once_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Each may be 256 MiB, and all of them name an agreement that is really there."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    count, size = 40, 6 * MEGABYTE
+    async with serving(tmp_path, "beta", "alpha", ports, extra=FAST_SYNC) as beta:
+        block = b"0123456789abcdef" * 4096
+
+        async def send(number: int) -> None:
+            sending = large(size)
+            _, writer = await asyncio.open_connection("127.0.0.1", ports["beta"])
+            head = (
+                f"POST /msh HTTP/1.1\r\nHost: h\r\nContent-Type: {TYPE}\r\n"
+                f"Content-Length: {size + 100_000}\r\n\r\n"
+            )
+            writer.write(head.encode() + sending.head)
+            for _ in range(size // len(block)):
+                writer.write(block)
+                await writer.drain()
+            # It never ends; when all are there, all are gone.
+            there.append(number)
+            while len(there) < count // 3:
+                await asyncio.sleep(0.01)
+            writer.transport.abort()
+
+        there: list[int] = []
+        await send_one_first(ports["beta"])
+        tracemalloc.start()
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(send(number) for number in range(count)))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < count * size // 4
+        async with asyncio.timeout(20):
+            while files(tmp_path / "beta.db"):
+                await asyncio.sleep(0.05)
+        assert await beta.take() == []
+
+
+async def send_one_first(port: int) -> None:
+    """Whatever is made once is made."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /msh HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n<a/>")
+    await writer.drain()
+    writer.close()

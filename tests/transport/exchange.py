@@ -15,6 +15,7 @@ from typing import Any
 import trustme
 
 from oncewire.errors import OncewireError
+from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Cargo, Delivery, Peer, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
@@ -105,10 +106,11 @@ async def endpoint(
     limits: HttpLimits | None = None,
     tls: ServerTls | None = None,
     client: HttpClientSettings | None = None,
+    budget: BudgetLimits | None = None,
 ) -> AsyncIterator[HttpTransport]:
     """A started HTTP transport on a free loopback port, which may also send to itself."""
     transport = HttpTransport(
-        HttpServerSettings(limits=limits or HttpLimits(), tls=tls),
+        HttpServerSettings(limits=limits or HttpLimits(), tls=tls, budget=budget or BudgetLimits()),
         client or HttpClientSettings(addresses=LOOPBACK),
     )
     await transport.start(receiver)

@@ -6,6 +6,7 @@ import gc
 import socket
 import tracemalloc
 
+from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_listener import HttpLimits
@@ -86,3 +87,111 @@ def test_what_came_of_an_aborted_body_is_freed_at_once() -> None:
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+# --- budgets -----------------------------------------------------------------------------------
+
+
+def test_a_body_that_was_quick_at_first_may_not_drip_for_hours() -> None:
+    """A megabyte at once had earned four minutes of a byte every now and then."""
+    limits = HttpLimits(body_rate=4096, body_grace=0.5, body_pause=10.0)
+
+    async def work() -> bytes:
+        async with endpoint(Receiver(), limits=limits) as transport:
+            head = post(b"x" * MEGABYTE, length=2 * MEGABYTE)
+            drip = [b"y"] * 100
+            return await talk(transport.url, head, *drip, pause=0.05, heeding=True)
+
+    assert b" 408 " in run(work(), 20)
+
+
+def test_who_is_refused_too_often_is_told_to_come_back() -> None:
+    budget = BudgetLimits(refusals=5)
+
+    async def work() -> None:
+        refusing = Receiver(Reply(500, refused=True))
+        async with endpoint(refusing, budget=budget) as transport:
+            answers = [
+                await talk(transport.url, post(b"<a/>", "Connection: close")) for _ in "abcdefgh"
+            ]
+        assert all(b" 500 " in one for one in answers[:5])
+        # One more may slip in while time runs.
+        assert all(b" 429 " in one and b"Retry-After: " in one for one in answers[6:])
+        # Nobody read what they sent.
+        assert len(refusing.taken) <= 6
+
+    run(work())
+
+
+def test_what_the_handler_may_not_take_is_answered_by_the_endpoint() -> None:
+    budget = BudgetLimits(spool=4 * MEGABYTE)
+
+    async def spooling(delivery: Delivery) -> Reply:
+        async for piece in delivery.body:
+            delivery.allowance.spool(len(piece))
+        return Reply(204)
+
+    async def work() -> None:
+        async with endpoint(spooling, budget=budget) as transport:
+            small = post(bytes(MEGABYTE), "Connection: close")
+            assert b" 204 " in await talk(transport.url, small)
+            answer = await talk(transport.url, post(bytes(2 * MEGABYTE), "Connection: close"))
+            assert b" 429 " in answer
+            # What was counted is given back.
+            assert b" 204 " in await talk(transport.url, small)
+
+    run(work())
+
+
+def test_a_partner_comes_in_when_strangers_have_every_place() -> None:
+    """They are at work, every one of them: each sends a body that never ends."""
+    places = 12
+
+    async def work() -> None:
+        receiver = Receiver(Reply(204, known=True))
+        limits = HttpLimits(connections=places)
+        async with endpoint(receiver, limits=limits) as transport:
+            port = port_of(transport.url)
+            assert b" 204 " in await talk(transport.url, post(b"<a/>", "Connection: close"))
+            strangers = [
+                await asyncio.open_connection(
+                    "127.0.0.1", port, local_addr=(f"127.0.0.{2 + number}", 0)
+                )
+                for number in range(places)
+            ]
+            for _, writer in strangers:
+                writer.write(post(b"x", length=MEGABYTE))
+            await asyncio.sleep(0.1)
+            late, writer = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=("127.0.1.1", 0)
+            )
+            assert b" 503 " in await late.read()
+            writer.close()
+            for _ in range(3):
+                assert b" 204 " in await talk(transport.url, post(b"<a/>", "Connection: close"))
+            for _, writer in strangers:
+                writer.close()
+
+    run(work())
+
+
+def test_one_address_does_not_take_every_place() -> None:
+    async def work() -> None:
+        limits = HttpLimits(connections=40, per_address=10)
+        async with endpoint(Receiver(), limits=limits) as transport:
+            port = port_of(transport.url)
+            many = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+            for _ in range(50):
+                if transport.connections == 10:
+                    break
+                await asyncio.sleep(0.02)
+            assert transport.connections == 10
+            answer, writer = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=("127.0.0.9", 0)
+            )
+            writer.write(post(b"<a/>", "Connection: close"))
+            assert b" 204 " in await answer.read()
+            for _, one in (*many, (answer, writer)):
+                one.close()
+
+    run(work())

@@ -106,6 +106,29 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """What strangers and partners may take of this machine."""
+
+    strangers: Annotated[int, "Requests of strangers that are worked on at once."] = 64
+    per_address: Annotated[int, "The same from one address."] = 16
+    partners: Annotated[int, "Requests of partners that are worked on at once."] = 512
+    per_partner: Annotated[int, "The same from one partner's address."] = 256
+    connections_per_address: Annotated[int, "Connections that a stranger's address may hold."] = 256
+    memory: Annotated[int, "Bytes of bodies in memory; beyond that they go to the disk."] = (
+        64 * 1024**2
+    )
+    spool: Annotated[int, "Bytes on the disk of bodies that are not stored yet."] = 4 * 1024**3
+    processor: Annotated[Duration, "Processor time in a minute that strangers may cost."] = seconds(
+        20
+    )
+    processor_per_address: Annotated[Duration, "The same from one address."] = seconds(10)
+    refusals: Annotated[int, "Refused requests in a minute from one address, then 429."] = 600
+    known_for: Annotated[Duration, "How long a partner's address keeps a partner's share."] = (
+        seconds(3600)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ApplicationSettings:
     """How documents that arrive reach the application."""
 
@@ -137,6 +160,7 @@ class Settings:
     agreements: AgreementSettings = field(default_factory=AgreementSettings)
     keys: KeySettings = field(default_factory=KeySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
     application: ApplicationSettings = field(default_factory=ApplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
@@ -161,6 +185,7 @@ SECTIONS: dict[str, type[Any]] = {
     "agreements": AgreementSettings,
     "keys": KeySettings,
     "http": HttpSettings,
+    "budget": BudgetSettings,
     "application": ApplicationSettings,
     "log": LogSettings,
 }

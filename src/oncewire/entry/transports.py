@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from oncewire.entry.agreements import Kept
 from oncewire.entry.files import read_text
 from oncewire.entry.settings import ClientCertificateRule, Settings
+from oncewire.message.instant import SECOND
+from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
@@ -30,13 +32,33 @@ def http_transport(
 def server_settings(settings: Settings) -> HttpServerSettings:
     """Where and how we listen."""
     http = settings.http
-    limits = HttpLimits(connections=http.connections, max_body=http.max_body)
+    limits = HttpLimits(
+        connections=http.connections,
+        max_body=http.max_body,
+        per_address=settings.budget.connections_per_address,
+    )
     tls = None
     if http.tls:
         wanted = http.client_certificates
         trusted = () if wanted is ClientCertificateRule.IGNORED else _partners(settings)
         tls = ServerTls(_identity(settings), ClientCertificates(wanted.value), trusted)
-    return HttpServerSettings(http.host, http.port, http.path, tls, limits)
+    return HttpServerSettings(http.host, http.port, http.path, tls, limits, _budget(settings))
+
+
+def _budget(settings: Settings) -> BudgetLimits:
+    budget = settings.budget
+    return BudgetLimits(
+        strangers=budget.strangers,
+        per_address=budget.per_address,
+        partners=budget.partners,
+        per_partner=budget.per_partner,
+        memory=budget.memory,
+        spool=budget.spool,
+        processor=budget.processor / SECOND,
+        processor_per_address=budget.processor_per_address / SECOND,
+        refusals=budget.refusals,
+        known_for=budget.known_for / SECOND,
+    )
 
 
 def client_settings(settings: Settings, agreements: Iterable[Kept] = ()) -> HttpClientSettings:

@@ -61,10 +61,10 @@ async def take_in(node: Node, delivery: Delivery, expects: Expects | None = None
     size = 0
     bounded = _bounded(node, delivery)
     async for chunk in bounded:
-        delivery.allowance.hold(len(chunk))
+        roomy = delivery.allowance.hold(len(chunk))
         pieces.append(chunk)
         size += len(chunk)
-        if size > SPOOL_ABOVE:
+        if size > (SPOOL_ABOVE if roomy else READ_AT_ONCE):
             return await _Streaming(node, delivery, expects).take(pieces, bounded)
     node.kill.reach("read after body")
     headers = tuple(delivery.headers.items())
@@ -118,10 +118,10 @@ class _Streaming:
             async for chunk in rest:
                 if intake.over:
                     break
-                self._delivery.allowance.hold(len(chunk))
+                roomy = self._delivery.allowance.hold(len(chunk))
                 pieces.append(chunk)
                 held += len(chunk)
-                if held >= BATCH:
+                if held >= BATCH or not roomy:
                     await self._feed(pieces)
                     held = 0
             await self._feed(pieces)

@@ -99,8 +99,6 @@ class Node:
         self.pings: set[str] = set()
         # Messages whose transmission is under way in this process.
         self.in_flight: set[str] = set()
-        # Where bodies are read that would keep the others waiting.
-        self.reading_room = ReadingRoom()
         # Where a test wants this process to die; nowhere, unless its handler says so.
         self.kill = KillPoints()
         # Channels that may have a place for a message that waits, in the order they were named.
@@ -122,6 +120,11 @@ class Node:
     def ignored(self) -> Tally:
         """Signals that changed nothing, by the message they are about."""
         return Tally()
+
+    @cached_property
+    def reading_room(self) -> ReadingRoom:
+        """Where bodies are read that would keep the others waiting."""
+        return ReadingRoom()
 
     @property
     def room(self) -> int:

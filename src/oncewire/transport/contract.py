@@ -76,26 +76,28 @@ class Allowance(Protocol):
     transport answers for it.
     """
 
-    def hold(self, count: int) -> None:
-        """So many more bytes are kept in memory; less, where the count is negative."""
+    def hold(self, count: int, /) -> bool:
+        """So many more bytes are kept in memory; less, where the count is negative. False:
+        memory is short, what can go to the disk should."""
 
-    def spool(self, count: int) -> None:
+    def spool(self, count: int, /) -> None:
         """So many more bytes are written to the disk."""
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds: float, /) -> None:
         """So much time of a processor went into it."""
 
 
 class Unlimited:
     """The allowance of a transport that nobody but we ourselves can reach."""
 
-    def hold(self, count: int) -> None:
+    def hold(self, _count: int) -> bool:
+        """See `Allowance`."""
+        return True
+
+    def spool(self, _count: int) -> None:
         """See `Allowance`."""
 
-    def spool(self, count: int) -> None:
-        """See `Allowance`."""
-
-    def spend(self, seconds: float) -> None:
+    def spend(self, _seconds: float) -> None:
         """See `Allowance`."""
 
 

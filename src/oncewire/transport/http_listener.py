@@ -12,12 +12,14 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from oncewire.errors import TransportProblem
+from oncewire.transport.budget import address_of
+from oncewire.transport.contract import Peer
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -52,6 +54,8 @@ class HttpLimits:
     idle_wait: float = 75.0
     handshake_wait: float = 15.0
     connections: int = 1000
+    # From one address that no partner came from lately: more than any client opens.
+    per_address: int = 256
     # Requests that are worked on when the endpoint stops may take so long to finish.
     stop_grace: float = 10.0
 
@@ -61,6 +65,7 @@ class Guest:
     """One connection: since when it waits, and whether a request of it is being answered."""
 
     since: float
+    peer: Peer = field(default_factory=Peer)
     transport: asyncio.BaseTransport | None = None
     requests: int = 0
     busy: bool = False
@@ -106,12 +111,19 @@ class HttpListener:
     """Listening sockets and the connections that came through them."""
 
     def __init__(
-        self, host: str, port: int, *, tls: ssl.SSLContext | None, limits: HttpLimits
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        limits: HttpLimits,
+        is_known: Callable[[Peer], bool] = lambda _: False,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._limits = limits
+        self._is_known = is_known
         self._server: _Server | None = None
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -171,23 +183,24 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                came, _ = await loop.sock_accept(listening)
+                came, where = await loop.sock_accept(listening)
             except OSError as error:
                 # Out of file handles, mostly: those in work will give some back.
                 log.warning("cannot accept connections for now: %s", error)
                 await asyncio.sleep(0.2)
                 continue
-            if not self._room():
+            peer = Peer(str(where[0]))
+            if not self._room(peer):
                 self._turn_away(came)
                 continue
-            self._begin(self._admit(came))
+            self._begin(self._admit(came, peer))
 
-    async def _admit(self, came: socket.socket) -> None:
+    async def _admit(self, came: socket.socket, peer: Peer) -> None:
         if self._server is None:
             came.close()
             return
         protocol = self._server()
-        guest = self._guests[protocol] = Guest(self._now())
+        guest = self._guests[protocol] = Guest(self._now(), peer)
         wait = self._limits.handshake_wait if self._tls else None
         try:
             guest.transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
@@ -204,19 +217,47 @@ class HttpListener:
             if guest.transport.is_closing():
                 self._forget(protocol)
 
-    def _room(self) -> bool:
+    def _room(self, peer: Peer) -> bool:
+        """Whether there is a place for one more, made by throwing out another if need be."""
+        known = self._is_known(peer)
+        if not known and len(self._guests) >= self._limits.per_address:
+            place = address_of(peer)
+            same = {key: one for key, one in self._guests.items() if address_of(one.peer) == place}
+            if len(same) >= self._limits.per_address:
+                # Whoever has so many makes room for himself.
+                return self._throw_out(same)
         if len(self._guests) < self._limits.connections:
             return True
+        if self._throw_out(self._guests):
+            return True
+        return known and self._throw_out_stranger()
+
+    def _throw_out(self, guests: Mapping[object, Guest]) -> bool:
+        """Close the connection that is needed least; False: all of them are at work."""
         old = self._now() - _YOUNG_SECONDS
         waiting = [
             (guest.requests > 0, guest.since, protocol)
-            for protocol, guest in self._guests.items()
+            for protocol, guest in guests.items()
             if not guest.busy and guest.transport is not None and guest.since < old
         ]
         if not waiting:
             return False
         # Those who never asked anything go first, then whoever has been idle the longest.
         protocol = min(waiting, key=lambda item: item[:2])[2]
+        self._guests.pop(protocol).drop()
+        return True
+
+    def _throw_out_stranger(self) -> bool:
+        """A partner's place is not taken by whoever came first: the stranger goes who has had
+        his the longest, whatever he is at."""
+        strangers = [
+            (guest.since, protocol)
+            for protocol, guest in self._guests.items()
+            if guest.transport is not None and not self._is_known(guest.peer)
+        ]
+        if not strangers:
+            return False
+        protocol = min(strangers, key=lambda item: item[0])[1]
         self._guests.pop(protocol).drop()
         return True
 

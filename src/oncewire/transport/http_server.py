@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 
 from oncewire.errors import TransportProblem
+from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
 from oncewire.transport.http_listener import HttpLimits, HttpListener
 from oncewire.transport.http_tls import ServerTls, server_context
@@ -40,6 +41,7 @@ class HttpServerSettings:
     path: str = "/msh"
     tls: ServerTls | None = None
     limits: HttpLimits = field(default_factory=HttpLimits)
+    budget: BudgetLimits = field(default_factory=BudgetLimits)
 
 
 class BrokenBody(TransportProblem):
@@ -55,6 +57,7 @@ class HttpServer:
 
     def __init__(self, settings: HttpServerSettings | None = None) -> None:
         self.settings = settings or HttpServerSettings()
+        self._budgets = Budgets(self.settings.budget)
         self._listener: HttpListener | None = None
         self._on_delivery: OnDelivery | None = None
         self._stopping = False
@@ -85,7 +88,11 @@ class HttpServer:
         self._on_delivery = on_delivery
         self._stopping = False
         listener = HttpListener(
-            self.settings.host, self.settings.port, tls=tls, limits=self.settings.limits
+            self.settings.host,
+            self.settings.port,
+            tls=tls,
+            limits=self.settings.limits,
+            is_known=self._budgets.is_known,
         )
         await listener.start(self._answer)
         self._listener = listener
@@ -126,25 +133,57 @@ class HttpServer:
                 self._all_done.set()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return _response(refusal, close=True)
+        """Answer within the budgets of whoever asks."""
+        peer = _peer(request)
+        try:
+            visit = await self._budgets.enter(peer)
+        except OverBudget as over:
+            return _over(over)
+        try:
+            refusal = self._refusal(request)
+            if refusal is not None:
+                self._budgets.refused(peer)
+                return _response(refusal, close=True)
+            return await self._serve_within(request, peer, visit)
+        except OverBudget as over:
+            return _over(over)
+        finally:
+            visit.leave()
+
+    async def _serve_within(
+        self, request: web.BaseRequest, peer: Peer, visit: Visit
+    ) -> web.StreamResponse:
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(_CONTINUE)
         body = _Body(request, self.settings.limits)
         try:
-            reply = await self._hand_in(request, body)
+            reply = await self._hand_in(request, body, peer, visit)
             if body.broken is None:
-                return _response(reply)
+                self._note(peer, reply)
+                # Whose body was not heard to its end cannot be heard again on this connection.
+                return _response(reply, close=not body.over)
+        except OverBudget:
+            self._budgets.refused(peer)
+            raise
         except Exception:
             # Whatever it is, the peer gets a bare 500 and our log the rest; a broken body that
             # the handler let pass through is no fault of ours.
             if body.broken is None:
                 log.exception("the handler failed while it took a delivery")
                 return _response(Reply(500), close=True)
+        self._budgets.refused(peer)
         return _response(_plain(*body.broken), close=True)
 
-    async def _hand_in(self, request: web.BaseRequest, body: _Body) -> Reply:
+    def _note(self, peer: Peer, reply: Reply) -> None:
+        """Who proved to be a partner is known from now on; who was refused is counted."""
+        if reply.known:
+            self._budgets.meet(peer)
+        elif reply.refused:
+            self._budgets.refused(peer)
+
+    async def _hand_in(
+        self, request: web.BaseRequest, body: _Body, peer: Peer, visit: Visit
+    ) -> Reply:
         if self._on_delivery is None:
             return Reply(503, retry_after=_STOPPING_RETRY_AFTER)
         delivery = Delivery(
@@ -153,8 +192,9 @@ class HttpServer:
             headers=request.headers,
             body=body,
             length=request.content_length,
-            peer=_peer(request),
+            peer=peer,
             can_answer=True,
+            allowance=visit,
         )
         return await self._on_delivery(delivery)
 
@@ -183,7 +223,9 @@ class _Body:
         self._content = request.content
         self._limits = limits
         self._taken = 0
-        self._began = asyncio.get_running_loop().time()
+        # Seconds that it may still let us wait.
+        self._credit = limits.body_grace
+        self.over = False
         # Status and words, and not the error itself: it would refer to the frames it passed, they
         # to this body, and what came of it would stay until somebody collects such circles.
         self.broken: tuple[int, str] | None = None
@@ -198,6 +240,7 @@ class _Body:
                 return piece
         if self.broken is not None:
             raise BrokenBody(*self.broken)
+        self.over = True
         raise StopAsyncIteration
 
     async def _next(self) -> bytes:
@@ -221,6 +264,8 @@ class _Body:
             error.__traceback__ = None
             return b""
         self._taken += len(piece)
+        earned = len(piece) / self._limits.body_rate
+        self._credit = min(self._credit + earned, self._limits.body_grace)
         if self._taken > self._limits.max_body:
             self.broken = 413, f"a body may have {self._limits.max_body} bytes"
             return b""
@@ -229,13 +274,16 @@ class _Body:
     async def _awaited(self) -> bytes:
         """What comes next, if it comes in time.
 
-        A steady body of any size is welcome; one that drips holds a place for nothing.
+        A steady body of any size is welcome; one that drips holds a place for nothing. What comes
+        earns time at the agreed rate, but never more than the grace period: who was quick at
+        first has not earned hours of waiting.
         """
-        limits = self._limits
-        allowed = self._began + limits.body_grace + self._taken / limits.body_rate
-        left = min(limits.body_pause, allowed - asyncio.get_running_loop().time())
-        async with asyncio.timeout(max(left, 0.0)):
-            return await self._content.readany()
+        limits, loop = self._limits, asyncio.get_running_loop()
+        began = loop.time()
+        async with asyncio.timeout(max(min(limits.body_pause, self._credit), 0.0)):
+            piece = await self._content.readany()
+        self._credit -= loop.time() - began
+        return piece
 
 
 def _peer(request: web.BaseRequest) -> Peer:
@@ -243,6 +291,12 @@ def _peer(request: web.BaseRequest) -> Peer:
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate = tls.getpeercert(binary_form=True) if tls is not None else None
     return Peer(address=request.remote or "", certificate=certificate)
+
+
+def _over(over: OverBudget) -> web.Response:
+    words = over.problem.encode()
+    reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
+    return _response(reply, close=True)
 
 
 def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:

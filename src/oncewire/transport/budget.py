@@ -1,0 +1,305 @@
+"""Budgets: what strangers, one address, one partner and all together may take of this machine.
+
+Whoever proved to be a partner is known for a while, by the address it came from or by its TLS
+certificate. Everybody else is a stranger, and all strangers together share what is set apart for
+them: however many they are, the partners' part is not theirs. Who asks for more than there is waits
+a moment, and is then told when to come back (429 for his own budget, 503 for that of all).
+
+This is bookkeeping alone. It knows neither sockets nor HTTP, so that what lies beneath may change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.contract import Peer
+
+WINDOW = 60.0
+"""Seconds over which processor time and refused requests are counted."""
+
+ADDRESSES_MAX = 4096
+"""Addresses that are remembered; the one that was quiet the longest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """The budgets, each with its reason."""
+
+    # Requests of strangers that are worked on at once, in all and from one address: each costs
+    # some hundred kilobytes of buffers before a byte of it is read.
+    strangers: int = 64
+    per_address: int = 16
+    # The same for partners: more than any of ours sends at once.
+    partners: int = 512
+    per_partner: int = 256
+    # How long a request may wait for its turn.
+    patience: float = 5.0
+    # Bytes of bodies in memory, in all; beyond that even small bodies go to the disk.
+    memory: int = 64 * 1024**2
+    # Bytes of bodies on the disk that are not stored yet. Strangers may claim half of it, because
+    # a header is believed before its signature is checked.
+    spool: int = 4 * 1024**3
+    # Seconds of a processor in each minute that strangers may cost, in all and from one address.
+    processor: float = 20.0
+    processor_per_address: float = 10.0
+    # Refused requests in each minute, from one address.
+    refusals: int = 600
+    # How long a partner stays known.
+    known_for: float = 3600.0
+
+
+class OverBudget(TransportProblem):
+    """Somebody wants more than there is; the transport answers with `status`."""
+
+    def __init__(self, status: int, problem: str, retry_after: float) -> None:
+        super().__init__(problem, remedy="come back later")
+        self.status = status
+        self.retry_after = max(1, math.ceil(retry_after))
+
+
+class _Bucket:
+    """An amount that runs out over `WINDOW`."""
+
+    __slots__ = ("_at", "_level")
+
+    def __init__(self) -> None:
+        self._level = 0.0
+        self._at = 0.0
+
+    def add(self, amount: float, limit: float, now: float) -> None:
+        self._level = self._now(limit, now) + amount
+        self._at = now
+
+    def over(self, limit: float, now: float) -> float:
+        """Seconds until there is room again; 0: there is."""
+        beyond = self._now(limit, now) - limit
+        return 0.0 if beyond < 0 else max(1.0, beyond * WINDOW / limit if limit else WINDOW)
+
+    def _now(self, limit: float, now: float) -> float:
+        return max(0.0, self._level - (now - self._at) * limit / WINDOW)
+
+
+class _Address:
+    """What came from one address."""
+
+    __slots__ = ("known_until", "open", "processor", "refused", "spooled")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.spooled = 0
+        self.processor = _Bucket()
+        self.refused = _Bucket()
+        self.known_until = -math.inf
+
+
+@dataclass(slots=True)
+class _Group:
+    """Strangers, or partners, together."""
+
+    places: int
+    each: int
+    spool: int
+    spool_each: int
+    open: int = 0
+    spooled: int = 0
+
+
+class Budgets:
+    """Who is known, and what everybody has taken."""
+
+    def __init__(
+        self, limits: BudgetLimits | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
+        self.limits = limits or BudgetLimits()
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        half = self.limits.spool // 2
+        self._strangers = _Group(self.limits.strangers, self.limits.per_address, half, half // 2)
+        self._partners = _Group(
+            self.limits.partners, self.limits.per_partner, self.limits.spool, self.limits.spool
+        )
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._processor = _Bucket()
+        self._waiting: deque[tuple[_Address, _Group, asyncio.Future[None]]] = deque()
+        self.held = 0
+
+    def is_known(self, peer: Peer) -> bool:
+        """Whether a partner comes from there, or shows a certificate that TLS has accepted."""
+        if peer.certificate is not None:
+            return True
+        found = self._addresses.get(address_of(peer))
+        return found is not None and found.known_until > self._clock()
+
+    def meet(self, peer: Peer) -> None:
+        """A partner proved to be there."""
+        self._at(peer).known_until = self._clock() + self.limits.known_for
+
+    def refused(self, peer: Peer) -> None:
+        """A request from there was refused."""
+        self._at(peer).refused.add(1.0, self._refusals(peer), self._clock())
+
+    async def enter(self, peer: Peer) -> Visit:
+        """Let a request in, at once or when it is its turn; OverBudget where it is not."""
+        address, known = self._at(peer), self.is_known(peer)
+        group = self._partners if known else self._strangers
+        self._check(peer, address, known=known)
+        if _has_place(address, group):
+            _take_place(address, group)
+        else:
+            await self._wait(address, group)
+        return Visit(self, address, group)
+
+    def _check(self, peer: Peer, address: _Address, *, known: bool) -> None:
+        now = self._clock()
+        wait = address.refused.over(self._refusals(peer), now)
+        if wait:
+            raise OverBudget(429, "too many requests from here were refused", wait)
+        if known:
+            return
+        wait = address.processor.over(self.limits.processor_per_address, now)
+        if wait:
+            raise OverBudget(429, "requests from here cost too much", wait)
+        wait = self._processor.over(self.limits.processor, now)
+        if wait:
+            raise OverBudget(503, "this endpoint is busy", wait)
+
+    def _refusals(self, peer: Peer) -> float:
+        """A partner may be wrong more often: many can come from one address."""
+        return self.limits.refusals * (10.0 if self.is_known(peer) else 1.0)
+
+    async def _wait(self, address: _Address, group: _Group) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (address, group, turn)
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(self.limits.patience):
+                await turn
+        except BaseException as gone:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            else:
+                # A place was kept for it in the very moment it left.
+                self.left(address, group)
+            if isinstance(gone, TimeoutError):
+                own = address.open >= group.each
+                problem = "too many requests at once"
+                raise OverBudget(429 if own else 503, problem, self.limits.patience) from None
+            raise
+
+    def left(self, address: _Address, group: _Group) -> None:
+        """A request is over: somebody who waits may come in."""
+        address.open -= 1
+        group.open -= 1
+        for waiting in self._waiting:
+            if _has_place(waiting[0], waiting[1]):
+                self._waiting.remove(waiting)
+                _take_place(waiting[0], waiting[1])
+                waiting[2].set_result(None)
+                return
+
+    def hold(self, count: int) -> bool:
+        """Count bytes in memory; False: more than there should be."""
+        self.held += count
+        return self.held <= self.limits.memory
+
+    def spend(self, address: _Address, seconds: float, *, stranger: bool) -> None:
+        """Count time of a processor."""
+        now = self._clock()
+        address.processor.add(seconds, self.limits.processor_per_address, now)
+        if stranger:
+            self._processor.add(seconds, self.limits.processor, now)
+            wait = address.processor.over(self.limits.processor_per_address, now)
+            if wait:
+                raise OverBudget(429, "requests from here cost too much", wait)
+
+    def is_stranger(self, group: _Group) -> bool:
+        """Whether a request came in as a stranger's."""
+        return group is self._strangers
+
+    def _at(self, peer: Peer) -> _Address:
+        name = address_of(peer)
+        found = self._addresses.get(name)
+        if found is None:
+            found = self._addresses[name] = _Address()
+            self._forget()
+        self._addresses.move_to_end(name)
+        return found
+
+    def _forget(self) -> None:
+        for name in list(self._addresses)[:-1]:
+            if len(self._addresses) <= ADDRESSES_MAX:
+                return
+            if not self._addresses[name].open:
+                del self._addresses[name]
+
+
+class Visit:
+    """One request's allowance; see `contract.Allowance`. It is given back by `leave`."""
+
+    __slots__ = ("_address", "_budgets", "_group", "_held", "_spooled")
+
+    def __init__(self, budgets: Budgets, address: _Address, group: _Group) -> None:
+        self._budgets, self._address, self._group = budgets, address, group
+        self._held = self._spooled = 0
+
+    def hold(self, count: int) -> bool:
+        """See `contract.Allowance`."""
+        self._held += count
+        return self._budgets.hold(count)
+
+    def spool(self, count: int) -> None:
+        """See `contract.Allowance`."""
+        address, group = self._address, self._group
+        self._spooled += count
+        address.spooled += count
+        group.spooled += count
+        if address.spooled > group.spool_each:
+            raise OverBudget(429, "too much comes from here at once", WINDOW)
+        if group.spooled > group.spool:
+            raise OverBudget(503, "too much comes at once", WINDOW)
+
+    def spend(self, seconds: float) -> None:
+        """See `contract.Allowance`."""
+        stranger = self._budgets.is_stranger(self._group)
+        self._budgets.spend(self._address, seconds, stranger=stranger)
+
+    def leave(self) -> None:
+        """The request is over."""
+        self._budgets.hold(-self._held)
+        self._address.spooled -= self._spooled
+        self._group.spooled -= self._spooled
+        self._held = self._spooled = 0
+        self._budgets.left(self._address, self._group)
+
+
+def _has_place(address: _Address, group: _Group) -> bool:
+    return group.open < group.places and address.open < group.each
+
+
+def _take_place(address: _Address, group: _Group) -> None:
+    address.open += 1
+    group.open += 1
+
+
+def address_of(peer: Peer) -> str:
+    """Where a peer counts: its address, or the network that one holder of IPv6 is given."""
+    return _place(peer.address)
+
+
+@functools.lru_cache(maxsize=ADDRESSES_MAX)
+def _place(address: str) -> str:
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv6Address):
+        if known.ipv4_mapped is not None:
+            return str(known.ipv4_mapped)
+        return str(ipaddress.ip_network((known, 64), strict=False))
+    return str(known)

@@ -1,0 +1,205 @@
+"""What one address, all strangers and the partners may take; the clock is the test's."""
+
+import asyncio
+
+import pytest
+
+from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit, address_of
+from oncewire.transport.contract import Peer
+from tests.transport.exchange import run
+
+HERE = Peer("192.0.2.1")
+THERE = Peer("192.0.2.2")
+PARTNER = Peer("192.0.2.3")
+SHOWN = Peer("192.0.2.4", certificate=b"der")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def budgets(clock: Clock, **limits: float) -> Budgets:
+    return Budgets(BudgetLimits(**limits), clock)  # type: ignore[arg-type]
+
+
+async def over(budget: Budgets, peer: Peer) -> OverBudget | None:
+    """How somebody is turned away; None: he is let in, and leaves again."""
+    try:
+        visit = await budget.enter(peer)
+    except OverBudget as problem:
+        return problem
+    visit.leave()
+    return None
+
+
+def test_one_address_waits_while_another_comes_in() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), strangers=4, per_address=2, patience=0.05)
+        visits = [await budget.enter(HERE) for _ in range(2)]
+        refused = await over(budget, HERE)
+        assert refused is not None
+        assert (refused.status, refused.retry_after) == (429, 1)
+        visits += [await budget.enter(THERE) for _ in range(2)]
+        # Now all strangers together have what is theirs; partners do not mind.
+        refused = await over(budget, Peer("192.0.2.9"))
+        assert refused is not None
+        assert refused.status == 503
+        budget.meet(PARTNER)
+        assert await over(budget, PARTNER) is None
+        assert await over(budget, SHOWN) is None
+        visits.pop().leave()
+        assert await over(budget, THERE) is None
+
+    run(work())
+
+
+def test_who_waits_comes_in_when_another_leaves() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), strangers=1, patience=10.0)
+        first = await budget.enter(HERE)
+        second, third = (asyncio.ensure_future(budget.enter(peer)) for peer in (THERE, HERE))
+        await asyncio.sleep(0)
+        first.leave()
+        visit: Visit = await second
+        assert not third.done()
+        # One who gives up in the moment he is let in keeps nobody's place.
+        visit.leave()
+        third.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await third
+        assert await over(budget, THERE) is None
+
+    run(work())
+
+
+def test_partners_are_known_for_a_while() -> None:
+    clock = Clock()
+    budget = budgets(clock, known_for=60.0)
+    assert not budget.is_known(PARTNER)
+    assert budget.is_known(SHOWN)
+    budget.meet(PARTNER)
+    clock.time += 59
+    assert budget.is_known(PARTNER)
+    clock.time += 2
+    assert not budget.is_known(PARTNER)
+
+
+def test_refused_requests_run_out_and_come_back() -> None:
+    async def work() -> None:
+        clock = Clock()
+        budget = budgets(clock, refusals=60)
+        for _ in range(60):
+            assert await over(budget, HERE) is None
+            budget.refused(HERE)
+        refused = await over(budget, HERE)
+        assert refused is not None
+        assert refused.status == 429
+        assert await over(budget, THERE) is None
+        clock.time += refused.retry_after + 1
+        assert await over(budget, HERE) is None
+        # A partner's address may be wrong more often.
+        budget.meet(HERE)
+        for _ in range(500):
+            budget.refused(HERE)
+        assert await over(budget, HERE) is None
+
+    run(work())
+
+
+def test_a_processor_is_not_a_strangers_alone() -> None:
+    async def work() -> None:
+        clock = Clock()
+        budget = budgets(clock, processor=20.0, processor_per_address=10.0)
+        visit = await budget.enter(HERE)
+        visit.spend(9.0)
+        with pytest.raises(OverBudget, match="cost too much"):
+            visit.spend(2.0)
+        visit.leave()
+        refused = await over(budget, HERE)
+        assert refused is not None
+        assert refused.status == 429
+        visit = await budget.enter(THERE)
+        visit.spend(9.5)
+        visit.leave()
+        # Both are above nothing of their own, but strangers have had their part.
+        refused = await over(budget, Peer("192.0.2.9"))
+        assert refused is not None
+        assert refused.status == 503
+        assert await over(budget, SHOWN) is None
+        clock.time += 60
+        assert await over(budget, HERE) is None
+
+    run(work())
+
+
+def test_memory_that_is_short_is_said_and_given_back() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), memory=100)
+        first, second = await budget.enter(HERE), await budget.enter(THERE)
+        assert first.hold(90)
+        assert not second.hold(20)
+        assert second.hold(-15)
+        first.leave()
+        second.leave()
+        assert budget.held == 0
+
+    run(work())
+
+
+def test_the_disk_is_shared() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), spool=400)
+        first, second = await budget.enter(HERE), await budget.enter(THERE)
+        first.spool(100)
+        with pytest.raises(OverBudget) as own:
+            first.spool(1)
+        assert own.value.status == 429
+        first.leave()
+        third = await budget.enter(Peer("192.0.2.9"))
+        second.spool(100)
+        third.spool(100)
+        fourth = await budget.enter(Peer("192.0.2.10"))
+        with pytest.raises(OverBudget) as everybody:
+            fourth.spool(1)
+        assert everybody.value.status == 503
+        # A partner's part is his.
+        partner = await budget.enter(SHOWN)
+        partner.spool(400)
+        for visit in (second, third, fourth, partner):
+            visit.leave()
+        again = await budget.enter(HERE)
+        again.spool(100)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_holder_of_many_addresses_counts_once(address: str, place: str) -> None:
+    assert address_of(Peer(address)) == place
+
+
+def test_addresses_are_forgotten_and_those_at_work_are_not() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), refusals=1)
+        at_work = await budget.enter(HERE)
+        budget.refused(HERE)
+        for number in range(5000):
+            assert await over(budget, Peer(f"10.0.{number // 256}.{number % 256}")) is None
+        assert len(budget._addresses) <= 4097
+        at_work.leave()
+        assert await over(budget, HERE) is not None
+
+    run(work())
