@@ -58,6 +58,10 @@ def over_the_wire(name: str) -> tuple[Parcel, Limits]:
         "header_elements": xml("<a>" + "<b/>" * 200 + "</a>"),
         "header_depth": xml("<a>" * 65 + "</a>" * 65),
         "header_attributes": xml("<a " + " ".join(f'b{n}=""' for n in range(65)) + "/>"),
+        "header_namespaces": xml(
+            "<a " + " ".join(f'xmlns:n{n}="u:{n}"' for n in range(60)) + ">"
+            "<b " + " ".join(f'xmlns:m{n}="u:{n}"' for n in range(5)) + "/></a>"
+        ),
         "header_siblings": xml("<a>" + "<b/>" * 1001 + "</a>"),
         "parts": multipart(ROOT, *(part(b"", f"Content-ID: <p{n}>") for n in range(100))),
         "nesting": multipart(part(_nested(3), 'Content-Type: multipart/mixed; boundary="N3"')),
@@ -84,6 +88,7 @@ def _nested(levels: int) -> bytes:
     "name",
     [
         "header_bytes", "header_elements", "header_depth", "header_attributes", "header_siblings",
+        "header_namespaces",
         "parts", "nesting", "part_header_lines", "part_header_bytes", "preamble_bytes",
         "before_root_bytes", "payload_bytes",
     ],

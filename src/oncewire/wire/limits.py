@@ -20,15 +20,18 @@ from oncewire.message.ids import ID_LENGTH_MAX
 class Limits:
     """The bounds, each with its reason; the defaults suit every known partner."""
 
-    # A real header is 1-20 KB; signatures with certificates reach 30 KB. One megabyte
-    # leaves room for hundreds of references and still parses in milliseconds.
-    header_bytes: int = 1_048_576
+    # A real header is 1-20 KB; signatures with certificates reach 30 KB. Half a megabyte
+    # leaves room for a hundred signed references and is all that is held of a large message.
+    header_bytes: int = 524_288
     # One element costs about a microsecond and 200 bytes; ten thousand stay under 20 MB.
     header_elements: int = 10_000
     # The deepest header of any dialect, signature included, has 12 levels.
     header_depth: int = 64
     # Per element. The busiest element of any dialect has 8 attributes.
     header_attributes: int = 64
+    # In force at one element, declared there or around it. Canonicalization compares each with
+    # each, at every element: 3,000 of them in 94 KB took two minutes. A real header has a dozen.
+    header_namespaces: int = 64
     # Per element. A Manifest with 100 references and a signature over them has 101.
     header_siblings: int = 1_000
     # Parts of one multipart, nested ones included (a split document uses messages instead).
@@ -42,7 +45,7 @@ class Limits:
     # What may stand before the first boundary; mail clients write one sentence there.
     preamble_bytes: int = 65_536
     # Payload bytes held back when the root part is not the first (`start` names a later one).
-    before_root_bytes: int = 1_048_576
+    before_root_bytes: int = 524_288
     # Longer ids serve no one and flood logs and indexes; it can be lowered, not raised.
     id_length: int = ID_LENGTH_MAX
     # Decompressed to compressed. Text reaches 20:1; a bomb 1000:1.
@@ -149,6 +152,7 @@ def enforce(envelope: bytes, charset: str | None, limits: Limits) -> str | None:
         tags > 2 * limits.header_depth
         or equals > limits.header_attributes
         or tags > limits.header_siblings
+        or envelope.count(b"xmlns") > limits.header_namespaces
     ):
         count_exactly(envelope, forced, limits)
     return forced
@@ -171,11 +175,22 @@ def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
     """
     parser = pyexpat.ParserCreate(encoding)
     open_children = [0]
+    # Namespaces in force where we are.
+    in_force = [0]
     elements = 0
 
     def start(_name: str, attributes: list[str]) -> None:
         nonlocal elements
         elements += 1
+        in_force.append(in_force[-1] + sum(one[:5] == "xmlns" for one in attributes[::2]))
+        if in_force[-1] > limits.header_namespaces:
+            raise _Beyond(
+                beyond(
+                    "too many namespaces are in force at one element",
+                    "header_namespaces",
+                    limits.header_namespaces,
+                )
+            )
         open_children[-1] += 1
         if elements > limits.header_elements:
             raise _Beyond(
@@ -205,6 +220,7 @@ def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
 
     def end(_name: str) -> None:
         open_children.pop()
+        in_force.pop()
 
     def doctype(*_args: Any) -> None:
         raise _Beyond(doctype_refused())
