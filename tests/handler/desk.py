@@ -172,6 +172,12 @@ class Desk:
         with self.engine.node.store.reader() as reader:
             return verify(reader.journal_since(0, 1_000_000), healed=False).violations
 
+    @property
+    def refused(self) -> int:
+        """How many messages were refused, with a row of the journal or only counted."""
+        counted = sum(one.count for one in self.engine.node.refusals.counted)
+        return max(counted, len(self.journal("refused")))
+
     def journal(self, kind: str) -> list[Row]:
         """The rows of one kind."""
         with self.engine.node.store.reader() as reader:

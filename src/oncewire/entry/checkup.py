@@ -44,6 +44,9 @@ class Finding:
     fix: str = ""
 
 
+REFUSALS_READ = 2_000
+"""More rows than a store keeps of refused messages."""
+
 SOON_DAYS = 30
 SPACE_LOW = 1024**3
 SKEW_MAX: Duration = 30 * SECOND
@@ -264,10 +267,19 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
         return
     with readers.reader() as reader:
         kept, removed = sum(reader.counts().values()), reader.last_removal()
+        refusals = reader.refusals(REFUSALS_READ)
     readers.close()
     when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
     said = when or "none was old enough to be removed yet"
     yield Finding("retention", Grade.GOOD, f"{kept} messages are kept; {said}")
+    if refusals:
+        count, last = sum(one.count for one in refusals), refusals[0]
+        yield Finding(
+            "strangers",
+            Grade.GOOD,
+            f"{count} messages of strangers were refused, the last on "
+            f"{format_instant(last.last_at)[:19]}Z: {last.code}, {last.problem[:100]}",
+        )
 
 
 def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:

@@ -115,6 +115,7 @@ class Engine:
     def stop(self) -> None:
         """Record a graceful end."""
         with self.node.transition() as tx:
+            self.node.refusals.write(tx, self.node.now())
             self.node.write(tx, [Note("stopped")])
 
     def commit(self) -> list[Action]:
@@ -162,6 +163,8 @@ class Engine:
         looks = min([looks, *filter(None, node.troubled.values())])
         if node.acks_waiting:
             looks = min(looks, node.acks_waiting[0][0])
+        if node.refusals.due_at is not None:
+            looks = min(looks, node.refusals.due_at)
         first = looks if wake is None else min(wake, looks)
         if node.timeline.restless:
             return now
@@ -257,6 +260,10 @@ class Engine:
     def _retain(self) -> None:
         """Clear away what nobody needs any more, when it is time for that."""
         node = self.node
+        due = node.refusals.due_at
+        if due is not None and node.now() >= due:
+            with node.transition() as tx:
+                node.refusals.write(tx, node.now())
         if node.now() >= node.clean_due_at:
             retain.clean_spool(node)
         if not node.in_doubt and node.now() >= node.sweep_due_at:

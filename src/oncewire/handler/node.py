@@ -17,6 +17,7 @@ from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.reading import ReadingRoom
+from oncewire.handler.refusals import Refusals
 from oncewire.handler.tally import Tally
 from oncewire.handler.timeline import Timeline
 from oncewire.handler.world import World
@@ -122,6 +123,11 @@ class Node:
         return Tally()
 
     @cached_property
+    def refusals(self) -> Refusals:
+        """What strangers sent and nobody took, until it is written down."""
+        return Refusals()
+
+    @cached_property
     def reading_room(self) -> ReadingRoom:
         """Where bodies are read that would keep the others waiting."""
         return ReadingRoom()
@@ -187,6 +193,7 @@ class Node:
         self.sweep_due_at += by
         self.clean_due_at += by
         self.ticked_at += by
+        self.refusals.shift(by)
         self.acks_waiting = [
             (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
         ]

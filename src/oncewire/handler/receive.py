@@ -17,6 +17,7 @@ from oncewire.handler.answer import (
     DAMAGED,
     NOTHING,
     Answer,
+    agreement_of,
     answer_fault,
     answer_unread,
     post_signal,
@@ -67,12 +68,8 @@ def receive(
 ) -> Answer:
     """Take one parcel from a transport; `reading` is what it says, if it was read already."""
     if not (is_intact(parcel) if reading is None else reading.intact):
-        detail: dict[str, object] = {
-            "code": "damaged",
-            "problem": "the body was damaged on its way",
-        }
-        note = Note("refused", transport=source.transport, detail=detail)
-        node.write(tx, [note], peer=source.address or None)
+        problem = "the body was damaged on its way"
+        node.refusals.count("damaged", source.address, problem, None, node.now())
         return replace(DAMAGED, refused=True)
     try:
         received = codec.read(parcel, node.limits) if reading is None else reading.message()
@@ -248,24 +245,26 @@ def _journal_refused(
     source: Source,
     about: str | None = None,
 ) -> None:
-    """Take note of what is not accepted. A signal is `about` a message of ours, whose story it
-    belongs to."""
+    """Count what is not accepted; where it names an agreement, and that does not happen all the
+    time, journal it. A signal is `about` a message of ours, whose story it belongs to."""
     about = about or known.ref_to_message_id
     peer = str(known.from_party) if known.from_party is not None else source.address or None
+    code = error.code if isinstance(error, EbxmlError) else f"SOAP {error.faultcode}"
+    now = node.now()
+    node.refusals.count(code, source.address, error.problem, known.message_id, now)
     if about is not None and tx.outgoing(about) is not None:
-        code = error.code if isinstance(error, EbxmlError) else f"SOAP {error.faultcode}"
         word = word_for(known.kind)
         claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)
         ignore(node, tx, claim, about)
         if known.kind is not MessageKind.NORMAL:
             return
-    detail: dict[str, object] = {"problem": error.problem[:300]}
+    if agreement_of(node, known, source) is None or not node.refusals.may_journal(now):
+        return
+    detail: dict[str, object] = {"problem": error.problem[:300], "code": code}
     if isinstance(error, EbxmlError):
-        detail |= {"code": error.code, "severity": error.severity}
+        detail["severity"] = error.severity
         if error.location:
             detail["location"] = error.location[:300]
-    else:
-        detail["code"] = f"SOAP {error.faultcode}"
     note = Note(
         "refused",
         known.message_id,

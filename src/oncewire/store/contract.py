@@ -35,6 +35,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
     Incident,
+    Refusal,
     Removed,
     StoredAnswer,
     StoredIncoming,
@@ -183,6 +184,11 @@ class Transaction(Protocol):
     def has_incident(self, message_id: str | None, channel: str | None) -> bool:
         """Whether one is open for just this message and channel."""
 
+    def count_refusals(self, refusals: Iterable[Refusal]) -> None:
+        """Add to what is known of refused messages, by code and address. At most REFUSALS_MAX
+        addresses have rows; what comes from another is counted under its code and address "".
+        Rows whose last refusal is REFUSALS_KEPT before the newest one are forgotten."""
+
     # --- time ---
 
     def shift_timers(self, by: Duration) -> None:
@@ -328,6 +334,9 @@ class Reader(Protocol):
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         """Incidents, oldest first."""
+
+    def refusals(self, limit: int = 100) -> list[Refusal]:
+        """Refused messages of strangers, the latest first."""
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         """Every stream's state, by key."""

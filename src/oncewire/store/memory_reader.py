@@ -15,6 +15,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory_tables import Groups, Sorted, Tables
 from oncewire.store.records import (
     Incident,
+    Refusal,
     Removed,
     SpoolSlice,
     StoredIncoming,
@@ -115,6 +116,10 @@ class MemoryReader:
             for _, incident in sorted(self._tables.incidents.rows.items())
             if not open_only or incident.resolved_at is None
         ]
+
+    def refusals(self, limit: int = 100) -> list[Refusal]:
+        found = self._tables.refusals.rows.values()
+        return sorted(found, key=lambda one: (-one.last_at, one.code, one.address))[:limit]
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending, receiving = self._tables.sending.rows, self._tables.receiving.rows

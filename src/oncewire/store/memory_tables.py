@@ -21,6 +21,7 @@ from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingStat
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
     Incident,
+    Refusal,
     Removed,
     StoredIncoming,
     StoredOutgoing,
@@ -290,6 +291,7 @@ class Tables:
     incoming: IncomingTable = field(init=False)
     removed: RemovedTable = field(init=False)
     incidents: IncidentTable = field(init=False)
+    refusals: Table[tuple[str, str], Refusal] = field(init=False)
     counters: Table[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -302,6 +304,7 @@ class Tables:
         self.incoming = IncomingTable(self.log)
         self.removed = RemovedTable(self.log)
         self.incidents = IncidentTable(self.log)
+        self.refusals = Table(self.log)
         self.counters = Table(self.log)
 
     def count(self, name: str, steps: int = 1) -> int:
@@ -342,4 +345,5 @@ class Tables:
         yield self.incoming
         yield self.removed
         yield self.incidents
+        yield self.refusals
         yield self.counters

@@ -17,7 +17,10 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.memory_keeping import KeepingSteps
 from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables
 from oncewire.store.records import (
+    REFUSALS_KEPT,
+    REFUSALS_MAX,
     Incident,
+    Refusal,
     StoredAnswer,
     StoredIncoming,
     StoredOutgoing,
@@ -303,6 +306,21 @@ class MemoryTransaction(KeepingSteps):
             table.rows[number].channel == channel
             for _, number in table.open_by_message.of(message_id)
         )
+
+    def count_refusals(self, refusals: Iterable[Refusal]) -> None:
+        table = self._tables.refusals
+        newest = 0
+        for one in refusals:
+            place = (one.code, one.address)
+            if table.get(place) is None and len(table.rows) >= REFUSALS_MAX:
+                place = (one.code, "")
+            before = table.get(place)
+            counted = replace(one, address=place[1])
+            table.put(place, counted if before is None else before + counted)
+            newest = max(newest, one.last_at)
+        for place, known in list(table.rows.items()):
+            if known.last_at < newest - REFUSALS_KEPT:
+                table.put(place, None)
 
     # --- time ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oncewire.message.envelope import MessageKind
-from oncewire.message.instant import Instant
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import IncomingState
@@ -135,6 +135,39 @@ class Removed:
     at: Instant
     removed_at: Instant
     agreement_id: str | None = None
+
+
+REFUSALS_MAX = 1000
+"""Rows of refusals that a store keeps; what comes from more addresses is counted together."""
+
+REFUSALS_KEPT: Duration = 30 * 24 * 3600 * SECOND
+"""How long a refusal is remembered after the last of its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Messages of strangers that nobody took, of one kind and from one address ('': from many)."""
+
+    code: str
+    address: str
+    count: int
+    first_at: Instant
+    last_at: Instant
+    # Of the last of them.
+    problem: str = ""
+    message_id: str | None = None
+
+    def __add__(self, later: Refusal) -> Refusal:
+        """This one with those that came after it."""
+        return Refusal(
+            self.code,
+            self.address,
+            self.count + later.count,
+            self.first_at,
+            later.last_at,
+            later.problem,
+            later.message_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from oncewire.store.contract import Reader
 from oncewire.store.migrate import check_origin, known_migrations
 from oncewire.store.records import (
     Incident,
+    Refusal,
     Removed,
     StoredIncoming,
     StoredOutgoing,
@@ -171,6 +172,13 @@ class SqliteReader:
             f"FROM incident {where}ORDER BY id"
         )
         return [Incident(*row) for row in self._run(statement)]
+
+    def refusals(self, limit: int = 100) -> list[Refusal]:
+        statement = (
+            "SELECT code, address, count, first_at, last_at, problem, message_id "
+            "FROM refusal ORDER BY last_at DESC, code, address LIMIT ?"
+        )
+        return [Refusal(*row) for row in self._run(statement, (limit,))]
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending = f"SELECT {', '.join(SENDING)} FROM sending_channel ORDER BY key"  # noqa: S608

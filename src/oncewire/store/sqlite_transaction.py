@@ -10,6 +10,7 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
+from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Refusal
 from oncewire.store.schedule import id_of
 from oncewire.store.sqlite_incoming import IncomingSteps
 from oncewire.store.sqlite_keeping import KeepingSteps
@@ -21,6 +22,14 @@ _MESSAGE = Row._fields.index("message_id")
 
 _SAME_INCIDENT = (
     "SELECT id FROM incident WHERE resolved_at IS NULL AND message_id IS ? AND channel IS ?"
+)
+
+_COUNT_REFUSAL = (
+    "INSERT INTO refusal (code, address, count, first_at, last_at, problem, message_id) "
+    "SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) "
+    "OR (SELECT count(*) FROM refusal) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 "
+    "WHERE true ON CONFLICT (code, address) DO UPDATE SET count = count + excluded.count, "
+    "last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id"
 )
 
 _PAUSED = "SELECT key FROM sending_channel WHERE paused_until <> 0"
@@ -121,6 +130,15 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
 
     def has_incident(self, message_id: str | None, channel: str | None) -> bool:
         return bool(self._writer.run(_SAME_INCIDENT, (message_id, channel)))
+
+    def count_refusals(self, refusals: Iterable[Refusal]) -> None:
+        writer = self._writer
+        newest = 0
+        for one in refusals:
+            rest = (one.count, one.first_at, one.last_at, one.problem, one.message_id)
+            writer.run(_COUNT_REFUSAL, (one.code, one.address, *rest, REFUSALS_MAX))
+            newest = max(newest, one.last_at)
+        writer.run("DELETE FROM refusal WHERE last_at < ?", (newest - REFUSALS_KEPT,))
 
     # --- time ---
 

@@ -168,67 +168,18 @@ def doctype_refused() -> OtherXml:
 
 
 def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
-    """Count depth, attributes and siblings with expat, stopping at the first bound passed.
+    """Count depth, attributes, namespaces and siblings with expat, stopping at the first bound
+    passed.
 
     Returns the number of elements. What expat cannot read it cannot count, so that is
     refused here: the tree's parser might think otherwise and build it.
     """
     parser = pyexpat.ParserCreate(encoding)
-    open_children = [0]
-    # Namespaces in force where we are.
-    in_force = [0]
-    elements = 0
-
-    def start(_name: str, attributes: list[str]) -> None:
-        nonlocal elements
-        elements += 1
-        in_force.append(in_force[-1] + sum(one[:5] == "xmlns" for one in attributes[::2]))
-        if in_force[-1] > limits.header_namespaces:
-            raise _Beyond(
-                beyond(
-                    "too many namespaces are in force at one element",
-                    "header_namespaces",
-                    limits.header_namespaces,
-                )
-            )
-        open_children[-1] += 1
-        if elements > limits.header_elements:
-            raise _Beyond(
-                beyond(
-                    "the header has too many elements", "header_elements", limits.header_elements
-                )
-            )
-        if open_children[-1] > limits.header_siblings:
-            raise _Beyond(
-                beyond(
-                    "an element has too many children", "header_siblings", limits.header_siblings
-                )
-            )
-        if len(attributes) > 2 * limits.header_attributes:
-            raise _Beyond(
-                beyond(
-                    f"an element has {len(attributes) // 2:,} attributes",
-                    "header_attributes",
-                    limits.header_attributes,
-                )
-            )
-        if len(open_children) > limits.header_depth:
-            raise _Beyond(
-                beyond("elements are nested too deep", "header_depth", limits.header_depth)
-            )
-        open_children.append(0)
-
-    def end(_name: str) -> None:
-        open_children.pop()
-        in_force.pop()
-
-    def doctype(*_args: Any) -> None:
-        raise _Beyond(doctype_refused())
-
+    counting = _Counting(limits)
     parser.ordered_attributes = True
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler = counting.start
+    parser.EndElementHandler = counting.end
+    parser.StartDoctypeDeclHandler = counting.doctype
     try:
         parser.Parse(envelope, True)
     except _Beyond as stop:
@@ -239,4 +190,47 @@ def count_exactly(envelope: bytes, encoding: str | None, limits: Limits) -> int:
             location="header",
             remedy="send well-formed XML",
         ) from None
-    return elements
+    return counting.elements
+
+
+class _Counting:
+    """What of a header was seen so far, and what is open where we are."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.elements = 0
+        # Of each open element: its children, and the namespaces in force in it.
+        self._children = [0]
+        self._namespaces = [0]
+
+    def start(self, _name: str, attributes: list[str]) -> None:
+        """An element begins; expat gives names and values of its attributes in turn."""
+        limits, children, namespaces = self._limits, self._children, self._namespaces
+        self.elements += 1
+        children[-1] += 1
+        namespaces.append(namespaces[-1] + sum(one[:5] == "xmlns" for one in attributes[::2]))
+        if self.elements > limits.header_elements:
+            raise _past("the header has too many elements", "header_elements", limits)
+        if children[-1] > limits.header_siblings:
+            raise _past("an element has too many children", "header_siblings", limits)
+        if len(attributes) > 2 * limits.header_attributes:
+            many = f"an element has {len(attributes) // 2:,} attributes"
+            raise _past(many, "header_attributes", limits)
+        if namespaces[-1] > limits.header_namespaces:
+            raise _past("an element has too many namespaces", "header_namespaces", limits)
+        if len(children) > limits.header_depth:
+            raise _past("elements are nested too deep", "header_depth", limits)
+        children.append(0)
+
+    def end(self, _name: str) -> None:
+        """The element that began last and is still open ends."""
+        self._children.pop()
+        self._namespaces.pop()
+
+    def doctype(self, *_args: Any) -> None:
+        """No header has one."""
+        raise _Beyond(doctype_refused())
+
+
+def _past(what: str, limit: str, limits: Limits) -> _Beyond:
+    return _Beyond(beyond(what, limit, getattr(limits, limit)))

@@ -160,6 +160,24 @@ def test_status_and_doctor_tell_what_is_kept(served: Served, delivered: str) -> 
     assert delivered
 
 
+def test_status_and_doctor_tell_what_strangers_sent(served: Served) -> None:
+    """One agreement names the other side wrongly: it is refused, and counted."""
+    agreement = served.folder / "acme" / "agreements" / "globex.toml"
+    text = agreement.read_text()
+    agreement.write_text(text.replace('cpa_id = "acme-globex"', 'cpa_id = "strange"'))
+    run_json("ping", "globex", exit_code=output.WRONG)
+    served.stop("globex")
+    there = served.folder / "globex"
+    found = run_json("status", "-c", there)
+    assert found["strangers_refused"] == 1
+    assert found["refused"][0]["code"] == "ValueNotRecognized"
+    assert found["refused"][0]["address"] == "127.0.0.1"
+    assert "ValueNotRecognized" in run("status", "-c", there).stdout
+    checks = run_json("doctor", "--no-partners", "-c", there, exit_code=None)["checks"]
+    said = next(str(one["finding"]) for one in checks if one["what"] == "strangers")
+    assert said.startswith("1 messages of strangers were refused, the last on ")
+
+
 @pytest.mark.long
 @pytest.mark.requirement("STO-7")
 def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> None:

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
     from oncewire.entry.verbs import Status, Verbs
     from oncewire.store.contract import Reader
+    from oncewire.store.records import Refusal
 
 CHANNELS_SHOWN = 50
+REFUSALS_SHOWN = 5
+REFUSALS_READ = 2_000
+"""More rows than a store keeps of refused messages."""
 NOTICES_COUNTED = 1000
 """More failures that nobody took note of are not counted."""
 MessageIds = Annotated[
@@ -59,6 +63,7 @@ def status(config: Config = None, json: Json = False) -> None:
             rows = _channels(reader)
             counts, undecided = reader.counts(), reader.incidents()
             removed = reader.last_removal()
+            strangers = reader.refusals(REFUSALS_READ)
             untold = len(reader.notices_owed(NOTICES_COUNTED))
         open_ones = len(undecided)
         facts |= {"running": found is not None, "incidents": open_ones, "notices": untold}
@@ -68,6 +73,8 @@ def status(config: Config = None, json: Json = False) -> None:
             facts |= {"pid": found.pid, "url": found.url}
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
+        if strangers or json:
+            facts["strangers_refused"] = sum(one.count for one in strangers)
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
         hints = tuple(
             f"oncewire {verb}{at_party(settings)}"
@@ -75,9 +82,21 @@ def status(config: Config = None, json: Json = False) -> None:
             if count
         )
         shown = rows if json else rows[:CHANNELS_SHOWN]
-        return Report(facts, (Listing("channels", columns, shown),), hints=hints)
+        listings = [Listing("channels", columns, shown)]
+        if strangers:
+            listings.append(_refusals(strangers if json else strangers[:REFUSALS_SHOWN]))
+        return Report(facts, tuple(listings), hints=hints)
 
     output.answer(work, json=json)
+
+
+def _refusals(strangers: list[Refusal]) -> Listing:
+    """What strangers sent and nobody took, the latest first."""
+    rows: list[tuple[Any, ...]] = [
+        (one.code, one.address, one.count, moment(one.last_at), one.problem[:80])
+        for one in strangers
+    ]
+    return Listing("refused", ("code", "address", "count", "last", "problem"), rows)
 
 
 async def running(settings: Settings) -> Status | None:
