@@ -119,9 +119,9 @@ class BudgetSettings:
     )
     spool: Annotated[int, "Bytes on the disk of bodies that are not stored yet."] = 4 * 1024**3
     processor: Annotated[Duration, "Processor time in a minute that strangers may cost."] = seconds(
-        20
+        6
     )
-    processor_per_address: Annotated[Duration, "The same from one address."] = seconds(10)
+    processor_per_address: Annotated[Duration, "The same from one address."] = seconds(3)
     refusals: Annotated[int, "Refused requests in a minute from one address, then 429."] = 600
     known_for: Annotated[Duration, "How long a partner's address keeps a partner's share."] = (
         seconds(3600)

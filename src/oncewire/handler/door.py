@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from time import thread_time
 
-from oncewire.errors import StoreProblem
+from oncewire.errors import StoreProblem, TransportProblem
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.expected import Expected
 from oncewire.handler.inbound import Inbound, TooLarge, take_in
@@ -17,7 +18,7 @@ from oncewire.handler.shell import Shell
 from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND
 from oncewire.store.records import StoredParcel
-from oncewire.transport.contract import Delivery, Reply
+from oncewire.transport.contract import Allowance, Delivery, Reply
 from oncewire.wire.received import Received
 
 logger = logging.getLogger("oncewire.handler")
@@ -73,7 +74,7 @@ class Door:
             return Reply(503, retry_after=RETRY_AFTER)
         kept = False
         try:
-            answer = await self._receive(inbound, source)
+            answer = await self._receive(inbound, source, delivery.allowance)
             kept = not answer.refused
             if answer.awaited is not None:
                 answer = await self._reply_in_time(answer.awaited)
@@ -91,9 +92,15 @@ class Door:
     async def _expects(self, header: Received) -> Expected:
         return await self._shell.do("look", lambda: self._engine.expects(header))
 
-    async def _receive(self, inbound: Inbound, source: Source) -> Answer:
+    async def _receive(self, inbound: Inbound, source: Source, allowance: Allowance) -> Answer:
         def receive() -> Answer:
-            return self._engine.receive(inbound.parcel, source, inbound.stored, inbound.reading)
+            began = thread_time()
+            try:
+                return self._engine.receive(inbound.parcel, source, inbound.stored, inbound.reading)
+            finally:
+                # It is over: what it cost counts against whatever comes next.
+                with contextlib.suppress(TransportProblem):
+                    allowance.spend(thread_time() - began)
 
         return await self._relaying.receive(receive)
 

@@ -8,6 +8,7 @@ all the same is given up, and its sender asked to come again.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ T = TypeVar("T")
 
 THREADS = 2
 """More would only take the interpreter from each other and from the event loop."""
+
+SWITCH = 0.0005
+"""Seconds that a thread keeps the interpreter while the event loop waits for it. The usual time is
+ten times as long, and would be paid again for each step of everybody's messages."""
 
 DEADLINE = 20.0
 """Seconds until a piece of work must be done, those before it in the queue included."""
@@ -58,6 +63,7 @@ class ReadingRoom:
     async def do(self, work: Callable[[], T]) -> tuple[T, float]:
         """Do it in a thread; what it gave, and the seconds of a processor it took."""
         if self._pool is None:
+            sys.setswitchinterval(min(SWITCH, sys.getswitchinterval()))
             self._pool = ThreadPoolExecutor(self._threads, "oncewire reading")
 
         def measured() -> tuple[T, float]:

@@ -47,8 +47,8 @@ class BudgetLimits:
     # a header is believed before its signature is checked.
     spool: int = 4 * 1024**3
     # Seconds of a processor in each minute that strangers may cost, in all and from one address.
-    processor: float = 20.0
-    processor_per_address: float = 10.0
+    processor: float = 6.0
+    processor_per_address: float = 3.0
     # Refused requests in each minute, from one address.
     refusals: int = 600
     # How long a partner stays known.

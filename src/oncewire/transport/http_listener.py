@@ -12,7 +12,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -23,7 +24,8 @@ from oncewire.transport.contract import Peer
 
 log = logging.getLogger("oncewire.transport.http")
 
-_BACKLOG = 512
+_BACKLOG = 1024
+_AT_ONCE = 64
 # A connection this young has not had its chance to send a request: it is not thrown out.
 _YOUNG_SECONDS = 1.0
 _TURNED_AWAY = (
@@ -70,6 +72,11 @@ class Guest:
     requests: int = 0
     busy: bool = False
 
+    @property
+    def place(self) -> str:
+        """Where it counts."""
+        return address_of(self.peer)
+
     def drop(self) -> None:
         """Cut the connection; a polite close would wait for a peer that does not read."""
         if isinstance(self.transport, asyncio.WriteTransport):
@@ -79,7 +86,7 @@ class Guest:
 class _Server(web.Server):
     """aiohttp's server, telling the listener when a connection has ended."""
 
-    def __init__(self, answer: Answer, on_lost: Callable[[object], None], limits: HttpLimits):
+    def __init__(self, answer: Answer, on_lost: Callable[[object], object], limits: HttpLimits):
         super().__init__(
             answer,
             access_log=None,
@@ -128,6 +135,8 @@ class HttpListener:
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._guests: dict[object, Guest] = {}
+        # How many of them come from each place.
+        self._from: Counter[str] = Counter()
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
@@ -148,11 +157,13 @@ class HttpListener:
         self._server = _Server(answer, self._forget, self._limits)
         self._sockets = await _bind(self._host, self._port)
         for made in self._sockets:
-            self._begin(self._accept(made))
+            self._listen(made)
         self._begin(self._sweep())
 
     async def stop(self) -> None:
         """Accept no more, let requests finish within the grace period, close everything."""
+        for made in self._sockets:
+            asyncio.get_running_loop().remove_reader(made)
         while self._tasks:
             task = self._tasks.pop()
             task.cancel()
@@ -167,6 +178,7 @@ class HttpListener:
         for guest in list(self._guests.values()):
             guest.drop()
         self._guests.clear()
+        self._from.clear()
 
     def _begin(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -176,24 +188,44 @@ class HttpListener:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _forget(self, protocol: object) -> None:
-        self._guests.pop(protocol, None)
+    def _forget(self, protocol: object) -> Guest | None:
+        guest = self._guests.pop(protocol, None)
+        if guest is not None:
+            self._from[guest.place] -= 1
+            if not self._from[guest.place]:
+                del self._from[guest.place]
+        return guest
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+    def _show_out(self, protocol: object) -> bool:
+        guest = self._forget(protocol)
+        if guest is not None:
+            guest.drop()
+        return guest is not None
+
+    def _listen(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Take whoever stands at the door, many at a time: a partner may be behind strangers."""
+        for _ in range(_AT_ONCE):
             try:
-                came, where = await loop.sock_accept(listening)
+                came, where = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as error:
                 # Out of file handles, mostly: those in work will give some back.
                 log.warning("cannot accept connections for now: %s", error)
-                await asyncio.sleep(0.2)
-                continue
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(0.2, self._listen, listening)
+                return
+            came.setblocking(False)
             peer = Peer(str(where[0]))
-            if not self._room(peer):
+            if self._room(peer):
+                self._begin(self._admit(came, peer))
+            else:
                 self._turn_away(came)
-                continue
-            self._begin(self._admit(came, peer))
 
     async def _admit(self, came: socket.socket, peer: Peer) -> None:
         if self._server is None:
@@ -201,6 +233,7 @@ class HttpListener:
             return
         protocol = self._server()
         guest = self._guests[protocol] = Guest(self._now(), peer)
+        self._from[guest.place] += 1
         wait = self._limits.handshake_wait if self._tls else None
         try:
             guest.transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
@@ -220,32 +253,28 @@ class HttpListener:
     def _room(self, peer: Peer) -> bool:
         """Whether there is a place for one more, made by throwing out another if need be."""
         known = self._is_known(peer)
-        if not known and len(self._guests) >= self._limits.per_address:
-            place = address_of(peer)
-            same = {key: one for key, one in self._guests.items() if address_of(one.peer) == place}
-            if len(same) >= self._limits.per_address:
-                # Whoever has so many makes room for himself.
-                return self._throw_out(same)
+        place = address_of(peer)
+        if not known and self._from[place] >= self._limits.per_address:
+            # Whoever has so many makes room for himself.
+            return self._throw_out(place)
         if len(self._guests) < self._limits.connections:
             return True
-        if self._throw_out(self._guests):
-            return True
-        return known and self._throw_out_stranger()
+        return self._throw_out() or (known and self._throw_out_stranger())
 
-    def _throw_out(self, guests: Mapping[object, Guest]) -> bool:
-        """Close the connection that is needed least; False: all of them are at work."""
+    def _throw_out(self, place: str | None = None) -> bool:
+        """Close the connection that is needed least, of all or of one address; False: all of
+        them are at work."""
         old = self._now() - _YOUNG_SECONDS
         waiting = [
             (guest.requests > 0, guest.since, protocol)
-            for protocol, guest in guests.items()
+            for protocol, guest in self._guests.items()
             if not guest.busy and guest.transport is not None and guest.since < old
+            if place is None or guest.place == place
         ]
         if not waiting:
             return False
         # Those who never asked anything go first, then whoever has been idle the longest.
-        protocol = min(waiting, key=lambda item: item[:2])[2]
-        self._guests.pop(protocol).drop()
-        return True
+        return self._show_out(min(waiting, key=lambda item: item[:2])[2])
 
     def _throw_out_stranger(self) -> bool:
         """A partner's place is not taken by whoever came first: the stranger goes who has had
@@ -257,9 +286,7 @@ class HttpListener:
         ]
         if not strangers:
             return False
-        protocol = min(strangers, key=lambda item: item[0])[1]
-        self._guests.pop(protocol).drop()
-        return True
+        return self._show_out(min(strangers, key=lambda item: item[0])[1])
 
     def _turn_away(self, came: socket.socket) -> None:
         if self._tls is None:

@@ -1,0 +1,242 @@
+"""A thousand hostile connections, and two partners who go on exchanging messages.
+
+    python -m bench.hostile [seconds per phase] [connections] [seed]
+
+Three processes: beta, whom everybody talks to; alpha, its partner, who sends signed orders at a
+steady rate and waits for each acknowledgement; and the strangers. First these aim at a sink that
+takes whatever they send, then at beta: they share this machine's cores with the partners either
+way, so the ratio of the two p99s is what being aimed at costs. Bounded in time; loopback only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from oncewire.entry.keys import KeyKind, make_keys
+from oncewire.handler.handler import Handler
+from oncewire.handler.keys import Keys
+from oncewire.handler.submit import Submission
+from oncewire.message import Payload, Service
+from oncewire.protocol.states import OutgoingState
+from tests.handler.serving import serving
+from tests.ports import free_port
+
+RATE = 10.0
+"""Orders of alpha in a second."""
+SETTLE = 3.0
+"""Seconds of strangers before anything is measured."""
+
+
+def keys(folder: Path, own: str) -> Keys:
+    """The key pair that was made for this run."""
+    key = load_pem_private_key((folder / f"{own}.key").read_bytes(), None)
+    certificate = x509.load_pem_x509_certificate((folder / f"{own}.crt").read_bytes())
+    return Keys(certificate, key)  # type: ignore[arg-type]
+
+
+def terms(folder: Path, partner: str) -> str:
+    """Signed both ways, acknowledged on the connection."""
+    escaped = (folder / f"{partner}.crt").read_text().replace("\n", "\\n")
+    return (
+        '[delivery]\ntimeout = "PT5S"\nretry_interval = "PT2S"\nretries = 20\n'
+        '[sync]\nmode = "mshSignalsOnly"\n[security]\nsign = true\nrequire_signature = true\n'
+        'signature_algorithm = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"\n'
+        f'partner_certificates = ["{escaped}"]\n'
+    )
+
+
+@contextlib.asynccontextmanager
+async def party(
+    folder: Path, own: str, partner: str, ports: dict[str, int]
+) -> AsyncIterator[Handler]:
+    """One of the two, in this process."""
+    extra = terms(folder, partner)
+    (folder / own).mkdir()
+    async with serving(
+        folder / own, own, partner, ports, extra=extra, keys=keys(folder, own)
+    ) as handler:
+        yield handler
+
+
+# --- beta, and the sink ------------------------------------------------------------------------
+
+
+async def _beta(folder: Path, ports: dict[str, int]) -> None:
+    """Take what arrives until standard input ends, then say what came."""
+    async with party(folder, "beta", "alpha", ports) as handler:
+        print("ready", flush=True)
+        taken = 0
+        ended = asyncio.ensure_future(asyncio.to_thread(sys.stdin.read))
+        while not ended.done():
+            for one in await handler.take(64):
+                await handler.confirm(one.sender, one.message_id)
+                taken += 1
+            await asyncio.sleep(0.05)
+    print(json.dumps({"taken": taken, "rss_mb": _peak_mb()}), flush=True)
+
+
+async def _sink(port: int) -> None:
+    """Take everything, and answer whatever looks like a request."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.LimitOverrunError, ValueError):
+            while piece := await reader.read(65_536):
+                if piece.startswith(b"POST") and b"\r\n\r\n" in piece:
+                    writer.write(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port, backlog=512)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
+
+
+def _peak_mb() -> float:
+    with open("/proc/self/status", encoding="ascii") as status:  # noqa: PTH123
+        peak = next(line for line in status if line.startswith("VmHWM"))
+    return round(int(peak.split()[1]) / 1024, 1)
+
+
+# --- the measurement ---------------------------------------------------------------------------
+
+
+class Child:
+    """A process of this benchmark that ends when its standard input does."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+
+    def ready(self) -> None:
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "ready\n":
+            raise SystemExit("a process of the benchmark did not start")
+
+    def end(self) -> str:
+        """What it said last."""
+        said, _ = self._process.communicate(timeout=60)
+        return said.strip().splitlines()[-1] if said.strip() else "{}"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+async def _exchange(handler: Handler, seconds: float) -> list[float]:
+    """Send at a steady rate; how long each took until it was known to be delivered."""
+    took: list[float] = []
+
+    async def one(number: int) -> None:
+        began = time.perf_counter()
+        document = b"<order/>" * (4000 if number % 10 == 0 else 100)
+        payload = Payload.of(f"order-{number}", "text/xml", document)
+        order = Submission("alpha-beta", Service("urn:test:orders"), "New", (payload,))
+        accepted = await handler.send(order)
+        if await handler.wait(accepted.message_id, 60.0) is OutgoingState.DELIVERED:
+            took.append(time.perf_counter() - began)
+
+    began, work = time.perf_counter(), []
+    for number in range(int(seconds * RATE)):
+        await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+        work.append(asyncio.ensure_future(one(number)))
+    await asyncio.gather(*work)
+    return took
+
+
+async def _phase(
+    handler: Handler, port: int, count: int, seconds: float, seed: int
+) -> dict[str, Any]:
+    strangers = Child("bench._strangers", port, count, seconds + SETTLE + 1, seed)
+    await asyncio.sleep(SETTLE)
+    took = sorted(await _exchange(handler, seconds))
+    met = json.loads(await asyncio.to_thread(strangers.end))
+    wanted = int(seconds * RATE)
+    return {
+        "sent": wanted,
+        "delivered": len(took),
+        "p50_ms": round(1000 * took[len(took) // 2], 1) if took else None,
+        "p99_ms": round(1000 * took[int(0.99 * (len(took) - 1))], 1) if took else None,
+        "strangers": met,
+    }
+
+
+def _disk(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+async def measure(seconds: float, count: int, seed: int) -> dict[str, object]:
+    """Both phases; ratios within one run."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    sink_port = free_port()
+    with tempfile.TemporaryDirectory(prefix="hostile-") as name:
+        folder = Path(name)
+        for own in ports:
+            make_keys(folder, own, now=time.time_ns() // 1000, kind=KeyKind.EC)
+        beta = Child("bench.hostile", "beta", folder, ports["alpha"], ports["beta"])
+        sink = Child("bench.hostile", "sink", sink_port)
+        try:
+            beta.ready()
+            sink.ready()
+            async with party(folder, "alpha", "beta", ports) as handler:
+                await _exchange(handler, 2.0)
+                calm = await _phase(handler, sink_port, count, seconds, seed)
+                before = _disk(folder / "beta")
+                aimed = await _phase(handler, ports["beta"], count, seconds, seed)
+                growth = _disk(folder / "beta") - before
+                # What is still under way is taken before anybody counts.
+                await asyncio.sleep(1.0)
+            found = json.loads(await asyncio.to_thread(beta.end))
+        except BaseException:
+            beta.kill()
+            raise
+        finally:
+            sink.kill()
+    sent = int(2.0 * RATE) + calm["sent"] + aimed["sent"]
+    return {
+        "connections": count,
+        "seconds": seconds,
+        "seed": seed,
+        "beside_a_sink": calm,
+        "aimed_at_us": aimed,
+        "p99_ratio": round(aimed["p99_ms"] / calm["p99_ms"], 2) if calm["p99_ms"] else None,
+        "rss_mb": found["rss_mb"],
+        "disk_growth_mb": round(growth / 1024**2, 2),
+        "lost": sent - found["taken"],
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """A role of the benchmark, or the benchmark."""
+    if arguments[:1] == ["beta"]:
+        folder, alpha_port, beta_port = arguments[1:]
+        asyncio.run(_beta(Path(folder), {"alpha": int(alpha_port), "beta": int(beta_port)}))
+        return 0
+    if arguments[:1] == ["sink"]:
+        asyncio.run(_sink(int(arguments[1])))
+        return 0
+    seconds, count, seed = (*map(float, arguments), *(20.0, 1000, 1)[len(arguments) :])
+    found = asyncio.run(measure(seconds, int(count), int(seed)))
+    print(json.dumps(found, indent=1))
+    return 0 if found["lost"] == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
