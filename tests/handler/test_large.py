@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import threading
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,10 @@ async def test_whom_nobody_knows_is_refused_by_his_header(tmp_path: Path) -> Non
         assert reply.refused
         # What made it large, and no more than was already on its way.
         assert stranger.given < SPOOL_ABOVE + 2 * BATCH
+        # Whose digest shows that it is what he sent is told the same, though it takes longer.
+        stated = large(from_party=Party.of("urn:test:mallory"))
+        reply = await wire.deliver(stated.delivery(Content_Digest=stated.digest()))
+        assert b"Inconsistent" in reply.body
         other = large(cpa_id="nobody-knows")
         assert b"ValueNotRecognized" in (await wire.deliver(other.delivery())).body
         assert files(tmp_path / "b.db") == []
@@ -238,7 +243,10 @@ def test_what_is_signed_or_encrypted_is_checked_without_being_held(encrypt: bool
     assert pair.verify().clean
 
 
-async def test_the_loop_goes_on_while_a_body_of_almost_boundaries_is_read(tmp_path: Path) -> None:
+@pytest.mark.long
+async def test_the_loop_goes_on_while_a_body_of_almost_boundaries_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with listening(tmp_path / "b.db") as (handler, wire):
         sending = large(16 * MEGABYTE)
         sending.filler = (b"\r\n--larg\r\n--large-" * 4096)[:65_536]
@@ -258,12 +266,21 @@ async def test_the_loop_goes_on_while_a_body_of_almost_boundaries_is_read(tmp_pa
                 gaps.append(time.monotonic() - began)
 
         room.do = measured  # type: ignore[assignment,method-assign]
+        where: set[int] = set()
+        feed = Intake.feed
+
+        def noted(self: Intake, given: Iterable[bytes]) -> None:
+            where.add(threading.get_ident())
+            feed(self, given)
+
+        monkeypatch.setattr(Intake, "feed", noted)
         watching = asyncio.ensure_future(watch())
         reply = await wire.deliver(sending.delivery())
         stop.set()
         await watching
         assert reply.status == 200
         # It took its time, and nobody else waited for more than a small part of it.
+        assert threading.get_ident() not in where
         assert sum(spent) > 0.2
         assert max(gaps) < sum(spent) / 3
 

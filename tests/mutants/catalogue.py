@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "believe damaged bytes",
         "oncewire.handler.intact",
-        "    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == match.group(1)",
+        "    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated",
         "    return True",
         ("S1", "S4", "S9"),
         "messages=60,corrupt=0.3",

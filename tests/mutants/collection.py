@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
 from tests.mutants.in_edge_identity import IN_EDGE_IDENTITY
+from tests.mutants.in_edge_stream import IN_EDGE_STREAM
 from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_hubs import IN_HUBS
@@ -29,4 +30,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_HUBS,
     *IN_EDGE_IDENTITY,
     *IN_PREDICATES,
+    *IN_EDGE_STREAM,
 )

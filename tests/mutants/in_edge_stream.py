@@ -1,0 +1,216 @@
+"""Mutants of the door and of bodies on their way in; tests over sockets must notice them."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_LISTENER = "oncewire.transport.http_listener"
+_SERVER = "oncewire.transport.http_server"
+_BUDGET = "oncewire.transport.budget"
+_INTAKE = "oncewire.handler.intake"
+_INBOUND = "oncewire.handler.inbound"
+_EXPECTED = "oncewire.handler.expected"
+_DOOR = "oncewire.handler.door"
+_REFUSALS = "oncewire.handler.refusals"
+_RECEIVE = "oncewire.handler.receive"
+_SPOOL = "oncewire.store.spool"
+_LIMITS = "oncewire.wire.limits"
+_WRAPPING = "oncewire.wire.wrapping"
+
+_EDGE = "tests/transport/test_http_edge.py"
+_BUDGETS = "tests/transport/test_budget.py"
+_LARGE = "tests/handler/test_large.py"
+_SPOOLING = "tests/handler/test_spooling.py"
+_COUNTED = "tests/handler/test_refusals.py"
+_KEPT = "tests/store/test_refusals.py"
+_FILES = "tests/store/test_spool.py"
+
+IN_EDGE_STREAM: tuple[Mutant, ...] = (
+    Mutant(
+        "a connection that was thrown out is given a place again",
+        _LISTENER,
+        "        return self._guests.get(request.protocol)\n",
+        "        return self._guests.setdefault(request.protocol, Guest(self._now()))\n",
+        tests=(
+            f"{_EDGE}::test_a_connection_that_asks_while_it_is_thrown_out_gives_its_place_back",
+        ),
+    ),
+    Mutant(
+        "a partner finds every place taken by strangers at work",
+        _LISTENER,
+        "        return self._throw_out() or (known and self._throw_out_stranger())\n",
+        "        return self._throw_out()\n",
+        tests=(f"{_EDGE}::test_a_partner_comes_in_when_strangers_have_every_place",),
+    ),
+    Mutant(
+        "one address takes every place",
+        _LISTENER,
+        "        if not known and self._from[place] >= self._limits.per_address:\n",
+        "        if False:\n",
+        tests=(f"{_EDGE}::test_one_address_does_not_take_every_place",),
+    ),
+    Mutant(
+        "a body that broke keeps the error, and all that came of it",
+        _SERVER,
+        "        if self.broken is not None:\n            raise BrokenBody(*self.broken)\n",
+        "        if self.broken is not None:\n            self._why = BrokenBody(*self.broken)\n            raise self._why\n",
+        tests=(f"{_EDGE}::test_what_came_of_an_aborted_body_is_freed_at_once",),
+    ),
+    Mutant(
+        "what came quickly earns hours of dripping",
+        _SERVER,
+        "        self._credit = min(self._credit + earned, self._limits.body_grace)\n",
+        "        self._credit = self._credit + earned\n",
+        tests=(f"{_EDGE}::test_a_body_that_was_quick_at_first_may_not_drip_for_hours",),
+    ),
+    Mutant(
+        "refused requests are not counted",
+        _SERVER,
+        "        elif reply.refused:\n            self._budgets.refused(peer)\n",
+        "        elif reply.refused:\n            pass\n",
+        tests=(f"{_EDGE}::test_who_is_refused_too_often_is_told_to_come_back",),
+    ),
+    Mutant(
+        "what a request took of the budgets is never given back",
+        _BUDGET,
+        "        self._address.spooled -= self._spooled\n",
+        "",
+        tests=(
+            f"{_BUDGETS}::test_the_disk_is_shared",
+            f"{_EDGE}::test_what_the_handler_may_not_take_is_answered_by_the_endpoint",
+        ),
+    ),
+    Mutant(
+        "strangers work in the partners' places",
+        _BUDGET,
+        "        group = self._partners if known else self._strangers\n",
+        "        group = self._strangers\n",
+        tests=(f"{_BUDGETS}::test_one_address_waits_while_another_comes_in",),
+    ),
+    Mutant(
+        "a stranger costs what processor time he likes",
+        _BUDGET,
+        "        wait = self._processor.over(self.limits.processor, now)\n",
+        "        wait = 0.0\n",
+        tests=(f"{_BUDGETS}::test_a_processor_is_not_a_strangers_alone",),
+    ),
+    Mutant(
+        "who gives up as he is let in keeps the place",
+        _BUDGET,
+        "                # A place was kept for it in the very moment it left.\n                self.left(address, group)\n",
+        "                pass\n",
+        tests=(f"{_BUDGETS}::test_who_waits_comes_in_when_another_leaves",),
+    ),
+    Mutant(
+        "a large body is held until it is whole",
+        _INBOUND,
+        "        if size > (SPOOL_ABOVE if roomy else READ_AT_ONCE):\n",
+        "        if size > node.body_max:\n",
+        tests=(f"{_LARGE}::test_a_large_body_goes_to_the_disk_and_none_of_it_stays_in_memory",),
+    ),
+    Mutant(
+        "a stranger's body is heard to its end",
+        _INBOUND,
+        "                if intake.over:\n                    break\n",
+        "",
+        tests=(f"{_LARGE}::test_whom_nobody_knows_is_refused_by_his_header",),
+    ),
+    Mutant(
+        "nobody is asked whether a large message is expected",
+        _EXPECTED,
+        "        return Expected() if _is_about_known(tx, message) else Expected(error)\n",
+        "        return Expected()\n",
+        tests=(f"{_LARGE}::test_whom_nobody_knows_is_refused_by_his_header",),
+    ),
+    Mutant(
+        "the agreed size holds for nobody on his way in",
+        _INBOUND,
+        "            self._intake.limit_payloads(expected.max_size)\n",
+        "            pass\n",
+        tests=(f"{_LARGE}::test_more_than_the_agreed_size_is_refused_on_its_way",),
+    ),
+    Mutant(
+        "a stranger whose body is not heard is told that it was damaged",
+        _INTAKE,
+        "        return self.fault is not None and self._stated is None\n",
+        "        return self.fault is not None\n",
+        tests=(f"{_LARGE}::test_whom_nobody_knows_is_refused_by_his_header",),
+    ),
+    Mutant(
+        "a large body is read in the event loop",
+        "oncewire.handler.reading",
+        "        doing = asyncio.get_running_loop().run_in_executor(self._pool, measured)\n",
+        "        doing = asyncio.get_running_loop().create_future()\n        doing.set_result(measured())\n",
+        tests=(f"{_LARGE}::test_the_loop_goes_on_while_a_body_of_almost_boundaries_is_read",),
+    ),
+    Mutant(
+        "who leaves while his body is spooled leaves a file",
+        _INTAKE,
+        "            if self._abandoned:\n                self.abandon()\n",
+        "            pass\n",
+        tests=(f"{_SPOOLING}::test_who_leaves_while_his_body_is_spooled_leaves_nothing",),
+    ),
+    Mutant(
+        "the file of a refused message stays",
+        _SPOOL,
+        "                    (self._directory / name).unlink(missing_ok=True)\n\n    def _count_down",
+        "                    pass\n\n    def _count_down",
+        tests=(f"{_FILES}::test_what_is_given_back_is_gone_at_once",),
+    ),
+    Mutant(
+        "a file that somebody kept goes with one who was refused",
+        _SPOOL,
+        "            self._made.discard(name)\n            self._count_down(name)\n",
+        "            self._count_down(name)\n",
+        tests=(f"{_FILES}::test_what_anybody_kept_stays_when_others_give_it_back",),
+    ),
+    Mutant(
+        "every refused post has a row of the journal",
+        _REFUSALS,
+        "        if begin + JOURNALED_EVERY > now:\n            return False\n",
+        "        if begin > now:\n            return False\n",
+        tests=(f"{_COUNTED}::test_the_journal_has_room_again_after_a_while",),
+    ),
+    Mutant(
+        "whom no agreement names is journaled",
+        _RECEIVE,
+        "    if agreement_of(node, known, source) is None or not node.refusals.may_journal(now):\n",
+        "    if not node.refusals.may_journal(now):\n",
+        tests=(
+            "tests/handler/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
+        ),
+    ),
+    Mutant(
+        "refusals of strangers are counted nowhere",
+        _RECEIVE,
+        "    node.refusals.count(code, source.address, error.problem, known.message_id, now)\n",
+        "",
+        tests=(
+            "tests/handler/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
+        ),
+    ),
+    Mutant(
+        "the table of refusals grows with their addresses",
+        "oncewire.store.sqlite_transaction",
+        "(SELECT count(*) FROM refusal) < ?8",
+        "(SELECT 0) < ?8",
+        tests=(f"{_KEPT}::test_however_many_addresses_the_table_stays_small",),
+    ),
+    Mutant(
+        "any number of namespaces may be in force",
+        _LIMITS,
+        "        if namespaces[-1] > limits.header_namespaces:\n",
+        "        if False:\n",
+        tests=("tests/wire/test_limits.py::test_beyond_a_limit_is_refused_and_the_limit_is_named",),
+    ),
+    Mutant(
+        "each id is compared with each",
+        _WRAPPING,
+        "            if text in given:\n",
+        "            if text in tuple(given)[-100:]:\n",
+        tests=("tests/wire/security/test_signature.py::test_ids_are_checked_in_one_look_each",),
+    ),
+)
