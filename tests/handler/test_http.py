@@ -102,7 +102,7 @@ async def test_bad_input_gets_its_error_is_journaled_and_harms_nothing(tmp_path:
         assert sum(one.count for one in beta.engine.node.refusals.counted) == len(bad_inputs()) - 1
         # Only what names an agreement of ours has a row; whoever else it was has none.
         refused = [row for row in journal(beta) if row.kind == "refused"]
-        assert len(refused) == 3
+        assert len(refused) == 5
         assert not [row for row in journal(beta) if row.kind == "received"]
         async with serving(tmp_path, "alpha", "beta", ports, extra=SYNC) as alpha:
             sent = await alpha.send(order(1))

@@ -177,7 +177,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "whom no agreement names is journaled",
         _RECEIVE,
-        "    if agreement_of(node, known, source) is None or not node.refusals.may_journal(now):\n",
+        "    if not _names_agreement(node, known) or not node.refusals.may_journal(now):\n",
         "    if not node.refusals.may_journal(now):\n",
         tests=(
             "tests/handler/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",

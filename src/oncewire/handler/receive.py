@@ -17,7 +17,6 @@ from oncewire.handler.answer import (
     DAMAGED,
     NOTHING,
     Answer,
-    agreement_of,
     answer_fault,
     answer_unread,
     post_signal,
@@ -258,7 +257,7 @@ def _journal_refused(
         ignore(node, tx, claim, about)
         if known.kind is not MessageKind.NORMAL:
             return
-    if agreement_of(node, known, source) is None or not node.refusals.may_journal(now):
+    if not _names_agreement(node, known) or not node.refusals.may_journal(now):
         return
     detail: dict[str, object] = {"problem": error.problem[:300], "code": code}
     if isinstance(error, EbxmlError):
@@ -273,6 +272,14 @@ def _journal_refused(
         detail=detail,
     )
     node.write(tx, [note], peer=peer)
+
+
+def _names_agreement(node: Node, known: PartialHeader) -> bool:
+    """Whether a partner may have meant it: its agreement's name or its own stands in it."""
+    if node.agreements.by_cpa_id(known.cpa_id or ""):
+        return True
+    party = known.from_party
+    return party is not None and any(one.partner.reaches(party) for one in node.agreements)
 
 
 def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmission) -> None:
