@@ -211,3 +211,19 @@ def test_who_warns_says_so_in_his_own_ladder() -> None:
     row = Row(1, 0, 0, "boot", "b", Kind.WARNING_SENT.value, "m1", "ack-1", detail=said.write())
     (step,) = ladder([row])
     assert (step.direction, step.text) == (Direction.OUT, "its sender is warned: Unknown")
+
+
+def test_what_was_ignored_is_told_with_its_reason() -> None:
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+
+    def told() -> str:
+        return explain([row for row in world.rows if row.message_id == "m1"])
+
+    world.note(Kind.IGNORED, "m1", said=detail.Ignored("error", "Unknown", "nobody signed it"))
+    assert told().endswith("Of those about it a signal was ignored: error, nobody signed it.")
+    world.note(Kind.IGNORED, "m1", said=detail.Ignored("fault", "Client", count=2))
+    assert told().endswith("Of those about it 2 signals were ignored: fault, Client.")
+    steps = [step.text for step in ladder(row for row in world.rows if row.message_id == "m1")]
+    assert steps[-1].endswith("(2 so far)")

@@ -163,3 +163,25 @@ def _of(number: int):  # type: ignore[no-untyped-def]
     sequence = arrival(number, 0).sequence
     assert sequence is not None
     return sequence
+
+
+@pytest.mark.parametrize("used", [3, 4])
+def test_a_number_that_only_todays_wider_range_has(used: int) -> None:
+    judged = judge(arrival(4, NOW + 50, CONTINUE), None, _receiver_at(used, NARROW), WIDE, NOW)
+    assert judged.verdict is Verdict.FIRST
+    assert judged.channel is not None
+    assert judged.channel.numbers == WIDE.numbers
+
+
+def test_a_narrow_range_that_was_used_a_second_time_is_the_one_both_count_in() -> None:
+    channel = _receiver_at(4, NARROW)
+    again = judge(arrival(0, NOW + 10, CONTINUE), None, channel, NARROW, NOW)
+    assert again.channel is not None
+    judged = judge(arrival(4, NOW + 50, CONTINUE), None, again.channel, WIDE, NOW)
+    assert judged.verdict is Verdict.REFUSED
+
+
+def test_a_range_that_begins_elsewhere_is_no_wider_one() -> None:
+    channel = _receiver_at(4, NARROW)
+    judged = judge(arrival(204, NOW + 50, CONTINUE), None, channel, SHIFTED, NOW)
+    assert judged.verdict is Verdict.REFUSED

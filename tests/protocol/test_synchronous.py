@@ -24,6 +24,7 @@ from oncewire.protocol.synchronous import (
     patience,
     plan_reply,
     timeout_error,
+    unreachable_error,
 )
 from oncewire.protocol.terms import AckBundling, SyncBundle, SyncRetries, Terms
 from tests.protocol.samples import NOW, PLAIN, hop, message, outstanding
@@ -229,3 +230,9 @@ def test_a_late_response_is_no_failure_of_what_is_acknowledged() -> None:
     warning = late_warning()
     assert "communication protocol time-out" in warning.description
     assert (warning.severity, warning.code) == (Severity.WARNING, "Unknown")
+
+
+def test_a_hub_that_reached_nobody_warns_and_says_why() -> None:
+    warning = unreachable_error("the connection was refused")
+    assert (warning.severity, warning.code) == (Severity.WARNING, "DeliveryFailure")
+    assert warning.description.endswith("the connection was refused")
