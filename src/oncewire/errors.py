@@ -17,7 +17,8 @@
     ├── AgreementProblem          an agreement that cannot be read or contradicts itself
     ├── StoreProblem              the store cannot keep what it was given
     │   ├── StoreFull             no space; nothing was acknowledged
-    │   └── StoreGone             the database cannot be reached
+    │   ├── StoreGone             the database cannot be reached
+    │   └── StoreDamaged          one stored thing cannot be read back; the rest can
     ├── TransportProblem          a transport cannot be used as configured
     ├── JournalProblem            rows of another version, or rows that cannot be
     ├── UnknownMessage            no message with that id here
@@ -162,6 +163,23 @@ class StoreFull(StoreProblem):
 
 class StoreGone(StoreProblem):
     """The database cannot be reached; the sender is told to come back later."""
+
+
+class StoreDamaged(StoreProblem):
+    """One stored thing cannot be read back as it was written. It is that thing's trouble alone:
+    `message_id` or `channel` says whose."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        message_id: str | None = None,
+        channel: str | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(problem, remedy=remedy)
+        self.message_id = message_id
+        self.channel = channel
 
 
 class TransportProblem(OncewireError):

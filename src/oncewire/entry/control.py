@@ -198,6 +198,7 @@ _KINDS: dict[str, type[OncewireError]] = {
         errors.StoreProblem,
         errors.StoreFull,
         errors.StoreGone,
+        errors.StoreDamaged,
         errors.TransportProblem,
         errors.JournalProblem,
         errors.UnknownMessage,

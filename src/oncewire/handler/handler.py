@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 
-from oncewire.errors import OncewireError
+from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -23,12 +25,14 @@ from oncewire.handler.actions import (
     Warned,
 )
 from oncewire.handler.application import Application, Taken
+from oncewire.handler.carrier import Carrier
 from oncewire.handler.door import Door
 from oncewire.handler.engine import Engine
 from oncewire.handler.hand_over import HandOver
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.operate import find_outgoing
+from oncewire.handler.outages import Outages
 from oncewire.handler.relaying import Relaying, reply_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.submit import Accepted, Submission
@@ -36,15 +40,13 @@ from oncewire.handler.telling import Telling
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
-from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Transport
+from oncewire.transport.contract import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("oncewire.handler")
 
 ANSWERS_MAX = 256
 """Acknowledgements and other signals under way at once."""
 
-CHUNK = 256 * 1024
 RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
 
@@ -76,8 +78,10 @@ class Handler:
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
-        self._relaying = Relaying(self._shell, self._carry, self._perform, self._spawn)
-        self._door = Door(self._shell, self._relaying)
+        self._carrier = Carrier(node.store.spool, self.transports)
+        self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
+        self._outages = Outages(time.monotonic)
+        self._door = Door(self._shell, self._relaying, self._call_operator)
         self._ready = asyncio.Event()
         self._hand_over = self._telling = None
         if application is not None:
@@ -230,10 +234,10 @@ class Handler:
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Post):
-            self._use(action.parcel)
+            self._carrier.use(action.parcel)
             self._spawn(self._post(action))
         elif isinstance(action, PostAnswer):
-            self._use(action.parcel)
+            self._carrier.use(action.parcel)
             self._spawn(self._post_answer(action))
         elif isinstance(action, PostReply):
             self._let_reply(action)
@@ -256,16 +260,6 @@ class Handler:
         elif isinstance(action, Ready):
             self._ready.set()
 
-    def _use(self, parcel: StoredParcel) -> None:
-        """Its files stay until it has left, even if its message goes first: a proxy keeps
-        none at all, and the last attempt of one may last longer than its retention."""
-        for name in parcel.spooled:
-            self.engine.node.store.spool.use(name)
-
-    def _let_go(self, parcel: StoredParcel) -> None:
-        for name in parcel.spooled:
-            self.engine.node.store.spool.let_go(name)
-
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -282,12 +276,15 @@ class Handler:
     async def _post(self, post: Post) -> None:
         async with self._sending:
             self._kill.reach("post before send")
+            damaged: StoreDamaged | None = None
             try:
-                outcome = await self._carry(
+                outcome = await self._carrier.carry(
                     post.transport, post.address, post.parcel, post.timeout / SECOND
                 )
+            except StoreDamaged as problem:
+                damaged, outcome = problem, Outcome(OutcomeKind.REFUSED, str(problem))
             finally:
-                self._let_go(post.parcel)
+                self._carrier.let_go(post.parcel)
             self._kill.reach("post after send")
         ended = Transmission(
             post.message_id,
@@ -301,6 +298,9 @@ class Handler:
         )
         reply = reply_parcel(outcome)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
+        if damaged is not None:
+            why = damaged
+            await self._try("outcome", lambda: self.engine.not_sent(post.message_id, why))
 
     def _let_reply(self, reply: PostReply) -> None:
         """Wake the connections that wait; where none does any more, send it on its own."""
@@ -317,9 +317,12 @@ class Handler:
         async with self._answering:
             self._kill.reach("answer before send")
             try:
-                outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
+                outcome = await self._carrier.carry(post.transport, post.address, post.parcel, 30.0)
+            except StoreDamaged as problem:
+                await self._call_operator(problem, post.message_id)
+                return
             finally:
-                self._let_go(post.parcel)
+                self._carrier.let_go(post.parcel)
             self._kill.reach("answer after send")
         sent, reply = outcome.kind is OutcomeKind.SENT, reply_parcel(outcome)
         await self._try(
@@ -333,29 +336,8 @@ class Handler:
         except OncewireError as problem:
             logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
 
-    async def _carry(
-        self, name: str, address: str, parcel: StoredParcel, timeout: float
-    ) -> Outcome:
-        transport = self.transports.get(name)
-        if transport is None:
-            return Outcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
-        cargo = Cargo(
-            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel)
-        )
-        return await transport.send(cargo, address, timeout=timeout)
-
-    async def _chunks(self, parcel: StoredParcel) -> AsyncIterator[bytes]:
-        """The stored bytes, piece by piece; a large payload is read from the spool."""
-        for part in parcel.body:
-            if not isinstance(part, SpoolSlice):
-                yield part
-                continue
-            with self.engine.node.store.spool.open(part.name) as spooled:
-                spooled.seek(part.offset)
-                left = part.length
-                while left > 0:
-                    chunk = await asyncio.to_thread(spooled.read, min(CHUNK, left))
-                    if not chunk:
-                        break
-                    left -= len(chunk)
-                    yield chunk
+    async def _call_operator(self, problem: StoreProblem, message_id: str | None = None) -> None:
+        """Log a trouble of the store and open its incident, if the store can keep one."""
+        self._outages.say(problem)
+        with contextlib.suppress(OncewireError):
+            await self._shell.do("operate", lambda: self.engine.trouble(problem, message_id))
