@@ -19,6 +19,7 @@
     │   ├── StoreFull             no space; nothing was acknowledged
     │   ├── StoreGone             the database cannot be reached
     │   └── StoreDamaged          one stored thing cannot be read back; the rest can
+    ├── HandlerFailed             the handler met a fault of its own and ends
     ├── TransportProblem          a transport cannot be used as configured
     ├── JournalProblem            rows of another version, or rows that cannot be
     ├── UnknownMessage            no message with that id here
@@ -180,6 +181,14 @@ class StoreDamaged(StoreProblem):
         super().__init__(problem, remedy=remedy)
         self.message_id = message_id
         self.channel = channel
+
+
+class HandlerFailed(OncewireError):
+    """The handler met a fault that nobody foresaw. What it would do next cannot be trusted, so
+    its process ends; whatever was stored is taken up by the next one."""
+
+    # For the service manager: anything but 0 is restarted, and this says that it was a fault.
+    exit_code: ClassVar[int] = 70
 
 
 class TransportProblem(OncewireError):

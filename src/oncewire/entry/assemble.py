@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.agreements import Kept, load_all
+from oncewire.entry.agreements import Kept, load_readable
 from oncewire.entry.files import PRIVATE_FOLDER, NotHere, make_folder, read_bytes
 from oncewire.entry.settings import Settings
 from oncewire.entry.transports import http_transport
@@ -104,7 +104,7 @@ def make_handler(settings: Settings, application: Application | None = None) -> 
 
     Everything that can be wrong with files is found before the store is opened.
     """
-    agreements = load_all(settings)
+    agreements = tuple(load_readable(settings).kept)
     keys = keys_of(settings)
     transport = http_transport(settings, agreements)
     kill = KillPoints.from_environment()
@@ -119,7 +119,7 @@ def make_handler(settings: Settings, application: Application | None = None) -> 
 
 def make_engine(settings: Settings) -> Engine:
     """An engine at rest: it stores and confirms, and leaves sending to the next handler."""
-    agreements = load_all(settings)
+    agreements = tuple(load_readable(settings).kept)
     keys = keys_of(settings)
     store = open_store(settings)
     try:

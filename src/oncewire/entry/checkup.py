@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.agreements import Kept, load_all
+from oncewire.entry.agreements import Kept, load_readable
 from oncewire.entry.assemble import store_path
 from oncewire.entry.files import NotHere
 from oncewire.entry.ping import Echo, Reached
@@ -285,13 +285,17 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
 def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:
     """The agreements that can be read, or why they cannot."""
     try:
-        kept = list(load_all(settings))
+        found = load_readable(settings)
     except OncewireError as error:
         return [], [Finding("agreements", Grade.BAD, error.problem, error.remedy)]
-    if not kept:
+    problems = [
+        Finding("agreements", Grade.BAD, error.problem, error.remedy)
+        for error in found.problems.values()
+    ]
+    if not found.kept and not problems:
         fix = "`oncewire partner add CARD` adds one"
         return [], [Finding("agreements", Grade.WARNING, "no partners yet", fix)]
-    return kept, []
+    return found.kept, problems
 
 
 def judged(echo: Echo) -> Iterator[Finding]:

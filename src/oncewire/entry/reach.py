@@ -80,6 +80,14 @@ async def first(settings: Settings, make: Callable[[], T]) -> Remote | T:
         await asyncio.sleep(_PAUSE)
 
 
+def owner_of(path: Path) -> int:
+    """The process that says it has the store open for writing; 0: it cannot be read."""
+    try:
+        return int(path.with_name(path.name + ".owner").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
 def is_owned(path: Path) -> bool:
     """Whether a process has the store open for writing."""
     try:

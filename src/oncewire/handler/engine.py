@@ -345,6 +345,11 @@ class Engine:
         with self.node.transition() as tx:
             poison.call_operator(self.node, tx, problem, message_id)
 
+    def call_operator(self, reason: str, channel: str) -> None:
+        """Open an incident that is the handler's own."""
+        with self.node.transition() as tx:
+            open_incident(self.node, tx, Raise(reason, channel=channel))
+
     def not_sent(self, message_id: str, problem: OncewireError) -> None:
         """The bytes of a message that was about to leave are damaged: it waits with an
         incident."""

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 
-from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
+from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -36,6 +36,7 @@ from oncewire.handler.outages import Outages
 from oncewire.handler.relaying import Relaying, reply_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.submit import Accepted, Submission
+from oncewire.handler.supervisor import Supervisor
 from oncewire.handler.telling import Telling
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND, Duration
@@ -71,7 +72,8 @@ class Handler:
         self._kill = node.kill = kill or KillPoints()
         self._shell = Shell(self.engine, self._perform, self._kill)
         node.application_called = application is not None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.supervisor = Supervisor(self._shell)
+        self._spawn = self.supervisor.spawn
         # Reliable messages find a place here at once (see `Node.room`); of the others, which
         # are sent and forgotten, any number may come.
         self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
@@ -93,12 +95,13 @@ class Handler:
 
     async def start(self) -> None:
         """Take up what the last run left, listen, and begin to send."""
-        self._shell.start()
+        self.supervisor.start()
         await self._shell.do("start", self.engine.start)
         for transport in self.transports.values():
             await transport.start(self._door.take)
         for offers in (self._hand_over, self._telling):
             if offers is not None:
+                offers.ended = self.supervisor.ended
                 self._spawn(offers.run())
         self._ready.set()
 
@@ -111,12 +114,10 @@ class Handler:
         self._door.stop()
         for transport in self.transports.values():
             await transport.stop()
-        pending = list(self._tasks)
-        if pending:
-            await asyncio.wait(pending, timeout=5)
-        for task in pending:
-            task.cancel()
-        await self._shell.do("stop", self.engine.stop)
+        await self.supervisor.finish(5)
+        # One that failed has nothing true to say any more.
+        with contextlib.suppress(HandlerFailed):
+            await self._shell.do("stop", self.engine.stop)
         await self._shell.stop()
         self.engine.node.reading_room.close()
         self.engine.node.store.close()
@@ -260,11 +261,6 @@ class Handler:
         elif isinstance(action, Ready):
             self._ready.set()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _notify(self, notice: Notice) -> None:
         logger.warning(
             "a message failed",
@@ -283,6 +279,10 @@ class Handler:
                 )
             except StoreDamaged as problem:
                 damaged, outcome = problem, Outcome(OutcomeKind.REFUSED, str(problem))
+            except Exception as problem:
+                # Of this attempt alone: the next one may find another answer.
+                logger.exception("an attempt failed", extra={"message_id": post.message_id})
+                outcome = Outcome(OutcomeKind.UNKNOWN, f"a fault of ours: {type(problem).__name__}")
             finally:
                 self._carrier.let_go(post.parcel)
             self._kill.reach("post after send")
@@ -320,6 +320,9 @@ class Handler:
                 outcome = await self._carrier.carry(post.transport, post.address, post.parcel, 30.0)
             except StoreDamaged as problem:
                 await self._call_operator(problem, post.message_id)
+                return
+            except Exception:
+                logger.exception("an answer was not sent", extra={"message_id": post.message_id})
                 return
             finally:
                 self._carrier.let_go(post.parcel)

@@ -121,7 +121,7 @@ def resume_channel(node: Node, tx: Transaction, key: str) -> None:
 
     An incident of a stream that only arrives here is resolved by the operator's word.
     """
-    if key == HANDLER:
+    if key.split(" ", maxsplit=1)[0] == HANDLER:
         resolve_incidents(node, tx, Resolve(channel=key))
         return
     if mend_channel(node, tx, key):

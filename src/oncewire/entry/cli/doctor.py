@@ -93,10 +93,14 @@ def _handler(settings: Settings) -> Finding:
     if status is None:
         fix = f"oncewire serve{at_party(settings)}"
         return Finding("handler", Grade.WARNING, "not running: nothing is sent or received", fix)
+    if status.stuck:
+        fix = f"look into its log; `kill -9 {status.pid}` loses nothing that was stored"
+        return Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)
     if status.incidents:
         fix = f"oncewire incidents{at_party(settings)}"
         return Finding("handler", Grade.WARNING, f"{status.incidents} incidents are open", fix)
-    return Finding("handler", Grade.GOOD, f"runs as process {status.pid} at {status.url}")
+    said = f"runs as process {status.pid} at {status.url}, at most {status.lag_ms} ms behind"
+    return Finding("handler", Grade.GOOD, said)
 
 
 def ping(
