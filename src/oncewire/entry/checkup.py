@@ -171,7 +171,7 @@ def _database(path: Path) -> Iterator[Finding]:
         "resilience",
         Grade.GOOD,
         "one copy: survives crashes and power cuts, not the loss of its disk",
-        "back up the party's folder",
+        "`oncewire backup DIR` takes a copy while it runs",
     )
 
 
@@ -296,6 +296,14 @@ def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:
         fix = "`oncewire partner add CARD` adds one"
         return [], [Finding("agreements", Grade.WARNING, "no partners yet", fix)]
     return found.kept, problems
+
+
+def judged_itself(echo: Echo) -> Finding:
+    """What a message says that went through our own endpoint to our own handler and back."""
+    if echo.reached is Reached.ANSWERED:
+        return Finding("endpoint", Grade.GOOD, f"a message to itself: {echo.milliseconds} ms")
+    fix = "look into the handler's log; partners cannot reach it either"
+    return Finding("endpoint", Grade.BAD, f"a message to itself: {echo.finding}", fix)
 
 
 def judged(echo: Echo) -> Iterator[Finding]:

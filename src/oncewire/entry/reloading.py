@@ -13,9 +13,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.agreement.agreements import Agreements
 from oncewire.entry.agreements import Kept, Readable, files_in, load_readable
-from oncewire.entry.assemble import keys_of
+from oncewire.entry.assemble import in_force, keys_of
 from oncewire.entry.transports import client_settings, server_settings
 from oncewire.errors import OncewireError
 from oncewire.handler.perform import HANDLER
@@ -63,7 +62,7 @@ class Reloading:
             if file in self._in_force:
                 found.kept.append(self._in_force[file])
         try:
-            agreements = Agreements(kept.agreement for kept in found.kept)
+            agreements = in_force(self._settings, found.kept)
             keys = keys_of(self._settings)
             self._renew_transports(found.kept)
         except OncewireError as problem:

@@ -61,7 +61,7 @@ async def serving(
     try:
         await handler.start()
         await reloading.begin()
-        handler.supervisor.spawn(reloading.run())
+        handler.supervisor.keep(reloading.run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
         yield running
@@ -101,10 +101,13 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     process with HandlerFailed, and the next one finds an incident that says why.
     """
     stop = asyncio.Event()
+    here: list[Running] = []
+    # From the first moment on: a signal that nobody hears would end us in the middle of a word.
+    _hear_signals(here, stop)
     prepared = await only_one(settings)
     failure: HandlerFailed | None = None
     async with serving(settings, prepared) as running:
-        _hear_signals(running, stop)
+        here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
         tell("READY=1")
         ready(running)
@@ -147,17 +150,21 @@ def record_failure(settings: Settings, failure: HandlerFailed) -> None:
         logger.exception("the failure is in the log alone: no incident could be kept")
 
 
-def _hear_signals(running: Running, stop: asyncio.Event) -> None:
+def _hear_signals(here: list[Running], stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop, stop)
 
-    async def reload() -> None:
-        logger.info("a hangup: agreements and certificates are read anew")
+    async def reload(running: Running) -> None:
         await running.reload()
 
-    # A terminal that closes is no reason to end.
-    loop.add_signal_handler(signal.SIGHUP, lambda: running.handler.supervisor.spawn(reload()))
+    def hang_up() -> None:
+        # A terminal that closes is no reason to end.
+        logger.info("a hangup: agreements and certificates are read anew")
+        for running in here:
+            running.handler.supervisor.spawn(reload(running))
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
 def _stop(stop: asyncio.Event) -> None:

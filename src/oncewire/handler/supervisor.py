@@ -25,20 +25,26 @@ class Supervisor:
         self._shell = shell
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulse = Pulse()
-        self._pulsing: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
         self._failed = asyncio.Event()
 
     def start(self) -> None:
         """Begin to take turns."""
         self._shell.start(self.ended)
-        self._pulsing = asyncio.get_running_loop().create_task(self._pulse.run())
-        self._pulsing.add_done_callback(self.ended)
+        self.keep(self._pulse.run())
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Do some work beside."""
+        """Do some work beside, that will come to an end."""
+        self._tasks.add(self._start(work))
+
+    def keep(self, work: Coroutine[None, None, None]) -> None:
+        """Do some work for as long as the handler lives."""
+        self._loops.append(self._start(work))
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
         task.add_done_callback(self.ended)
+        return task
 
     def ended(self, task: asyncio.Task[None]) -> None:
         """A task is over; it should not be so by an exception."""
@@ -51,13 +57,13 @@ class Supervisor:
 
     async def finish(self, seconds: float) -> None:
         """Let what is under way end, for a while."""
+        for task in self._loops:
+            task.cancel()
         pending = list(self._tasks)
         if pending:
             await asyncio.wait(pending, timeout=seconds)
         for task in pending:
             task.cancel()
-        if self._pulsing is not None:
-            self._pulsing.cancel()
 
     async def failed(self) -> HandlerFailed:
         """Wait until the handler has failed; returns why. Its process is to be ended then."""

@@ -72,11 +72,12 @@ _ON_HOLD = (
     "EXISTS (SELECT 1 FROM outgoing WHERE message = (SELECT id FROM meant) AND held = 1) "
     "OR EXISTS (SELECT 1 FROM incoming WHERE message = (SELECT id FROM meant) AND held = 1)"
 )
-_LAYOUTS = (
+LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT answer_layout FROM incoming_bytes WHERE answer_layout IS NOT NULL"
 )
+"""What names the files of the spool."""
 
 
 class SqliteReader:
@@ -206,7 +207,7 @@ class SqliteReader:
 
     def spooled(self) -> set[str]:
         names: set[str] = set()
-        for (layout,) in self._run(_LAYOUTS):
+        for (layout,) in self._run(LAYOUTS):
             names |= spool_names(layout)
         return names
 

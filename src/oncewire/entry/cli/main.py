@@ -26,6 +26,8 @@ GROUPS = (
     "history",
     "operator",
     "doctor",
+    "backup",
+    "keys",
     "demo",
     "agreements",
     "messages",
