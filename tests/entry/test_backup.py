@@ -81,6 +81,18 @@ def test_a_backup_that_is_not_whole_is_told(pair: Path, served: Served, tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
 
 
+def test_a_damaged_file_of_the_spool_is_told_by_the_backup(
+    pair: Path, served: Served, tmp_path: Path
+) -> None:
+    with open_party_blocking(pair / "acme") as party:
+        party.send("globex", LARGE)
+    (file,) = (pair / "acme" / "data" / "spool").iterdir()
+    file.write_bytes(b"y" + file.read_bytes()[1:])
+    with pytest.raises(StoreProblem, match="has changed"):
+        take_backup(settings_of(pair, "acme"), tmp_path / "copy", 1)
+    assert list(tmp_path.glob("*copy*")) == []
+
+
 def test_what_a_killed_process_had_begun_to_write_goes(tmp_path: Path) -> None:
     left = tmp_path / ".abc.1.xml.4711.part"
     left.write_bytes(b"half")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import sqlite3
 import tracemalloc
@@ -107,7 +106,7 @@ class Life:
                 pages += connection.execute("PRAGMA page_count").fetchone()[0]
             connection.close()
             files += len(list((self.folder / f"{name}.db.spool").iterdir()))
-        handles = len(os.listdir("/proc/self/fd"))
+        handles = len(list(Path("/proc/self/fd").iterdir()))
         return Size(tracemalloc.get_traced_memory()[0], handles, messages, rows, pages, files)
 
 

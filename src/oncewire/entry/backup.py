@@ -100,8 +100,9 @@ def check_backup(folder: Path) -> Taken:
         ).fetchall()[0]
         (journal,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
         for name in _spooled(connection):
-            if not (folder / "data" / "spool" / name).is_file():
-                raise _broken(f"the spool file {name} is missing")
+            # Named by its digest: what has changed before it was copied is told, too.
+            if listed.get(f"data/spool/{name}") != name:
+                raise _broken(f"the spool file {name} is missing or has changed")
     except apsw.Error as error:
         raise _broken(f"{database} cannot be read: {error}") from error
     finally:
