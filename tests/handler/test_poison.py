@@ -54,6 +54,11 @@ def test_the_incident_names_the_message_and_the_next_verb(stage: Stage) -> None:
     ((message_id, _, reason),) = scene.incidents("beta")
     assert message_id == "order-2@alpha"
     assert "`oncewire abandon order-2@alpha`" in reason
+    # It was given to nobody, and nothing says that it was.
+    with scene.pair.beta.node.store.reader() as reader:
+        (stored,) = reader.incoming_list(states=[IncomingState.READY])[2:]
+    assert stored.incoming.message_id == "order-2@alpha"
+    assert scene.pair.kinds("beta").count("handed_over") == 1
     scene.pair.beta.abandon("order-2@alpha")
     scene.pair.settle("beta")
     scene.take()
