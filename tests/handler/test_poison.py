@@ -47,8 +47,9 @@ def ids(scene: Scene) -> list[str]:
     return [message_id.partition("@")[0] for message_id, _ in scene.given]
 
 
-def test_the_incident_names_the_message_and_the_next_verb(stage: Stage) -> None:
-    scene = stage("beta", "incoming_bytes", "body", "NULL")
+@pytest.mark.parametrize("body", ["NULL", "x'00ff'"])
+def test_the_incident_names_the_message_and_the_next_verb(stage: Stage, body: str) -> None:
+    scene = stage("beta", "incoming_bytes", "body", body)
     scene.take()
     assert ids(scene) == ["order-1"]
     ((message_id, _, reason),) = scene.incidents("beta")
