@@ -263,15 +263,9 @@ class Arriving:
 
     def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
         return acknowledge(
-            self.node,
-            self.message,
-            self.agreement,
-            owed,
-            plan,
-            self.received,
-            final=self.final,
-            warnings=self._warnings(plan),
-        )
+            self.node, self.message, self.agreement, owed, plan, self.received,
+            final=self.final, warnings=self._warnings(plan),
+        )  # fmt: skip
 
     def _warnings(self, plan: SyncPlan) -> tuple[Error, ...]:
         """What the sender is told beside the acknowledgement."""

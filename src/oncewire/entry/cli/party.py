@@ -12,6 +12,7 @@ from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
+    from oncewire.entry.partners import Wish
     from oncewire.entry.party import Card
     from oncewire.entry.settings import Settings
 
@@ -167,9 +168,8 @@ def add(
     """
 
     def work() -> Report:
-        from oncewire.entry.partners import Wish, add_partner
-        from oncewire.entry.party import card_of, read_card
-        from oncewire.entry.settings import load
+        from oncewire.entry.partners import Wish
+        from oncewire.entry.party import read_card
         from oncewire.errors import InvalidValue
 
         settings = loaded(config).settings
@@ -181,31 +181,46 @@ def add(
         if roll_over:
             return _rolled_over(settings, read_card(who))
         wish = Wish(profile, cpa_id, sign or not insecure, ordered, insecure)
-        added = [add_partner(settings, read_card(who), wish, replace=replace)]
-        taken_over(settings)
-        if both:
-            theirs = load(who, environ={}).settings
-            added.append(add_partner(theirs, card_of(settings), wish, replace=replace))
-            taken_over(theirs)
-        first = added[0]
-        flags = f" --profile {profile}" if profile != "ebms2" else ""
-        flags += (" --insecure" if insecure else "") + (" --sign" if sign else "")
-        flags += " --ordered" if ordered else ""
-        flags += f" --cpa-id {cpa_id}" if cpa_id else ""
-        waiting = () if both else (f"the partner runs: oncewire partner add OUR_CARD{flags}",)
-        rows = [
-            (one.partner, one.cpa_id, one.profile, here(one.agreement), one.fingerprint)
-            for one in added
-        ]
-        columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
-        compare = () if both else (f"by telephone: is {first.fingerprint} your fingerprint?",)
-        return Report(
-            listings=(Listing("added", columns, rows),),
-            summary=f"{first.partner} is a partner now.",
-            hints=(*compare, *waiting, f"oncewire agreement check {here(first.agreement)}"),
-        )
+        return _added(settings, who, wish, both=both, replace=replace)
 
     output.answer(work, json=json)
+
+
+def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bool) -> Report:
+    """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
+    from oncewire.entry.partners import add_partner
+    from oncewire.entry.party import card_of, read_card
+    from oncewire.entry.settings import load
+
+    added = [add_partner(settings, read_card(who), wish, replace=replace)]
+    taken_over(settings)
+    if both:
+        theirs = load(who, environ={}).settings
+        added.append(add_partner(theirs, card_of(settings), wish, replace=replace))
+        taken_over(theirs)
+    first = added[0]
+    hints = [f"oncewire agreement check {here(first.agreement)}"]
+    if not both:
+        flags = f" --profile {wish.profile}" if wish.profile != "ebms2" else ""
+        flags += " --insecure" if wish.insecure else ""
+        flags += " --sign" if wish.insecure and wish.sign else ""
+        flags += " --ordered" if wish.ordered else ""
+        flags += f" --cpa-id {wish.cpa_id}" if wish.cpa_id else ""
+        told = (
+            f"by telephone: is {first.fingerprint} your fingerprint?",
+            f"the partner runs: oncewire partner add OUR_CARD{flags}",
+        )
+        hints[:0] = told
+    rows = [
+        (one.partner, one.cpa_id, one.profile, here(one.agreement), one.fingerprint)
+        for one in added
+    ]
+    columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
+    return Report(
+        listings=(Listing("added", columns, rows),),
+        summary=f"{first.partner} is a partner now.",
+        hints=tuple(hints),
+    )
 
 
 def _rolled_over(settings: Settings, card: Card) -> Report:
