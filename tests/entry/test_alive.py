@@ -67,8 +67,14 @@ IN_A_LOOP = {
 }
 
 
-@pytest.mark.parametrize("fault", ["MemoryError()", "KeyError('a fault of ours')"])
-@pytest.mark.parametrize("where", IN_A_LOOP)
+@pytest.mark.parametrize(
+    ("where", "fault"),
+    [
+        ("the timers", "MemoryError()"),
+        ("a commit", "KeyError('a fault of ours')"),
+        ("a loop beside", "MemoryError()"),
+    ],
+)
 def test_a_fault_in_a_loop_ends_the_process_with_an_incident(
     start: Start, pair: Path, where: str, fault: str
 ) -> None:
