@@ -44,9 +44,9 @@ def secured(met: Path) -> Iterator[Served]:
         found.close()
 
 
-def send(folder: Path) -> str:
+def send(folder: Path, seconds: float = 30) -> str:
     with open_party_blocking(folder / "acme") as party:
-        return str(party.wait(party.send("globex", b"<order/>").message_id, 30))
+        return str(party.wait(party.send("globex", b"<order/>").message_id, seconds))
 
 
 def test_init_and_partner_add_agree_on_tls_and_signatures(met: Path, secured: Served) -> None:
@@ -95,7 +95,10 @@ def test_a_revoked_partner_is_cut_at_once(met: Path, secured: Served) -> None:
     """The connections of its handler stay open: not they are believed, but what was agreed."""
     assert send(met) == "delivered"
     assert run_json("partner", "revoke", "acme", "-c", "globex")["revoked"] == 1
-    assert send(met) == "not_delivered"
+    # It is told nothing that it could use, and nothing of it is taken.
+    assert send(met, 2) != "delivered"
+    with open_party_blocking(met / "globex") as party:
+        assert party.status().counts["in.ready"] == 1
 
 
 def test_a_partner_that_is_added_is_known_at_once(
