@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.party_handler import open_party_blocking
 from tests.entry.driven import Driven, Manager, ask
 from tests.entry.served import Served
 
@@ -184,3 +185,35 @@ def _spoil(path: Path, name: str) -> None:
     with path.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\xa5" * size)
+
+
+def test_one_unreadable_message_blocks_nobody_else(pair: Path, served: Served) -> None:
+    """A file of the spool is gone: the others are taken, it is named, and it can be given up."""
+    with open_party_blocking(pair / "acme") as party:
+        for number in range(6):
+            order = b"<order/>".ljust(1_200_000 if number == 2 else 20)
+            party.wait(party.send("globex", order).message_id, 30)
+    served.stop("globex")
+    (file,) = (pair / "globex" / "data" / "spool").iterdir()
+    file.unlink()
+    served.start("globex")
+    taken = ask(pair / "globex", "inbox", "take", "--out", str(pair / "received"))
+    assert len(taken["messages"]) == 5
+    (found,) = ask(pair / "globex", "incidents")["incidents"]
+    assert "oncewire abandon" in found["problem"]
+    ask(pair / "globex", "abandon", found["message_id"])
+    assert ask(pair / "globex", "incidents")["incidents"] == []
+    assert ask(pair / "globex", "status")["in.closed"] == 1
+
+
+def test_a_change_that_cannot_be_read_ends_nothing(start: Start, pair: Path) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    good = agreement.read_text()
+    driven = start("acme")
+    driven.ready()
+    for bad in ("cpa_id = ", good.replace("partners/globex.crt", "partners/nobody.crt")):
+        agreement.write_text(bad)
+        driven.signal(signal.SIGHUP)
+    driven.wait_for("an agreement cannot be read")
+    assert ask(pair / "acme", "status")["running"] is True
+    agreement.write_text(good)

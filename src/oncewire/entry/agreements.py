@@ -101,6 +101,9 @@ def load_readable(settings: Settings) -> Readable:
         except OncewireError as error:
             found.kept[:] = [one for one in found.kept if one.file != path]
             found.problems[path] = AgreementProblem(f"{path}: {error.problem}", remedy=error.remedy)
+        except (OSError, ValueError) as error:
+            remedy = "check the files that it names"
+            found.problems[path] = AgreementProblem(f"{path}: {error}", remedy=remedy)
     return found
 
 

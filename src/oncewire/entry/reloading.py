@@ -9,6 +9,7 @@ stays in force, the log and an incident say so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,7 +66,7 @@ class Reloading:
             agreements = in_force(self._settings, found.kept)
             keys = keys_of(self._settings)
             self._renew_transports(found.kept)
-        except OncewireError as problem:
+        except (OncewireError, OSError, ValueError) as problem:
             # All of it or none: what is in force stays in force.
             logger.error("the files of the party were not taken over", extra=_words(problem))
             await self._call(HANDLER, problem)
@@ -110,13 +111,16 @@ class Reloading:
                 logger.error("an agreement cannot be read", extra=_words(problem))
                 await self._call(channel, problem)
         for channel in self._bad - set(bad):
-            await self._handler.resume(channel=channel)
+            with contextlib.suppress(OncewireError):
+                await self._handler.resume(channel=channel)
         self._bad = set(bad)
 
-    async def _call(self, channel: str, problem: OncewireError) -> None:
+    async def _call(self, channel: str, problem: Exception) -> None:
         reason = str(problem)[:500]
-        await self._handler.operate(lambda engine: engine.call_operator(reason, channel))
+        # Where the store cannot keep an incident, the log has it.
+        with contextlib.suppress(OncewireError):
+            await self._handler.operate(lambda engine: engine.call_operator(reason, channel))
 
 
-def _words(problem: OncewireError) -> dict[str, str]:
+def _words(problem: Exception) -> dict[str, str]:
     return {"problem": str(problem)}
