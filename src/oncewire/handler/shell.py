@@ -72,7 +72,8 @@ class Shell:
         self._stopping = True
         self._awake.set()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            # Why it ended is told by `failed`; here only that it did.
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def do(self, step: str, verb: Callable[[], T]) -> T:
         """Run a verb; returns its result once it is durable, or raises why it is not."""
