@@ -15,6 +15,7 @@ from pathlib import Path
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import Post
+from oncewire.handler.admit import set_aside
 from oncewire.handler.answer import Answer
 from oncewire.handler.carrier import check_files
 from oncewire.handler.engine import Engine
@@ -173,7 +174,7 @@ class SpoolingPair(Pair):
             check_files(engine.node.store.spool, post.parcel)
         except StoreDamaged as problem:
             engine.transmission_over(lost)
-            engine.not_sent(post.message_id, problem)
+            set_aside(engine.node, post.message_id, problem)
             self.settle(name)
             return
         try:

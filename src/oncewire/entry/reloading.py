@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from oncewire.entry.agreements import Kept, Readable, files_in, load_readable
 from oncewire.entry.assemble import in_force, keys_of
 from oncewire.entry.transports import client_settings, server_settings
-from oncewire.errors import OncewireError
+from oncewire.errors import OncewireError, StoreDamaged
 from oncewire.handler.perform import HANDLER
 from oncewire.transport.http import HttpTransport
 
@@ -116,10 +116,10 @@ class Reloading:
         self._bad = set(bad)
 
     async def _call(self, channel: str, problem: Exception) -> None:
-        reason = str(problem)[:500]
+        trouble = StoreDamaged(str(problem)[:500], channel=channel)
         # Where the store cannot keep an incident, the log has it.
         with contextlib.suppress(OncewireError):
-            await self._handler.operate(lambda engine: engine.call_operator(reason, channel))
+            await self._handler.operate(lambda engine: engine.trouble(trouble))
 
 
 def _words(problem: Exception) -> dict[str, str]:

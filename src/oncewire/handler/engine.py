@@ -30,7 +30,7 @@ from oncewire.handler.actions import (
     PostReply,
     Relay,
 )
-from oncewire.handler.admit import admit_waiting, look_again, set_aside
+from oncewire.handler.admit import admit_waiting, look_again
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Taken
 from oncewire.handler.expected import Expected, expected
@@ -344,16 +344,6 @@ class Engine:
         """Call the operator for something that the store cannot do, once."""
         with self.node.transition() as tx:
             poison.call_operator(self.node, tx, problem, message_id)
-
-    def call_operator(self, reason: str, channel: str) -> None:
-        """Open an incident that is the handler's own."""
-        with self.node.transition() as tx:
-            open_incident(self.node, tx, Raise(reason, channel=channel))
-
-    def not_sent(self, message_id: str, problem: OncewireError) -> None:
-        """The bytes of a message that was about to leave are damaged: it waits with an
-        incident."""
-        set_aside(self.node, message_id, problem)
 
     def hand_over(self, limit: int, lease: Duration) -> list[Taken]:
         """Hand messages to the application; to be believed only after the commit."""

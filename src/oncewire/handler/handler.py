@@ -24,6 +24,7 @@ from oncewire.handler.actions import (
     Settled,
     Warned,
 )
+from oncewire.handler.admit import set_aside
 from oncewire.handler.application import Application, Taken
 from oncewire.handler.carrier import Carrier
 from oncewire.handler.door import Door
@@ -300,7 +301,7 @@ class Handler:
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
         if damaged is not None:
             why = damaged
-            await self._try("outcome", lambda: self.engine.not_sent(post.message_id, why))
+            await self._try("outcome", lambda: set_aside(self.engine.node, post.message_id, why))
 
     def _let_reply(self, reply: PostReply) -> None:
         """Wake the connections that wait; where none does any more, send it on its own."""
