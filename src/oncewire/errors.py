@@ -17,7 +17,9 @@
     ├── AgreementProblem          an agreement that cannot be read or contradicts itself
     ├── StoreProblem              the store cannot keep what it was given
     │   ├── StoreFull             no space; nothing was acknowledged
-    │   └── StoreGone             the database cannot be reached
+    │   ├── StoreGone             the database cannot be reached
+    │   └── StoreDamaged          one stored thing cannot be read back; the rest can
+    ├── HandlerFailed             the handler met a fault of its own and ends
     ├── TransportProblem          a transport cannot be used as configured
     ├── JournalProblem            rows of another version, or rows that cannot be
     ├── UnknownMessage            no message with that id here
@@ -162,6 +164,31 @@ class StoreFull(StoreProblem):
 
 class StoreGone(StoreProblem):
     """The database cannot be reached; the sender is told to come back later."""
+
+
+class StoreDamaged(StoreProblem):
+    """One stored thing cannot be read back as it was written. It is that thing's trouble alone:
+    `message_id` or `channel` says whose."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        message_id: str | None = None,
+        channel: str | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(problem, remedy=remedy)
+        self.message_id = message_id
+        self.channel = channel
+
+
+class HandlerFailed(OncewireError):
+    """The handler met a fault that nobody foresaw. What it would do next cannot be trusted, so
+    its process ends; whatever was stored is taken up by the next one."""
+
+    # For the service manager: anything but 0 is restarted, and this says that it was a fault.
+    exit_code: ClassVar[int] = 70
 
 
 class TransportProblem(OncewireError):

@@ -82,8 +82,9 @@ def test_a_card_survives_the_mail(parties: Path, tmp_path: Path) -> None:
     assert "PRIVATE" not in own.to_toml()
 
 
-def test_a_card_with_odd_characters_is_still_toml() -> None:
-    own = Card("acme", 'urn:x:"quoted"\\back', "http://h/", "PEM", "t")
+def test_a_card_with_odd_characters_is_still_toml(parties: Path) -> None:
+    certificate = (parties / "acme" / "keys" / "acme.crt").read_text()
+    own = Card("acme", 'urn:x:"quoted"\\back', "http://h/", certificate, "t")
     assert tomllib.loads(own.to_toml())["party_id"] == 'urn:x:"quoted"\\back'
 
 
@@ -300,7 +301,8 @@ def test_settings_reach_the_transport(parties: Path) -> None:
     assert (server.limits.connections, server.limits.max_body, server.path) == (7, 99, "/x")
     assert server.tls is not None
     assert server.tls.client_certificates is ClientCertificates.OPTIONAL
-    assert len(server.tls.trusted) == 1
+    # The partner, and we ourselves.
+    assert len(server.tls.trusted) == 2
     client = client_settings(found, load_all(found))
     assert client.addresses.permits("10.1.1.1")
     assert not client.addresses.permits("8.8.8.8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
+from tests.mutants.in_edge_alive import IN_EDGE_ALIVE
 from tests.mutants.in_edge_identity import IN_EDGE_IDENTITY
 from tests.mutants.in_edge_stream import IN_EDGE_STREAM
 from tests.mutants.in_hand_over import IN_HAND_OVER
@@ -31,4 +32,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_EDGE_IDENTITY,
     *IN_PREDICATES,
     *IN_EDGE_STREAM,
+    *IN_EDGE_ALIVE,
 )

@@ -81,8 +81,8 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a message that cannot enter undoes the one before it",
         "oncewire.handler.admit",
-        "    if problem is not None and not found:\n",
-        "    if problem is not None:\n",
+        "    if next_one:\n        set_aside(",
+        "    if not next_one:\n        set_aside(",
         requirement="RTY-18",
         tests=(f"{_TROUBLE}::test_a_waiting_message_whose_agreement_changed_delays_nobody",),
     ),

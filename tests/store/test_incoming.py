@@ -231,7 +231,10 @@ def test_answers_are_set_replaced_and_no_longer_owed(backend: Backend) -> None:
         transaction.save_answer("buyer", "a", answer("2", owed=True))
         assert _ids(transaction.answers_owed(10)) == ["a", "c"]
         assert _ids(transaction.answers_owed(1)) == ["a"]
-        assert transaction.answers_owed(10)[1].answer == answer("1", owed=True)
+        # Lists have no bytes: there may be many.
+        assert [one.answered for one in transaction.answers_owed(10)] == [True, True]
+        assert _ids(transaction.answers_owed(10, transaction.answers_owed(1)[0].row)) == ["c"]
+        assert transaction.answer("buyer", "c") == answer("1", owed=True)
         transaction.save_answer("buyer", "c", answer("1", owed=False))
         assert _ids(transaction.answers_owed(10)) == ["a"]
         transaction.save_answer("buyer", "a", answer("3", body=b"another"))

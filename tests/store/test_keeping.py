@@ -258,7 +258,7 @@ def test_answers_are_overdue_when_persist_duration_has_passed(store: Store) -> N
     def overdue(now: int, limit: int = 10) -> list[str]:
         with store.transition() as transaction:
             found = transaction.answers_overdue(now, limit)
-            assert all(one.answer is not None and one.answer.owed for one in found)
+            assert all(one.answered and one.parcel is None for one in found)
             return [one.incoming.message_id for one in found]
 
     assert overdue(DAY + 9) == []

@@ -13,7 +13,7 @@ from oncewire.agreement.cppa_document import read_document
 from oncewire.agreement.toml import read_toml
 from oncewire.entry.files import NotHere, read_bytes, read_text
 from oncewire.entry.settings import Settings
-from oncewire.errors import AgreementProblem
+from oncewire.errors import AgreementProblem, OncewireError
 
 AGREEMENT_MAX = 4 * 1024 * 1024
 _ENDINGS = (".toml", ".xml")
@@ -79,6 +79,32 @@ def load_all(settings: Settings) -> tuple[Kept, ...]:
                 f"{path}: {error.problem}", key=error.key, remedy=error.remedy
             ) from None
     return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The agreements that can be read, and what is wrong with the other files."""
+
+    kept: list[Kept]
+    problems: dict[Path, OncewireError]
+
+
+def load_readable(settings: Settings) -> Readable:
+    """Every agreement that can be read: the file of one partner is no trouble of the others."""
+    own = settings.party.party_id or None
+    found = Readable([], {})
+    for path in files_in(settings.path(settings.agreements.folder)):
+        try:
+            found.kept.append(Kept(path, read_file(path, own=own)))
+            # Two of one name are a trouble of the second.
+            Agreements(one.agreement for one in found.kept)
+        except OncewireError as error:
+            found.kept[:] = [one for one in found.kept if one.file != path]
+            found.problems[path] = AgreementProblem(f"{path}: {error.problem}", remedy=error.remedy)
+        except (OSError, ValueError) as error:
+            remedy = "check the files that it names"
+            found.problems[path] = AgreementProblem(f"{path}: {error}", remedy=remedy)
+    return found
 
 
 def agreements_of(settings: Settings) -> Agreements:

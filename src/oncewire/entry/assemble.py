@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.agreements import Kept, load_all
+from oncewire.entry.agreements import Kept, load_readable
 from oncewire.entry.files import PRIVATE_FOLDER, NotHere, make_folder, read_bytes
+from oncewire.entry.itself import agreement_with_itself
 from oncewire.entry.settings import Settings
 from oncewire.entry.transports import http_transport
 from oncewire.errors import InvalidValue
@@ -63,7 +65,7 @@ def keys_of(settings: Settings) -> Keys | None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-    from oncewire.entry.keys import describe_keys
+    from oncewire.entry.keys import describe_keys, is_private
 
     certificate = settings.path(settings.keys.certificate)
     key = settings.path(settings.keys.key)
@@ -71,11 +73,22 @@ def keys_of(settings: Settings) -> Keys | None:
         return None
     # Says in words what is wrong with either file, or that they do not belong together.
     describe_keys(certificate, key)
+    if not is_private(key):
+        raise InvalidValue(
+            f"others on this machine can read the private key {key}", remedy=f"chmod 600 {key}"
+        )
     secret = serialization.load_pem_private_key(read_bytes(key, "private key"), None)
     if not isinstance(secret, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
         raise InvalidValue(f"{key} is neither RSA nor EC", remedy="make a key of one of them")
     shown = x509.load_pem_x509_certificate(read_bytes(certificate, "certificate"))
     return Keys(shown, secret)
+
+
+def in_force(settings: Settings, kept: Iterable[Kept]) -> Agreements:
+    """The agreements with partners, and the one by which the handler answers its own party."""
+    own = agreement_with_itself(settings)
+    found = [one.agreement for one in kept]
+    return Agreements(found if own is None else [*found, own])
 
 
 def make_node(
@@ -90,7 +103,7 @@ def make_node(
     return Node(
         party_name(settings),
         store,
-        Agreements(kept.agreement for kept in agreements),
+        in_force(settings, agreements),
         RealWorld(),
         keys=keys,
         # A body is held in memory, whatever the endpoint would let through.
@@ -104,7 +117,7 @@ def make_handler(settings: Settings, application: Application | None = None) -> 
 
     Everything that can be wrong with files is found before the store is opened.
     """
-    agreements = load_all(settings)
+    agreements = tuple(load_readable(settings).kept)
     keys = keys_of(settings)
     transport = http_transport(settings, agreements)
     kill = KillPoints.from_environment()
@@ -119,7 +132,7 @@ def make_handler(settings: Settings, application: Application | None = None) -> 
 
 def make_engine(settings: Settings) -> Engine:
     """An engine at rest: it stores and confirms, and leaves sending to the next handler."""
-    agreements = load_all(settings)
+    agreements = tuple(load_readable(settings).kept)
     keys = keys_of(settings)
     store = open_store(settings)
     try:

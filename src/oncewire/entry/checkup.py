@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.agreements import Kept, load_all
+from oncewire.entry.agreements import Kept, load_readable
 from oncewire.entry.assemble import store_path
 from oncewire.entry.files import NotHere
 from oncewire.entry.ping import Echo, Reached
@@ -171,7 +171,7 @@ def _database(path: Path) -> Iterator[Finding]:
         "resilience",
         Grade.GOOD,
         "one copy: survives crashes and power cuts, not the loss of its disk",
-        "back up the party's folder",
+        "`oncewire backup DIR` takes a copy while it runs",
     )
 
 
@@ -285,13 +285,25 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
 def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:
     """The agreements that can be read, or why they cannot."""
     try:
-        kept = list(load_all(settings))
+        found = load_readable(settings)
     except OncewireError as error:
         return [], [Finding("agreements", Grade.BAD, error.problem, error.remedy)]
-    if not kept:
+    problems = [
+        Finding("agreements", Grade.BAD, error.problem, error.remedy)
+        for error in found.problems.values()
+    ]
+    if not found.kept and not problems:
         fix = "`oncewire partner add CARD` adds one"
         return [], [Finding("agreements", Grade.WARNING, "no partners yet", fix)]
-    return kept, []
+    return found.kept, problems
+
+
+def judged_itself(echo: Echo) -> Finding:
+    """What a message says that went through our own endpoint to our own handler and back."""
+    if echo.reached is Reached.ANSWERED:
+        return Finding("endpoint", Grade.GOOD, f"a message to itself: {echo.milliseconds} ms")
+    fix = "look into the handler's log; partners cannot reach it either"
+    return Finding("endpoint", Grade.BAD, f"a message to itself: {echo.finding}", fix)
 
 
 def judged(echo: Echo) -> Iterator[Finding]:

@@ -46,6 +46,7 @@ VERBS = (
     "resend",
     "hold",
     "accept_clock",
+    "reload",
     "status",
 )
 LINE_MAX = 4 * 1024 * 1024
@@ -198,6 +199,8 @@ _KINDS: dict[str, type[OncewireError]] = {
         errors.StoreProblem,
         errors.StoreFull,
         errors.StoreGone,
+        errors.StoreDamaged,
+        errors.HandlerFailed,
         errors.TransportProblem,
         errors.JournalProblem,
         errors.UnknownMessage,

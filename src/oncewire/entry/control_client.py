@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,17 @@ class Remote:
         """See `Verbs`."""
         await self._ask("accept_clock")
 
+    async def reload(self) -> int:
+        """See `Verbs`."""
+        return int(_result(await self._ask("reload"))["agreements"])
+
     async def status(self) -> Status:
         """See `Verbs`."""
-        return Status(**_result(await self._ask("status")))
+        found = _result(await self._ask("status"))
+        return Status(**{name: value for name, value in found.items() if name in _STATUS})
+
+
+_STATUS = {one.name for one in fields(Status)}
 
 
 def _result(answer: Frame) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class ControlServer:
             "restart": self._restart,
             "hold": self._hold,
             "accept_clock": self._accept_clock,
+            "reload": self._reload,
             "status": self._status,
         }
         if verb == "send":
@@ -174,6 +175,9 @@ class ControlServer:
     async def _accept_clock(self, _arguments: dict[str, Any]) -> Frame:
         await self._verbs.accept_clock()
         return _good()
+
+    async def _reload(self, _arguments: dict[str, Any]) -> Frame:
+        return _good(agreements=await self._verbs.reload())
 
     async def _status(self, _arguments: dict[str, Any]) -> Frame:
         return _good(**(await self._verbs.status()).as_dict())

@@ -185,7 +185,7 @@ class Demo:
             self._settings[name] = load(folder / name, environ={}).settings
         for own, partner in ((BUYER, SELLER), (SELLER, BUYER)):
             card = read_card(folder / partner)
-            added = add_partner(self._settings[own], card, Wish("window", CPA_ID))
+            added = add_partner(self._settings[own], card, Wish("window", CPA_ID, sign=True))
             _change(added.agreement, _TERMS)
 
     async def _start(self, name: str) -> None:

@@ -32,6 +32,8 @@ class Wish:
     cpa_id: str = ""
     sign: bool = False
     ordered: bool = False
+    # Neither TLS nor signatures need be agreed: for tests, and for lines that are safe anyway.
+    insecure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Added:
     agreement: Path
     certificate: Path
     profile: str
+    fingerprint: str
 
 
 def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = False) -> Added:
@@ -52,6 +55,7 @@ def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = F
         raise InvalidValue(
             f"{card.name} is this party itself", remedy="name the card of another party"
         )
+    _check_secure(own, card, wish)
     agreement = settings.path(settings.agreements.folder) / f"{card.name}.toml"
     if agreement.exists() and not replace:
         raise NotAllowed(
@@ -69,7 +73,18 @@ def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = F
     _check(text, agreement.parent)
     make_folder(agreement.parent)
     write_new(agreement, text, replace=replace)
-    return Added(card.name, cpa_id, agreement, certificate, wish.profile)
+    return Added(card.name, cpa_id, agreement, certificate, wish.profile, card.fingerprint)
+
+
+def _check_secure(own: Card, card: Card, wish: Wish) -> None:
+    """Both sides listen with TLS, unless somebody says that it need not be."""
+    for side, one in (("this party", own), (card.name, card)):
+        if not wish.insecure and not one.url.startswith("https://"):
+            raise InvalidValue(
+                f"{side} listens without TLS, at {one.url}",
+                remedy="make the party anew without --insecure, or set http.tls and http."
+                "client_certificates; or say --insecure here",
+            )
 
 
 def partner_file(settings: Settings, name: str) -> Path:
@@ -118,7 +133,7 @@ def _agreement_text(
         said["sequence.ordered"] = "true"
     if wish.sign:
         said |= {"security.sign": "true", "security.require_signature": "true"}
-        if _is_elliptic(own.certificate):
+        if is_elliptic(own.certificate):
             said["security.signature_algorithm"] = quoted(_ECDSA)
     return with_values(text, said)
 
@@ -129,7 +144,8 @@ def _left_open(values: Mapping[str, Value], key: str) -> bool:
     return key not in values or values[key].value is Requested.PER_MESSAGE
 
 
-def _is_elliptic(certificate: str) -> bool:
+def is_elliptic(certificate: str) -> bool:
+    """Whether a certificate has an elliptic key."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 

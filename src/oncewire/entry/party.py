@@ -12,12 +12,14 @@ certificate it shows. It holds nothing secret and can be sent by mail.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from oncewire.entry.files import (
+    PRIVATE,
     PRIVATE_FOLDER,
     NotHere,
     make_folder,
@@ -34,7 +36,8 @@ from oncewire.message.instant import Instant
 CARD_VERSION = 1
 CARD_ENDING = ".card.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
-_CARD_KEYS = ("version", "name", "party_id", "party_type", "url", "certificate")
+_CARD_KEYS = ("version", "name", "party_id", "party_type", "url", "certificate", "fingerprint")
+_OPTIONAL = ("party_type", "fingerprint")
 _IGNORED = "# Keys and data stay on this machine.\nkeys/*.key\ndata/\n"
 
 
@@ -47,6 +50,11 @@ class Card:
     url: str
     certificate: str
     party_type: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the newest certificate, for people to compare."""
+        return fingerprint_of(self.certificate)
 
     def to_toml(self) -> str:
         """The card as a file."""
@@ -61,6 +69,8 @@ class Card:
         lines += [
             f"url = {quoted(self.url)}",
             f'certificate = """\n{self.certificate.strip()}\n"""',
+            "# Compare it with the other side over another channel, such as the telephone.",
+            f"fingerprint = {quoted(self.fingerprint)}",
         ]
         return "\n".join(lines) + "\n"
 
@@ -120,7 +130,7 @@ def make_party(
     write_new(folder / ".gitignore", _IGNORED, replace=True)
     text = _settings_text(name, own_id, party_type, host, port, tls=tls)
     # Last, because a folder with this file is a party: a half-made one can be made again.
-    write_new(folder / FILE, text)
+    write_new(folder / FILE, text, PRIVATE)
     settings = load(folder, environ={}).settings
     return Made(folder, name, own_id, settings.endpoint_url, keys)
 
@@ -183,7 +193,12 @@ def card_of(settings: Settings) -> Card:
             f"{settings.folder / FILE} does not say who the party is",
             remedy="set party.name and party.party_id",
         )
-    certificate = read_text(settings.path(settings.keys.certificate), "certificate")
+    file = settings.path(settings.keys.certificate)
+    certificate = read_text(file, "certificate")
+    following = file.with_name(f"{file.stem}.next{file.suffix}")
+    if following.is_file():
+        # Both are valid while partners take the new one in; it is named last.
+        certificate = certificate.strip() + "\n" + read_text(following, "certificate")
     return Card(
         name=settings.party.name,
         party_id=settings.party.party_id,
@@ -220,9 +235,9 @@ def _card(table: dict[str, object], place: Path) -> Card:
         )
     texts = {name: table.get(name, "") for name in _CARD_KEYS[1:]}
     for name, value in texts.items():
-        if not isinstance(value, str) or (not value and name != "party_type"):
+        if not isinstance(value, str) or (not value and name not in _OPTIONAL):
             raise InvalidValue(f"{place}: {name} is missing", remedy="ask for a new card")
-    name, party_id, kind, url, certificate = (str(value) for value in texts.values())
+    name, party_id, kind, url, certificate, told = (str(value) for value in texts.values())
     check_name(name)
     check_id(party_id, "party_id")
     if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url):
@@ -230,4 +245,18 @@ def _card(table: dict[str, object], place: Path) -> Card:
     from oncewire.agreement.certificates import read_certificates
 
     read_certificates(certificate)
-    return Card(name, party_id, url, certificate, kind)
+    card = Card(name, party_id, url, certificate, kind)
+    if told and told != card.fingerprint:
+        raise InvalidValue(
+            f"{place}: the certificate is not the one that its fingerprint tells of",
+            remedy="somebody changed the card; ask the partner for it by another way",
+        )
+    return card
+
+
+def fingerprint_of(certificate: str) -> str:
+    """SHA-256 of the last certificate of a PEM text: the newest is named last."""
+    from oncewire.agreement.certificates import read_certificates
+
+    digest = hashlib.sha256(read_certificates(certificate)[-1]).hexdigest().upper()
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))

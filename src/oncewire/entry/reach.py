@@ -80,6 +80,25 @@ async def first(settings: Settings, make: Callable[[], T]) -> Remote | T:
         await asyncio.sleep(_PAUSE)
 
 
+async def tell_running(settings: Settings) -> None:
+    """Let the handler that runs, if one does, read the files of its party anew."""
+    remote = await Remote.connect(socket_path(settings))
+    if remote is None:
+        return
+    try:
+        await remote.reload()
+    finally:
+        await remote.close()
+
+
+def owner_of(path: Path) -> int:
+    """The process that says it has the store open for writing; 0: it cannot be read."""
+    try:
+        return int(path.with_name(path.name + ".owner").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
 def is_owned(path: Path) -> bool:
     """Whether a process has the store open for writing."""
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.entry.agreements import Kept, load_all
+from oncewire.entry.agreements import Kept, load_readable
 from oncewire.entry.building import typed
 from oncewire.entry.files import NotHere
 from oncewire.errors import InvalidValue
@@ -43,7 +43,12 @@ def find_agreement(settings: Settings, to: str = "", cpa_id: str = "") -> Agreem
 
 def find_kept(settings: Settings, to: str = "", cpa_id: str = "") -> Kept:
     """The same with its file."""
-    kept = load_all(settings)
+    readable = load_readable(settings)
+    kept = tuple(readable.kept)
+    for file, problem in readable.problems.items():
+        # The file of another partner is no trouble of this one.
+        if not kept or to == file.stem or not (to or cpa_id):
+            raise problem
     if not kept:
         raise NotHere(
             "there is no agreement yet, so nothing can be sent",

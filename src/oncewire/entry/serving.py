@@ -6,27 +6,34 @@ import asyncio
 import logging
 import os
 import signal
-import socket
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from oncewire.entry.assemble import make_handler
+from oncewire.entry.assemble import make_engine, make_handler
 from oncewire.entry.control import socket_path
 from oncewire.entry.control_client import Remote
 from oncewire.entry.control_server import ControlServer
 from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.delivery.webhook import Webhook
 from oncewire.entry.reach import first
+from oncewire.entry.reloading import Reloading
+from oncewire.entry.service_manager import feed_watchdog, tell
 from oncewire.entry.verbs import Running, Status
-from oncewire.errors import NotAllowed, TransportProblem
+from oncewire.errors import HandlerFailed, NotAllowed, StoreProblem, TransportProblem
 
 if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
     from oncewire.handler.application import Application
     from oncewire.handler.handler import Handler
+    from oncewire.handler.supervisor import Supervisor
 
 logger = logging.getLogger("oncewire.serve")
+
+
+LAST_SECONDS = 10.0
+"""How long a handler that failed may take to let go of what it has."""
 
 
 class Prepared(NamedTuple):
@@ -48,10 +55,13 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """Start a handler and its control socket; stop both gracefully at the end."""
     handler, application = prepared
-    running = Running(handler, passing=passing)
+    reloading = Reloading(settings, handler)
+    running = Running(handler, passing=passing, reloading=reloading)
     server = ControlServer(socket_path(settings), running)
     try:
         await handler.start()
+        await reloading.begin()
+        handler.supervisor.keep(reloading.run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
         yield running
@@ -87,35 +97,77 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     """Run until SIGTERM or SIGINT; `ready` is called once everything listens.
 
     A second signal does not wait for what is under way: nothing is lost by that, since
-    whatever was not finished is found again at the next start.
+    whatever was not finished is found again at the next start. A handler that failed ends the
+    process with HandlerFailed, and the next one finds an incident that says why.
     """
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    async with serving(settings, await only_one(settings)) as running:
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, _stop, stop)
+    here: list[Running] = []
+    # From the first moment on: a signal that nobody hears would end us in the middle of a word.
+    _hear_signals(here, stop)
+    prepared = await only_one(settings)
+    failure: HandlerFailed | None = None
+    async with serving(settings, prepared) as running:
+        here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
-        tell_supervisor("READY=1")
+        tell("READY=1")
         ready(running)
-        await stop.wait()
+        failure = await _until_over(stop, running.handler.supervisor)
         logger.info("stopping", extra={"party": settings.party.name})
-        tell_supervisor("STOPPING=1")
+        tell("STOPPING=1")
+        if failure is not None:
+            # Whatever hangs now must not keep the next one from starting.
+            end = threading.Timer(LAST_SECONDS, os._exit, (failure.exit_code,))
+            end.daemon = True
+            end.start()
         status = await running.status()
+    if failure is not None:
+        record_failure(settings, failure)
+        raise failure
     logger.info("stopped", extra={"party": settings.party.name})
     return status
+
+
+async def _until_over(stop: asyncio.Event, supervisor: Supervisor) -> HandlerFailed | None:
+    """Wait until somebody stops us, or until the handler has failed; then why."""
+    feeding = asyncio.ensure_future(feed_watchdog(supervisor))
+    stopped, failed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(supervisor.failed())
+    await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+    for task in (feeding, stopped, failed):
+        task.cancel()
+    return failed.result() if failed.done() and not failed.cancelled() else None
+
+
+def record_failure(settings: Settings, failure: HandlerFailed) -> None:
+    """Leave an incident for the operator, in a store that nobody else has open now."""
+    try:
+        engine = make_engine(settings)
+        try:
+            engine.trouble(StoreProblem(failure.problem, remedy="look into the log"))
+            engine.commit()
+        finally:
+            engine.node.store.close()
+    except Exception:
+        logger.exception("the failure is in the log alone: no incident could be kept")
+
+
+def _hear_signals(here: list[Running], stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, _stop, stop)
+
+    async def reload(running: Running) -> None:
+        await running.reload()
+
+    def hang_up() -> None:
+        # A terminal that closes is no reason to end.
+        logger.info("a hangup: agreements and certificates are read anew")
+        for running in here:
+            running.handler.supervisor.spawn(reload(running))
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
 def _stop(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(130)
     stop.set()
-
-
-def tell_supervisor(word: str) -> None:
-    """Tell systemd (Type=notify) how we are, if it started us."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    name = "\0" + address[1:] if address.startswith("@") else address
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
-        supervisor.sendto(word.encode(), name)

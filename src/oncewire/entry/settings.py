@@ -283,11 +283,23 @@ def load(
     raw: dict[str, tuple[Any, str]] = dict(_from_file(file))
     raw |= _from_environment(variables)
     raw |= {name: (value, "flag") for name, value in (flags or {}).items()}
+    _check_private(file, raw)
     said = tuple(_said(key, raw.get(name)) for name, key in KEYS.items())
     for name in raw:
         if name not in KEYS:
             raise unknown_setting(name, "flag")
     return Loaded(_assembled(file.parent, said), said, file)
+
+
+def _check_private(file: Path, raw: Mapping[str, tuple[Any, str]]) -> None:
+    """A secret that others can read is none."""
+    told = [name for name, (value, origin) in raw.items() if value and origin == str(file)]
+    secrets = [name for name in told if name in KEYS and KEYS[name].secret]
+    if secrets and file.stat().st_mode & 0o077:
+        raise InvalidValue(
+            f"{file} holds {secrets[0]}, and others on this machine can read it",
+            remedy=f"chmod 600 {file}",
+        )
 
 
 def flags_of(given: Iterable[str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.agreements import Kept
 from oncewire.entry.files import read_text
 from oncewire.entry.settings import ClientCertificateRule, Settings
@@ -40,7 +41,7 @@ def server_settings(settings: Settings) -> HttpServerSettings:
     tls = None
     if http.tls:
         wanted = http.client_certificates
-        trusted = () if wanted is ClientCertificateRule.IGNORED else _partners(settings)
+        trusted = () if wanted is ClientCertificateRule.IGNORED else _trusted(settings)
         tls = ServerTls(_identity(settings), ClientCertificates(wanted.value), trusted)
     return HttpServerSettings(http.host, http.port, http.path, tls, limits, _budget(settings))
 
@@ -76,6 +77,13 @@ def _identity(settings: Settings) -> Identity:
     return Identity(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
 
 
+def _trusted(settings: Settings) -> tuple[str, ...]:
+    """Who may connect: the partners, and we ourselves; so a party without partners can be
+    served, and partners that are added are believed from then on."""
+    own = read_text(settings.path(settings.keys.certificate), "certificate")
+    return (own, *_partners(settings))
+
+
 def _partners(settings: Settings) -> tuple[str, ...]:
     folder = settings.path(settings.keys.partners)
     files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
@@ -100,6 +108,8 @@ def _peers(
                 found[_origin(end.address)] = tls
     # Our own endpoints stand in the agreement too; nobody's certificate but ours is there.
     found.pop(_origin(settings.endpoint_url), None)
+    if settings.http.tls and identity is not None:
+        found[_origin(settings.endpoint_url)] = _peer(identity.certificate, identity)
     return found
 
 
@@ -114,7 +124,9 @@ def _peer(file: Path, identity: Identity | None) -> PeerTls:
     text = read_text(file, "partner's certificate")
     if _is_authority(text):
         return PeerTls(identity=identity, trusted=(text,))
-    return PeerTls(identity=identity, pinned=(text,))
+    # While a partner changes its key, both certificates are the one.
+    pinned = tuple(to_pem(der) for der in read_certificates(text))
+    return PeerTls(identity=identity, pinned=pinned)
 
 
 def _is_authority(text: str) -> bool:

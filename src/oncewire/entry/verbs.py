@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from oncewire.entry.taken import TakenMessage
-from oncewire.errors import NotAllowed
+from oncewire.errors import HandlerFailed, NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import LEASE, Handler
@@ -24,6 +24,9 @@ from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.contract import Store
 
 T = TypeVar("T")
+
+PROBE = 4.0
+"""Seconds within which a handler that lives takes a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class Status:
     incidents: int = 0
     # It runs only until the command that started it is done.
     passing: bool = False
+    # The longest that anything waited for its turn within the last minute, in milliseconds.
+    lag_ms: int = 0
+    # Why it is not called running although its process is there.
+    stuck: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -51,6 +58,8 @@ class Status:
             "counts": dict(self.counts),
             "incidents": self.incidents,
             "passing": self.passing,
+            "lag_ms": self.lag_ms,
+            "stuck": self.stuck,
         }
 
 
@@ -96,8 +105,18 @@ class Verbs(Protocol):
     async def accept_clock(self) -> None:
         """The machine's clock was set and is right: go on by it."""
 
+    async def reload(self) -> int:
+        """Read agreements, certificates and keys anew; returns how many agreements there are."""
+
     async def status(self) -> Status:
         """How the party is doing."""
+
+
+class Reloads(Protocol):
+    """What reads the files of a party anew."""
+
+    async def reload(self) -> int:
+        """See `Verbs`."""
 
 
 def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = False) -> Status:
@@ -110,8 +129,10 @@ def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = Fa
 class Running:
     """A handler of this process."""
 
-    def __init__(self, handler: Handler, *, passing: bool = False) -> None:
-        self.handler, self.passing = handler, passing
+    def __init__(
+        self, handler: Handler, *, passing: bool = False, reloading: Reloads | None = None
+    ) -> None:
+        self.handler, self.passing, self._reloading = handler, passing, reloading
         self.url = ""
 
     async def send(self, submission: Submission) -> Accepted:
@@ -169,7 +190,17 @@ class Running:
     async def status(self) -> Status:
         """See `Verbs`."""
         store = self.handler.engine.node.store
-        return read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
+        try:
+            lag = await self.handler.supervisor.probe(PROBE)
+        except (TimeoutError, HandlerFailed) as problem:
+            why = str(problem) or f"it has taken no turn for {PROBE:.0f} seconds"
+            return Status(store.node(), False, os.getpid(), self.url, stuck=why)
+        found = read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
+        return replace(found, lag_ms=round(lag * 1000))
+
+    async def reload(self) -> int:
+        """See `Verbs`."""
+        return 0 if self._reloading is None else await self._reloading.reload()
 
 
 class AtRest:
@@ -242,6 +273,10 @@ class AtRest:
     async def status(self) -> Status:
         """See `Verbs`."""
         return read_status(self.engine.node.store)
+
+    async def reload(self) -> int:
+        """See `Verbs`; whoever opens the party next reads them anyway."""
+        return len(self.engine.node.agreements)
 
     async def close(self) -> None:
         """Let another process have the store."""

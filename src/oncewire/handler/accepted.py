@@ -38,7 +38,7 @@ def accepted(node: Node, stored: StoredIncoming) -> Message:
     received = codec.read(whole_parcel(node, stored.parcel), node.limits)
     for view in _views(node, received):
         message = _open(node, view, stored)
-        if identity_digest(message) == stored.incoming.digest:
+        if _is_accepted(message, stored):
             return message
     raise StoreProblem(
         f"the bytes of message {message_id} no longer say what was accepted",
@@ -79,6 +79,12 @@ def as_agreed(node: Node, stored: StoredIncoming, header: Header) -> Header:
         from_party=sender_of(agreement, header.from_party),
         to_party=receiver_of(agreement.own, header.to_party),
     )
+
+
+def _is_accepted(message: Message, stored: StoredIncoming) -> bool:
+    """Whether it is what was accepted, and the message that the row names."""
+    named = message.header.message_id == stored.incoming.message_id
+    return named and identity_digest(message) == stored.incoming.digest
 
 
 def _views(node: Node, received: Received) -> Iterator[Message]:

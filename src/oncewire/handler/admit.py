@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from oncewire.errors import OncewireError
+from oncewire.errors import OncewireError, StoreDamaged
 from oncewire.handler.node import NEVER, Node
 from oncewire.handler.perform import first_attempt, open_incident, perform, relieve
 from oncewire.handler.seal import build_numbered
@@ -44,32 +44,43 @@ def admit_waiting(node: Node) -> None:
 
 def _admit_one(node: Node, key: str) -> bool:
     """Bring the next one in; False when there is none, or no place for it."""
-    found: list[StoredOutgoing] = []
+    next_one: list[StoredOutgoing] = []
+    moved: list[StoredOutgoing] = []
 
     def bring_in(tx: Transaction) -> None:
         channel = tx.sending_channel(key)
         stored = None if channel is None else _next_waiting(node, tx, key)
         if channel is None or stored is None:
             return
+        next_one.append(stored)
+        if stored.damage:
+            raise StoreDamaged(stored.damage, message_id=stored.outgoing.message_id)
         terms = node.terms_of(tx, stored.outgoing.terms_id)
         if channel.places(terms) < 1:
             return
         deadline = stored.outgoing.deadline(terms)
         if deadline is None or node.now() < deadline:
-            found.append(stored)
+            moved.append(stored)
             enter(node, tx, stored, channel, terms)
         elif not node.in_doubt:
             # It expired while it waited: it must not use up a number.
-            found.append(stored)
+            moved.append(stored)
             step = deadline_passed(stored.outgoing, channel, terms, node.now())
             perform(node, tx, stored, channel, step, terms)
 
     problem = node.apart(bring_in)
-    if problem is not None and not found:
+    if problem is None:
+        return bool(moved)
+    if next_one:
+        set_aside(node, next_one[0].outgoing.message_id, problem)
+        return True
+    if not isinstance(problem, StoreDamaged):
         raise problem
-    if problem is not None:
-        set_aside(node, found[0].outgoing.message_id, problem)
-    return bool(found)
+    # The stream itself: whatever waits on it waits for the operator.
+    reason = str(problem)[:500]
+    with node.transition() as tx:
+        open_incident(node, tx, Raise(reason, channel=key))
+    return False
 
 
 def _next_waiting(node: Node, tx: Transaction, key: str) -> StoredOutgoing | None:
@@ -77,9 +88,17 @@ def _next_waiting(node: Node, tx: Transaction, key: str) -> StoredOutgoing | Non
     for stored in tx.waiting(key, ASIDE if node.troubled else 1):
         if node.troubled.get(stored.outgoing.message_id, 0) <= node.now():
             return stored
-        if node.terms_of(tx, stored.outgoing.terms_id).ordered:
+        if _is_ordered(node, tx, stored):
             return None
     return None
+
+
+def _is_ordered(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+    """Unless it is known that no order is agreed, nothing passes."""
+    try:
+        return node.terms_of(tx, stored.outgoing.terms_id).ordered
+    except StoreDamaged:
+        return True
 
 
 def enter(
@@ -104,13 +123,22 @@ def set_aside(node: Node, message_id: str, problem: Exception) -> None:
         logger.error("a step of a message failed", exc_info=problem)
     until = node.troubled[message_id] = node.now() + LOOK_AGAIN
 
-    def call_operator(tx: Transaction) -> None:
-        open_incident(node, tx, Raise(f"it cannot go on: {problem}"[:500], message_id))
+    def look_later(tx: Transaction) -> None:
         stored = tx.outgoing(message_id)
         if stored is not None and stored.outgoing.state is OutgoingState.OUTSTANDING:
             tx.save_outgoing(replace(stored.outgoing, next_attempt_at=until))
 
-    trouble = node.apart(call_operator)
+    # Each for itself: a message whose row cannot be read must be named all the same.
+    raised = Raise(f"it cannot go on: {problem}"[:400], message_id)
+    if isinstance(problem, StoreDamaged) and problem.channel is not None:
+        # The trouble of a stream is not that of each message on it.
+        raised = Raise(str(problem)[:500], channel=problem.channel)
+    elif isinstance(problem, StoreDamaged):
+        verb = f"; mended, it goes on by itself; else `oncewire abandon {message_id}`"
+        raised = replace(raised, reason=raised.reason + verb)
+    with node.transition() as tx:
+        open_incident(node, tx, raised)
+    trouble = node.apart(look_later)
     if trouble is not None:
         # Not even its timer can be set; it is passed over until the next start.
         node.stuck.add(message_id)
@@ -123,9 +151,15 @@ def look_again(node: Node) -> None:
     due = [message_id for message_id, until in node.troubled.items() if 0 < until <= now]
     if not due:
         return
-    with node.transition() as tx:
-        found = [(message_id, tx.outgoing(message_id)) for message_id in due]
-    for message_id, stored in found:
+    for message_id in due:
+        try:
+            with node.transition() as tx:
+                stored = tx.outgoing(message_id)
+        except StoreDamaged:
+            # It is still damaged, and named.
+            node.troubled[message_id] = now + LOOK_AGAIN
+            continue
+        node.stuck.discard(message_id)
         if stored is None or stored.outgoing.state in FINAL_OUTGOING:
             del node.troubled[message_id]
         elif stored.outgoing.state is not OutgoingState.WAITING:

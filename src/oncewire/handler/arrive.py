@@ -33,11 +33,12 @@ from oncewire.handler.arrival import (
     number_of_arrival,
 )
 from oncewire.handler.conform import check_reference, check_signing
+from oncewire.handler.intact import with_whole_answer
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
 from oncewire.handler.original import known_as, removed_as
 from oncewire.handler.received_note import duplicate_note, received_note, refused_note
-from oncewire.handler.release import follow, release
+from oncewire.handler.release import follow, release, release_old
 from oncewire.handler.reply import (
     Patience,
     await_response,
@@ -217,6 +218,8 @@ class Arriving:
         at_once = not patience.waits and not rides and not relays
         answer = self._answer_at_once(owed, plan) if at_once else None
         stored = self._stored(incoming, facts, answer)
+        # What an epoch that is over still held goes before the one that begins the next (S6).
+        old = release_old(node, tx, judgement.channel, judgement.deliver)
         tx.add_incoming(stored)
         self._journal_received(stored)
         follow(node, tx, judgement.channel, judgement.effects)
@@ -230,7 +233,7 @@ class Arriving:
             reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
         if self.ahead is not None and not judgement.held:
             self._midway.send_on(stored, self.ahead, kept_open=relays)
-        self._release(judgement)
+        self._release(replace(judgement, deliver=judgement.deliver[old:]))
         if reply is not None:
             return reply
         if patience.waits:
@@ -260,15 +263,9 @@ class Arriving:
 
     def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
         return acknowledge(
-            self.node,
-            self.message,
-            self.agreement,
-            owed,
-            plan,
-            self.received,
-            final=self.final,
-            warnings=self._warnings(plan),
-        )
+            self.node, self.message, self.agreement, owed, plan, self.received,
+            final=self.final, warnings=self._warnings(plan),
+        )  # fmt: skip
 
     def _warnings(self, plan: SyncPlan) -> tuple[Error, ...]:
         """What the sender is told beside the acknowledgement."""
@@ -350,6 +347,7 @@ class Arriving:
 
     def _duplicate(self, known: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
         node, tx, incoming = self.node, self.tx, known.incoming
+        known = with_whole_answer(known)
         # What was refused without an answer (no error answers an error) stays unanswered.
         refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
         responses = responses_given(tx, known) if self.final else []

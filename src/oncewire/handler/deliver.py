@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
-from oncewire.errors import OncewireError, UnknownMessage
+from oncewire.errors import (
+    NotAllowed,
+    OncewireError,
+    StoreDamaged,
+    StoreFull,
+    StoreGone,
+    UnknownMessage,
+)
 from oncewire.handler.application import Taken
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
@@ -14,6 +22,8 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
+
+logger = logging.getLogger("oncewire.handler")
 
 FOR_EVER: Instant = 2**62
 """Later than any lease."""
@@ -51,40 +61,59 @@ def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[
                 given.append(one)
                 continue
             withheld.add(_key(stored))
-            if channel is not None:
+            if channel is not None and _is_ordered(node, tx, stored):
                 blocked.add(channel)
         if not fresh or not withheld:
             return given
 
 
 def _give(
-    node: Node, tx: Transaction, stored: StoredIncoming, lease_until: Instant
+    node: Node, tx: Transaction, listed: StoredIncoming, lease_until: Instant
 ) -> Given | None:
-    """Hand one message over; None: what was accepted cannot be read any more."""
-    incoming = stored.incoming
+    """Hand one message over; None: what was accepted cannot be read any more.
+
+    It is read whole, checked and filed before anything says that it was handed over.
+    """
+    incoming = listed.incoming
     late = incoming.state is IncomingState.HANDED_OVER
     if late:
         incoming = incoming.lost()
     incoming = incoming.handed_over(lease_until)
-    given = replace(stored, incoming=incoming)
     try:
+        stored = tx.incoming(incoming.sender, incoming.message_id) or listed
+        given = replace(stored, incoming=incoming)
         taken = Taken.of(node, given)
-    except OncewireError as problem:
-        withhold(node, tx, stored, problem)
+        tx.save_incoming(incoming)
+    except (StoreFull, StoreGone, MemoryError):
+        raise
+    except Exception as problem:
+        if not isinstance(problem, OncewireError):
+            logger.exception("a stored message cannot be read")
+        withhold(node, tx, listed, problem)
         return None
-    tx.save_incoming(incoming)
     _journal(node, tx, stored, "handed_over", incoming, late, taken.digest)
     return Given(given, taken)
 
 
-def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: OncewireError) -> None:
+def _is_ordered(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether what follows a message on its channel must wait for it; unless that is known not
+    to be so, it must."""
+    try:
+        return node.terms_of(tx, stored.incoming.terms_id).ordered
+    except StoreDamaged:
+        return True
+
+
+def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Exception) -> None:
     """Call the operator, once: other content than was accepted is given to nobody (S15)."""
     message_id = stored.incoming.message_id
     with node.store.reader() as reader:
         called = any(one.message_id == message_id for one in reader.incidents())
     if not called:
-        reason = f"it cannot be handed over: {problem}"
-        open_incident(node, tx, Raise(reason[:300], message_id))
+        logger.error("a message cannot be handed over", extra={"message_id": message_id})
+        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "
+        verb = f"or give it up: `oncewire abandon {message_id}`"
+        open_incident(node, tx, Raise(reason + verb, message_id))
 
 
 def _key(stored: StoredIncoming) -> tuple[str, str]:
@@ -112,7 +141,7 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     return True
 
 
-def recover_hand_overs(tx: Transaction, limit: int = 10_000) -> None:
+def recover_hand_overs(node: Node, tx: Transaction, limit: int = 10_000) -> None:
     """After a restart: what was handed over and not confirmed is ready again, in its order.
 
     The application may have died with this process; waiting for its leases to run out
@@ -120,7 +149,10 @@ def recover_hand_overs(tx: Transaction, limit: int = 10_000) -> None:
     """
     for stored in tx.ready(FOR_EVER, limit):
         if stored.incoming.state is IncomingState.HANDED_OVER:
-            tx.save_incoming(stored.incoming.lost())
+            try:
+                tx.save_incoming(stored.incoming.lost())
+            except (StoreDamaged, NotAllowed) as problem:
+                withhold(node, tx, stored, problem)
 
 
 def _journal(

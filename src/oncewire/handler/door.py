@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from time import thread_time
 
 from oncewire.errors import StoreProblem, TransportProblem
@@ -27,11 +28,16 @@ RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
 
 
+Trouble = Callable[[StoreProblem], Awaitable[None]]
+"""Tells whoever looks after the handler what the store cannot do."""
+
+
 class Door:
     """Takes what arrives, and keeps connections open for the responses to their requests."""
 
-    def __init__(self, shell: Shell, relaying: Relaying) -> None:
+    def __init__(self, shell: Shell, relaying: Relaying, trouble: Trouble) -> None:
         self._shell = shell
+        self._trouble = trouble
         self._relaying = relaying
         self._engine = shell.engine
         self._kill = shell.engine.node.kill
@@ -70,24 +76,29 @@ class Door:
             return Reply(413, "text/plain", body=str(problem).encode(), refused=True)
         except TooLong:
             return Reply(503, retry_after=RETRY_AFTER, refused=True)
-        except StoreProblem:
-            return Reply(503, retry_after=RETRY_AFTER)
+        except StoreProblem as problem:
+            return await self._come_back(problem)
         kept = False
         try:
             answer = await self._receive(inbound, source, delivery.allowance)
             kept = not answer.refused
             if answer.awaited is not None:
                 answer = await self._reply_in_time(answer.awaited)
-        except StoreProblem:
+            return self._reply(answer)
+        except StoreProblem as problem:
             # Not stored, so not acknowledged: the sender keeps it and comes back.
-            return Reply(503, retry_after=RETRY_AFTER)
+            return await self._come_back(problem)
         except Exception:
             logger.exception("an arrival failed", extra={"address": source.address})
             return Reply(500)
         finally:
             # From here on its row names the file, or nobody ever will.
             self._let_go(inbound.stored, kept=kept)
-        return self._reply(answer)
+
+    async def _come_back(self, problem: StoreProblem) -> Reply:
+        """The store cannot: a sender is sent away for a while, and somebody here is told why."""
+        await self._trouble(problem)
+        return Reply(503, retry_after=RETRY_AFTER)
 
     async def _expects(self, header: Received) -> Expected:
         return await self._shell.do("look", lambda: self._engine.expects(header))

@@ -13,8 +13,14 @@ import logging
 from collections.abc import Sequence
 
 from oncewire import __version__
-from oncewire.errors import AgreementProblem, InvalidValue, OncewireError, StoreProblem
-from oncewire.handler import clock, deliver, notices, operate, retain, transmit
+from oncewire.errors import (
+    AgreementProblem,
+    InvalidValue,
+    OncewireError,
+    StoreDamaged,
+    StoreProblem,
+)
+from oncewire.handler import clock, deliver, notices, operate, poison, retain, transmit
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -99,7 +105,8 @@ class Engine:
             node.write(tx, [Note("started", detail=detail)])
         clock.watch(node)
         for step in (
-            deliver.recover_hand_overs,
+            lambda tx: poison.survey(node, tx),
+            lambda tx: deliver.recover_hand_overs(node, tx),
             lambda tx: take_up_waiting(node, tx),
             lambda tx: node.failed.extend(self._left_untold(tx)),
             lambda tx: retain.end_all_answers(node, tx),
@@ -166,7 +173,7 @@ class Engine:
         if node.refusals.due_at is not None:
             looks = min(looks, node.refusals.due_at)
         first = looks if wake is None else min(wake, looks)
-        if node.timeline.restless:
+        if node.timeline.restless or node.repost_after is not None:
             return now
         if first <= now and (node.in_doubt or node.stuck):
             # What is due and may not be served now must not keep the handler busy.
@@ -224,9 +231,7 @@ class Engine:
         if not sent or not answer.message_id:
             return
         with self.node.transition() as tx:
-            stored = tx.incoming(answer.sender, answer.message_id)
-            if stored is not None and stored.answer is not None and stored.answer.owed:
-                tx.save_answer(answer.sender, answer.message_id, stored.answer.delivered())
+            tx.answer_left(answer.sender, answer.message_id)
 
     def onward_over(self, post: PostOn, ended: Transmission, reply: Parcel | None = None) -> None:
         """Take what the next hop said of a message whose connection waits here."""
@@ -248,6 +253,8 @@ class Engine:
         transmit.expire_due(node)
         transmit.transmit_due(node)
         give_up_gaps(node)
+        if node.repost_after is not None:
+            node.apart(lambda tx: repost_answers(node, tx))
         while node.acks_waiting and node.acks_waiting[0][0] <= node.ticked_at:
             node.apart(lambda tx: acknowledge_next(node, tx))
         questions, node.status_questions = node.status_questions, []
@@ -275,26 +282,33 @@ class Engine:
         found, position = [], 0
         while page := tx.notices_owed(PAGE, position):
             position = page[-1].position
-            found += [
-                one.outgoing.message_id
-                for one in page
-                if one.relayed_from is not None or not notices.is_due(self.node, tx, one)
-            ]
+            found += [one.outgoing.message_id for one in page if self._is_untold(tx, one)]
         return found
+
+    def _is_untold(self, tx: Transaction, stored: StoredOutgoing) -> bool:
+        try:
+            return stored.relayed_from is not None or not notices.is_due(self.node, tx, stored)
+        except StoreDamaged:
+            # Nobody knows whether it is; its application is told, which cannot be wrong.
+            return False
 
     def _tell_failures(self) -> None:
         """Tell the From Parties of what failed, in the commit that makes it so."""
         node = self.node
         while node.failed:
             message_id = node.failed.pop()
-            with node.transition() as tx:
-                stored = tx.outgoing(message_id)
-                if stored is None or not stored.outgoing.notice_owed:
-                    # Undone, or overtaken by an acknowledgement.
-                    continue
-                if not notices.is_due(node, tx, stored):
-                    notices.withhold(node, tx, stored)
-                    continue
+            try:
+                with node.transition() as tx:
+                    stored = tx.outgoing(message_id)
+                    if stored is None or not stored.outgoing.notice_owed:
+                        # Undone, or overtaken by an acknowledgement.
+                        continue
+                    if not notices.is_due(node, tx, stored):
+                        notices.withhold(node, tx, stored)
+                        continue
+            except StoreDamaged as problem:
+                self.trouble(problem, message_id)
+                continue
             if stored.relayed_from is None:
                 node.actions.append(notices.notice_of(stored.outgoing))
             else:
@@ -325,6 +339,11 @@ class Engine:
         with self.node.transition() as tx:
             operate.find_outgoing(tx, message_id)
             ask_status(self.node, tx, message_id)
+
+    def trouble(self, problem: StoreProblem, message_id: str | None = None) -> None:
+        """Call the operator for something that the store cannot do, once."""
+        with self.node.transition() as tx:
+            poison.call_operator(self.node, tx, problem, message_id)
 
     def hand_over(self, limit: int, lease: Duration) -> list[Taken]:
         """Hand messages to the application; to be believed only after the commit."""

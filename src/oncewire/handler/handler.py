@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 
-from oncewire.errors import OncewireError
+from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
     Action,
     Notice,
@@ -22,29 +24,31 @@ from oncewire.handler.actions import (
     Settled,
     Warned,
 )
+from oncewire.handler.admit import set_aside
 from oncewire.handler.application import Application, Taken
+from oncewire.handler.carrier import Carrier
 from oncewire.handler.door import Door
 from oncewire.handler.engine import Engine
 from oncewire.handler.hand_over import HandOver
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.operate import find_outgoing
+from oncewire.handler.outages import Outages
 from oncewire.handler.relaying import Relaying, reply_parcel
 from oncewire.handler.shell import Shell
 from oncewire.handler.submit import Accepted, Submission
+from oncewire.handler.supervisor import Supervisor
 from oncewire.handler.telling import Telling
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
-from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Transport
+from oncewire.transport.contract import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("oncewire.handler")
 
 ANSWERS_MAX = 256
 """Acknowledgements and other signals under way at once."""
 
-CHUNK = 256 * 1024
 RETRY_AFTER = 30
 """Seconds a sender is asked to wait while the store cannot take anything."""
 
@@ -69,15 +73,18 @@ class Handler:
         self._kill = node.kill = kill or KillPoints()
         self._shell = Shell(self.engine, self._perform, self._kill)
         node.application_called = application is not None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.supervisor = Supervisor(self._shell)
+        self._spawn = self.supervisor.spawn
         # Reliable messages find a place here at once (see `Node.room`); of the others, which
         # are sent and forgotten, any number may come.
         self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
-        self._relaying = Relaying(self._shell, self._carry, self._perform, self._spawn)
-        self._door = Door(self._shell, self._relaying)
+        self._carrier = Carrier(node.store.spool, self.transports)
+        self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
+        self._outages = Outages(time.monotonic)
+        self._door = Door(self._shell, self._relaying, self._call_operator)
         self._ready = asyncio.Event()
         self._hand_over = self._telling = None
         if application is not None:
@@ -89,12 +96,13 @@ class Handler:
 
     async def start(self) -> None:
         """Take up what the last run left, listen, and begin to send."""
-        self._shell.start()
+        self.supervisor.start()
         await self._shell.do("start", self.engine.start)
         for transport in self.transports.values():
             await transport.start(self._door.take)
         for offers in (self._hand_over, self._telling):
             if offers is not None:
+                offers.ended = self.supervisor.ended
                 self._spawn(offers.run())
         self._ready.set()
 
@@ -107,12 +115,10 @@ class Handler:
         self._door.stop()
         for transport in self.transports.values():
             await transport.stop()
-        pending = list(self._tasks)
-        if pending:
-            await asyncio.wait(pending, timeout=5)
-        for task in pending:
-            task.cancel()
-        await self._shell.do("stop", self.engine.stop)
+        await self.supervisor.finish(5)
+        # One that failed has nothing true to say any more.
+        with contextlib.suppress(HandlerFailed):
+            await self._shell.do("stop", self.engine.stop)
         await self._shell.stop()
         self.engine.node.reading_room.close()
         self.engine.node.store.close()
@@ -230,10 +236,10 @@ class Handler:
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, Post):
-            self._use(action.parcel)
+            self._carrier.use(action.parcel)
             self._spawn(self._post(action))
         elif isinstance(action, PostAnswer):
-            self._use(action.parcel)
+            self._carrier.use(action.parcel)
             self._spawn(self._post_answer(action))
         elif isinstance(action, PostReply):
             self._let_reply(action)
@@ -256,21 +262,6 @@ class Handler:
         elif isinstance(action, Ready):
             self._ready.set()
 
-    def _use(self, parcel: StoredParcel) -> None:
-        """Its files stay until it has left, even if its message goes first: a proxy keeps
-        none at all, and the last attempt of one may last longer than its retention."""
-        for name in parcel.spooled:
-            self.engine.node.store.spool.use(name)
-
-    def _let_go(self, parcel: StoredParcel) -> None:
-        for name in parcel.spooled:
-            self.engine.node.store.spool.let_go(name)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _notify(self, notice: Notice) -> None:
         logger.warning(
             "a message failed",
@@ -282,12 +273,19 @@ class Handler:
     async def _post(self, post: Post) -> None:
         async with self._sending:
             self._kill.reach("post before send")
+            damaged: StoreDamaged | None = None
             try:
-                outcome = await self._carry(
+                outcome = await self._carrier.carry(
                     post.transport, post.address, post.parcel, post.timeout / SECOND
                 )
+            except StoreDamaged as problem:
+                damaged, outcome = problem, Outcome(OutcomeKind.REFUSED, str(problem))
+            except Exception as problem:
+                # Of this attempt alone: the next one may find another answer.
+                logger.exception("an attempt failed", extra={"message_id": post.message_id})
+                outcome = Outcome(OutcomeKind.UNKNOWN, f"a fault of ours: {type(problem).__name__}")
             finally:
-                self._let_go(post.parcel)
+                self._carrier.let_go(post.parcel)
             self._kill.reach("post after send")
         ended = Transmission(
             post.message_id,
@@ -301,6 +299,9 @@ class Handler:
         )
         reply = reply_parcel(outcome)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
+        if damaged is not None:
+            why = damaged
+            await self._try("outcome", lambda: set_aside(self.engine.node, post.message_id, why))
 
     def _let_reply(self, reply: PostReply) -> None:
         """Wake the connections that wait; where none does any more, send it on its own."""
@@ -317,9 +318,15 @@ class Handler:
         async with self._answering:
             self._kill.reach("answer before send")
             try:
-                outcome = await self._carry(post.transport, post.address, post.parcel, 30.0)
+                outcome = await self._carrier.carry(post.transport, post.address, post.parcel, 30.0)
+            except StoreDamaged as problem:
+                await self._call_operator(problem, post.message_id)
+                return
+            except Exception:
+                logger.exception("an answer was not sent", extra={"message_id": post.message_id})
+                return
             finally:
-                self._let_go(post.parcel)
+                self._carrier.let_go(post.parcel)
             self._kill.reach("answer after send")
         sent, reply = outcome.kind is OutcomeKind.SENT, reply_parcel(outcome)
         await self._try(
@@ -333,29 +340,8 @@ class Handler:
         except OncewireError as problem:
             logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
 
-    async def _carry(
-        self, name: str, address: str, parcel: StoredParcel, timeout: float
-    ) -> Outcome:
-        transport = self.transports.get(name)
-        if transport is None:
-            return Outcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
-        cargo = Cargo(
-            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel)
-        )
-        return await transport.send(cargo, address, timeout=timeout)
-
-    async def _chunks(self, parcel: StoredParcel) -> AsyncIterator[bytes]:
-        """The stored bytes, piece by piece; a large payload is read from the spool."""
-        for part in parcel.body:
-            if not isinstance(part, SpoolSlice):
-                yield part
-                continue
-            with self.engine.node.store.spool.open(part.name) as spooled:
-                spooled.seek(part.offset)
-                left = part.length
-                while left > 0:
-                    chunk = await asyncio.to_thread(spooled.read, min(CHUNK, left))
-                    if not chunk:
-                        break
-                    left -= len(chunk)
-                    yield chunk
+    async def _call_operator(self, problem: StoreProblem, message_id: str | None = None) -> None:
+        """Log a trouble of the store and open its incident, if the store can keep one."""
+        self._outages.say(problem)
+        with contextlib.suppress(OncewireError):
+            await self._shell.do("operate", lambda: self.engine.trouble(problem, message_id))

@@ -12,7 +12,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.agreement.writing import write_whole
-from oncewire.errors import StoreFull, StoreGone, StoreProblem
+from oncewire.errors import StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
@@ -43,6 +43,10 @@ NEVER: Instant = 2**62
 """Later than anything that is due."""
 
 
+def _agreement_id(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
 class Node:
     """One handler's tools: its store, its agreements, its world, and its released actions."""
 
@@ -69,8 +73,7 @@ class Node:
         self.body_max = body_max
         # Nothing can be sent from here: what is submitted is due when a handler runs.
         self.at_rest = at_rest
-        # The application is called, so a connection can wait for what it says; one that comes
-        # for its messages may come at any time, and nothing waits for it.
+        # It is called, so a connection can wait for what it says; one that comes may come late.
         self.application_called = False
         # Requests, by sender and MessageId, whose connection waits for their response now.
         self.replying: Collection[tuple[str, str]] = ()
@@ -94,6 +97,8 @@ class Node:
         # When messages that nobody needs any more are looked for, and then their files.
         self.sweep_due_at: Instant = NEVER
         self.clean_due_at: Instant = NEVER
+        # The row after which answers of an earlier run are still to be posted.
+        self.repost_after: int | None = None
         # Files that were put into the spool by transitions that are not committed yet.
         self.spooled: list[str] = []
         # Pings that left and were not answered yet, by their MessageId.
@@ -104,8 +109,7 @@ class Node:
         self.kill = KillPoints()
         # Channels that may have a place for a message that waits, in the order they were named.
         self.admissions: dict[str, None] = {}
-        # Messages that could not go on and have an incident, and when each is looked at again;
-        # 0: it may go on, and its incident is over when it does.
+        # Messages that have an incident, and when each is looked at again; 0: it may go on now.
         self.troubled: dict[str, Instant] = {}
         # Those whose trouble ended since the last commit.
         self.relieved: list[str] = []
@@ -166,7 +170,7 @@ class Node:
         try:
             with self.transition() as tx:
                 step(tx)
-        except (StoreFull, StoreGone):
+        except (StoreFull, StoreGone, MemoryError):
             raise
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is this step's alone
             return problem
@@ -280,10 +284,12 @@ class Node:
         written = self._written.get(id(agreement))
         if written is None:
             text = write_whole(agreement)
-            agreement_id = hashlib.sha256(text.encode()).hexdigest()[:32]
+            agreement_id = _agreement_id(text)
             # The agreement stays with it: an id is only good for what is alive.
             written = self._written[id(agreement)] = (agreement, agreement_id, text)
             self._kept.setdefault(agreement_id, agreement)
+            if tx.agreement(agreement_id) not in (None, text):
+                tx.mend_agreement(agreement_id, text)
         _, agreement_id, text = written
         tx.remember_agreement(agreement_id, text)
         return agreement_id
@@ -299,13 +305,30 @@ class Node:
         if kept is None:
             text = keeper.agreement(agreement_id)
             if text is None:
-                raise StoreProblem(
+                raise StoreDamaged(
                     f"the agreement {agreement_id} of a stored message is missing",
                     remedy="restore the store from a backup; its agreements are incomplete",
                 )
-            kept = self._kept[agreement_id] = read_toml(text)
-            self._written[id(kept)] = (kept, agreement_id, text)
+            if _agreement_id(text) == agreement_id:
+                kept = self._kept[agreement_id] = read_toml(text)
+                self._written[id(kept)] = (kept, agreement_id, text)
+            else:
+                kept = self._still_agreed(agreement_id)
         return kept
+
+    def _still_agreed(self, agreement_id: str) -> Agreement:
+        """What is kept under that id says something else now. It is the digest of what it said:
+        if that is agreed today still, nothing is lost."""
+        for agreement in self.agreements:
+            text = write_whole(agreement)
+            if _agreement_id(text) == agreement_id:
+                self._kept[agreement_id] = agreement
+                return agreement
+        raise StoreDamaged(
+            f"the stored agreement {agreement_id} is damaged",
+            remedy="put its row back from a backup; messages under it can be given up with "
+            "`oncewire abandon`",
+        )
 
     def agreement_accepted(self, stored: StoredIncoming) -> Agreement | None:
         """The same for a message that is read outside of any transition."""
@@ -318,7 +341,7 @@ class Node:
         """Terms that a stored message runs under, whatever the agreement says today."""
         terms = tx.terms(terms_id)
         if terms is None:
-            raise StoreProblem(
+            raise StoreDamaged(
                 f"the terms {terms_id} of a stored message are missing",
                 remedy="restore the store from a backup; its terms table is incomplete",
             )

@@ -58,7 +58,8 @@ def no_more_owed(tx: Transaction, outgoing: Outgoing) -> None:
 
 def owed(tx: Transaction, limit: int) -> list[Notice]:
     """What the application has to be told, the oldest message first."""
-    return [notice_of(stored.outgoing) for stored in tx.notices_owed(limit)]
+    found = tx.notices_owed(limit)
+    return [notice_of(stored.outgoing) for stored in found if not stored.damage]
 
 
 def find_owed(tx: Transaction, notice_id: str) -> StoredOutgoing | None:

@@ -50,6 +50,8 @@ class Offers:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        # Hears of the end of each offer: one that ends by a fault of ours is not the offer's.
+        self.ended: Callable[[asyncio.Task[None]], None] | None = None
         self._stopping = asyncio.Event()
 
     async def stop(self) -> None:
@@ -63,7 +65,12 @@ class Offers:
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self.ended is not None:
+            self.ended(task)
 
     async def _until_taken(self, offer: Offer[T]) -> None:
         """Make an offer until it is taken and that is stored."""

@@ -7,15 +7,23 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
-from oncewire.errors import NotAllowed, UnknownMessage
+from oncewire.errors import NotAllowed, StoreDamaged, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
+    HANDLER,
     load_channel,
     open_incident,
     perform,
     receiver_key,
     receiver_of,
     resolve_incidents,
+)
+from oncewire.handler.poison import (
+    call_operator,
+    find_to_end,
+    give_up_received,
+    last_terms,
+    mend_channel,
 )
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import format_instant
@@ -113,6 +121,11 @@ def resume_channel(node: Node, tx: Transaction, key: str) -> None:
 
     An incident of a stream that only arrives here is resolved by the operator's word.
     """
+    if key.split(" ", maxsplit=1)[0] == HANDLER:
+        resolve_incidents(node, tx, Resolve(channel=key))
+        return
+    if mend_channel(node, tx, key):
+        return
     if tx.sending_channel(key) is None and tx.receiving_channel(key) is not None:
         resolve_incidents(node, tx, Resolve(channel=key))
         return
@@ -134,6 +147,8 @@ def resume_channel(node: Node, tx: Transaction, key: str) -> None:
 
 def _resume_all(node: Node, tx: Transaction, found: Iterable[StoredOutgoing]) -> None:
     for stored in found:
+        if stored.damage:
+            continue
         terms = node.terms_of(tx, stored.outgoing.terms_id)
         present = load_channel(tx, stored.outgoing)
         step = resume(stored.outgoing, present, terms, node.now())
@@ -173,14 +188,22 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     past persistDuration nothing else can be done for it (C37). The same holds for a message
     that arrived and is done with.
     """
+    if find_to_end(tx, message_id) is None and give_up_received(node, tx, message_id):
+        return
     arrived = [] if tx.outgoing(message_id) else tx.incoming_by_id(message_id)
     done_with = all(one.incoming.state not in _WITH_APPLICATION for one in arrived)
     if arrived and done_with and resolve_incidents(node, tx, Resolve(message_id)):
         return
     _check_not_received(tx, message_id)
     stored = find_outgoing(tx, message_id)
-    terms = node.terms_of(tx, stored.outgoing.terms_id)
-    channel = load_channel(tx, stored.outgoing)
+    terms = last_terms(node, tx, stored)
+    stored = replace(stored, outgoing=replace(stored.outgoing, terms_id=node.keep_terms(tx, terms)))
+    try:
+        channel = load_channel(tx, stored.outgoing)
+    except StoreDamaged as problem:
+        # The stream is made anew without it.
+        call_operator(node, tx, problem)
+        channel = None
     stands = channel is not None and channel.suspended_by == message_id
     over = stored.outgoing.state in FINAL_OUTGOING and not stands
     if over and resolve_incidents(node, tx, Resolve(message_id)):

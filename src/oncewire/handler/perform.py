@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.errors import StoreProblem
+from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
+from oncewire.handler.intact import check_kept
 from oncewire.handler.node import Node
 from oncewire.handler.route import address_for
 from oncewire.message.instant import Instant
@@ -29,6 +30,9 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing, StoredParcel
 
 _TO = "to "
+
+HANDLER = "handler"
+"""The channel that incidents name which are the handler's own: it carries no messages."""
 
 
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
@@ -118,8 +122,10 @@ def _post(
     address = address_for(node, tx, stored, effect.transport)
     if parcel is None:
         parcel = tx.outgoing_parcel(effect.message_id)
+    if parcel is not None:
+        check_kept(parcel, effect.message_id)
     if address is None or parcel is None:
-        raise StoreProblem(
+        raise StoreDamaged(
             f"message {effect.message_id} has no bytes or no address to be sent with",
             remedy="restore the store from a backup",
         )

@@ -10,7 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from oncewire.agreement.resolve import Resolution
-from oncewire.errors import EbxmlError, MimeProblem, SoapFault, ValueNotRecognized
+from oncewire.errors import (
+    EbxmlError,
+    MimeProblem,
+    SoapFault,
+    StoreDamaged,
+    ValueNotRecognized,
+)
 from oncewire.handler import signals
 from oncewire.handler.actions import PostOn
 from oncewire.handler.answer import (
@@ -24,7 +30,7 @@ from oncewire.handler.answer import (
 from oncewire.handler.arrive import Arriving
 from oncewire.handler.conform import strictly
 from oncewire.handler.ignored import Claim, ignore, ignore_unbacked, word_for
-from oncewire.handler.intact import is_intact
+from oncewire.handler.intact import check_kept, is_intact
 from oncewire.handler.node import Node
 from oncewire.handler.original import Original, copied, is_known, received_from, spoken_of
 from oncewire.handler.passing import (
@@ -37,6 +43,7 @@ from oncewire.handler.passing import (
     relay_receipt,
 )
 from oncewire.handler.place import Placed, place, place_as_answer
+from oncewire.handler.poison import call_operator
 from oncewire.handler.reading import Reading
 from oncewire.handler.relay import not_passed, nothing_more
 from oncewire.handler.route import agreement_of_hop, peer_label
@@ -344,16 +351,27 @@ def receive_onward(
     not_passed(node, tx, post, ended, fault)
 
 
+REPOSTED = 256
+"""Answers that are taken up at once: as many as may be under way."""
+
+
 def repost_answers(node: Node, tx: Transaction) -> None:
-    """After a restart: answers that were stored but may never have left are sent again."""
-    for stored in tx.answers_owed(10_000):
-        agreement = agreement_of_hop(node, tx, stored)
-        if agreement is not None and stored.answer is not None:
-            incoming = stored.incoming
-            post_signal(
-                node,
-                agreement,
-                stored.answer,
-                sender=incoming.sender,
-                message_id=incoming.message_id,
-            )
+    """After a restart: answers that were stored but may never have left are sent again, a
+    number of them in each turn."""
+    owed = tx.answers_owed(REPOSTED, node.repost_after or 0)
+    node.repost_after = owed[-1].row if len(owed) == REPOSTED else None
+    for stored in owed:
+        try:
+            _repost(node, tx, stored)
+        except StoreDamaged as problem:
+            # Its sender will ask for it again; then it is acknowledged anew.
+            call_operator(node, tx, problem, stored.incoming.message_id)
+
+
+def _repost(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+    incoming = stored.incoming
+    agreement = agreement_of_hop(node, tx, stored)
+    answer = tx.answer(incoming.sender, incoming.message_id)
+    if agreement is not None and answer is not None:
+        check_kept(answer.parcel, incoming.message_id)
+        post_signal(node, agreement, answer, sender=incoming.sender, message_id=incoming.message_id)

@@ -36,6 +36,21 @@ def release(node: Node, tx: Transaction, key: str, message_ids: tuple[str, ...])
                 _release_one(node, tx, held)
 
 
+def release_old(
+    node: Node, tx: Transaction, channel: ReceivingChannel | None, message_ids: tuple[str, ...]
+) -> int:
+    """Let go those of an epoch that is over; they come first. Returns how many there were."""
+    old = 0
+    if channel is not None:
+        for message_id in message_ids:
+            held = tx.incoming_by_id(message_id)
+            if all(one.incoming.epoch == channel.epoch for one in held):
+                break
+            old += 1
+        release(node, tx, channel.key, message_ids[:old])
+    return old
+
+
 def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
     if not node.is_ours(tx, held):
         go_on(node, tx, held)

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.rules import takes_best_effort
+from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, PostReply
 from oncewire.handler.answer import NOTHING, Answer, Awaited, answer_error, post_signal
-from oncewire.handler.deliver import FOR_EVER
+from oncewire.handler.deliver import FOR_EVER, withhold
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
 from oncewire.handler.release import follow
@@ -88,14 +89,14 @@ def await_rider(node: Node, stored: StoredIncoming, terms: Terms) -> None:
 
 def is_awaited(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether a request has no reply yet, and one is to go back on its connection."""
-    if stored.answer is not None or stored.incoming.state not in _UNDER_WAY:
+    if stored.answered or stored.incoming.state not in _UNDER_WAY:
         return False
     return awaits_response(node.terms_of(tx, stored.incoming.terms_id))
 
 
 def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether the acknowledgement of a message still waits for a response to ride on."""
-    if stored.answer is not None or stored.incoming.state not in _AT_THE_APPLICATION:
+    if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
         return False
     terms = node.terms_of(tx, stored.incoming.terms_id)
     return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
@@ -298,7 +299,11 @@ def take_up_waiting(node: Node, tx: Transaction, limit: int = 10_000) -> None:
     """After a restart the connections are gone, and what only they could answer is over;
     acknowledgements that waited for a response have waited long enough."""
     for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
-        terms = node.terms_of(tx, stored.incoming.terms_id)
+        try:
+            terms = node.terms_of(tx, stored.incoming.terms_id)
+        except StoreDamaged as problem:
+            withhold(node, tx, stored, problem)
+            continue
         if is_awaited(node, tx, stored) and not answerable_after_restart(terms):
             _close(node, tx, stored, "the connection that waited for its response is gone")
         elif _ack_waits(node, tx, stored):

@@ -64,9 +64,9 @@ def end_answers(node: Node, tx: Transaction) -> int:
     persistDuration. Their sender resends no more, so it will never ask for them."""
     overdue = tx.answers_overdue(node.now(), BATCH)
     for stored in overdue:
-        incoming, answer = stored.incoming, stored.answer
-        if answer is not None:
-            tx.save_answer(incoming.sender, incoming.message_id, answer.delivered())
+        incoming = stored.incoming
+        tx.answer_left(incoming.sender, incoming.message_id)
+        if stored.answered:
             logger.info(
                 "an answer could not be posted within persistDuration and is given up",
                 extra={"message_id": incoming.message_id, "peer": stored.peer},

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from oncewire.errors import OncewireError, StoreProblem
+from oncewire.errors import HandlerFailed, OncewireError, StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
@@ -58,20 +58,27 @@ class Shell:
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        # Why no turn will be taken any more.
+        self.failed: HandlerFailed | None = None
 
-    def start(self) -> None:
-        """Begin to take turns."""
+    def start(self, ended: Callable[[asyncio.Task[None]], None] | None = None) -> None:
+        """Begin to take turns; `ended` hears when there will be no more, and why."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="oncewire turns")
+        if ended is not None:
+            self._task.add_done_callback(ended)
 
     async def stop(self) -> None:
         """Run what waits, then stop."""
         self._stopping = True
         self._awake.set()
         if self._task is not None:
-            await self._task
+            # Why it ended is told by `failed`; here only that it did.
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def do(self, step: str, verb: Callable[[], T]) -> T:
         """Run a verb; returns its result once it is durable, or raises why it is not."""
+        if self.failed is not None:
+            raise self.failed
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append(_Work(step, verb, future))
         self._awake.set()
@@ -82,7 +89,27 @@ class Shell:
         self._awake.set()
 
     async def _run(self) -> None:
-        while True:
+        try:
+            await self._take_turns()
+        except BaseException as problem:
+            # Nobody may wait for a turn that never comes.
+            self.fail(problem)
+            raise
+
+    def fail(self, problem: BaseException) -> None:
+        """Take no more turns, and tell everybody who waits for one."""
+        if self.failed is None:
+            self.failed = HandlerFailed(
+                f"the handler failed: {type(problem).__name__}: {problem}"[:300],
+                remedy="it ends and is to be started again; nothing that was stored is lost",
+            )
+        works, self._queue = self._queue, []
+        for work in works:
+            if not work.future.done():
+                work.future.set_exception(self.failed)
+
+    async def _take_turns(self) -> None:
+        while self.failed is None:
             timeout = self._pause()
             if timeout > 0 and not self._queue and not self._stopping:
                 with contextlib.suppress(TimeoutError):
@@ -104,6 +131,14 @@ class Shell:
     def turn(self) -> None:
         """Run what waits, commit once, give out results and actions."""
         works, self._queue = self._queue[:TURN_MAX], self._queue[TURN_MAX:]
+        try:
+            self._turn(works)
+        except Exception as problem:
+            # Nobody knows what the store has of it: those who wait are told, and that is all.
+            self._fail(works, problem)
+            raise
+
+    def _turn(self, works: list[_Work]) -> None:
         done = [work for work in works if self._attempt(work)]
         steps = [work.step for work in done]
         if self._due():
@@ -119,11 +154,6 @@ class Shell:
                 self._kill.reach(f"{step} after commit")
         except StoreProblem as problem:
             logger.error("nothing was stored", extra={"problem": str(problem)})
-            self._fail(done, problem)
-            return
-        except Exception as problem:
-            # Whatever it is, those who wait are told, and the next turn comes.
-            logger.exception("a turn failed")
             self._fail(done, problem)
             return
         for work in done:
@@ -162,9 +192,12 @@ class Shell:
                 work.future.set_exception(problem)
             return False
         except Exception as problem:
-            logger.exception("a step failed", extra={"step": work.step})
             if not work.future.done():
                 work.future.set_exception(problem)
+            if isinstance(problem, MemoryError):
+                # It may have struck anywhere, in the middle of an undo too.
+                raise
+            logger.exception("a step failed", extra={"step": work.step})
             return False
         return True
 

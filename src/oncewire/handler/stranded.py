@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.errors import NotAllowed
+from oncewire.errors import NotAllowed, OncewireError, StoreDamaged, StoreFull, StoreGone
+from oncewire.handler.deliver import withhold
 from oncewire.handler.node import Node
 from oncewire.handler.onward import send_onward, tell_from_party
 from oncewire.handler.perform import open_incident, resolve_incidents
@@ -44,13 +45,29 @@ def go_on(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
 def go_on_at_last(node: Node, tx: Transaction, to_party: str | None = None) -> None:
     """Send on what is stranded and has a way again, all of it or what is for one party."""
     stranded = [one for one in tx.held(LOOK_AT) if to_party in (None, one.facts.to_party)]
-    for stored in sorted(stranded, key=lambda one: _place(node, tx, one.incoming)):
-        if not is_stranded(node, tx, stored):
+    for listed in sorted(stranded, key=lambda one: _place(node, tx, one.incoming)):
+        if not is_stranded(node, tx, listed):
             continue
-        message = _message_of(node, stored)
+        stored = _whole(node, tx, listed)
+        message = None if stored is None else _message_of(node, stored)
         ahead = None if message is None else node.agreements.toward(message.header.to_party)
-        if ahead is not None:
+        if stored is not None and ahead is not None:
             _forward(node, tx, stored, ahead)
+
+
+def _whole(node: Node, tx: Transaction, listed: StoredIncoming) -> StoredIncoming | None:
+    """With its bytes; None: they cannot be read, and the operator is called."""
+    incoming = listed.incoming
+    try:
+        stored = tx.incoming(incoming.sender, incoming.message_id)
+        if stored is not None:
+            _message_of(node, stored)
+    except (StoreFull, StoreGone):
+        raise
+    except OncewireError as problem:
+        withhold(node, tx, listed, problem)
+        return None
+    return stored
 
 
 def is_stranded(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
@@ -113,7 +130,12 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
 
 
 def _stranded(node: Node, tx: Transaction, message_id: str) -> list[StoredIncoming]:
-    return [one for one in tx.incoming_by_id(message_id) if is_stranded(node, tx, one)]
+    try:
+        found = tx.incoming_by_id(message_id)
+    except StoreDamaged:
+        # What cannot be read cannot go on either.
+        return []
+    return [one for one in found if is_stranded(node, tx, one)]
 
 
 def _forward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
@@ -138,6 +160,9 @@ def _place(node: Node, tx: Transaction, incoming: Incoming) -> tuple[str, int, i
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     if channel is None or incoming.number is None:
         return "", 0, 0
-    numbers = node.terms_of(tx, incoming.terms_id).numbers
+    try:
+        numbers = node.terms_of(tx, incoming.terms_id).numbers
+    except OncewireError:
+        return channel.key, incoming.epoch or 0, 0
     behind = numbers.distance(incoming.number, channel.expected)
     return channel.key, incoming.epoch or 0, -behind

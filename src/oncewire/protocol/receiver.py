@@ -210,7 +210,7 @@ def give_up_gap(channel: ReceivingChannel, number: int, terms: Terms) -> Release
 
 
 def close_number(
-    incoming: Incoming, channel: ReceivingChannel
+    incoming: Incoming, channel: ReceivingChannel, why: str = "not answered in time"
 ) -> tuple[ReceivingChannel, tuple[Effect, ...]]:
     """Settle the number of a request that nobody can answer any more (SYNC-18, gap 14).
 
@@ -222,9 +222,7 @@ def close_number(
         return channel.refuse_held(incoming.message_id), ()
     if incoming.hand_overs or incoming.number is None or incoming.epoch is None:
         return channel, ()
-    skip = _skip(
-        channel.key, incoming.epoch, incoming.number, incoming.message_id, "not answered in time"
-    )
+    skip = _skip(channel.key, incoming.epoch, incoming.number, incoming.message_id, why)
     return channel, (skip,)
 
 

@@ -17,6 +17,11 @@ every caller is told. Saving a message that is not there raises
 UnknownMessage. A message is filed under its terms, so they are remembered first: adding
 or saving one whose terms are not kept raises NotAllowed. The same holds for its agreement,
 where it names one.
+
+What was stored may be damaged when it is read. Asked for by its key, that thing raises
+StoreDamaged, which says whose trouble it is and undoes nothing else. A list never raises for one
+of many: a damaged sent message is in it with its `damage`, a received one in its place, and
+whoever then reads it whole is told.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
+    Damage,
     Incident,
     Refusal,
     Removed,
@@ -56,13 +62,16 @@ class Transaction(Protocol):
         """Keep terms under their id; True when they were not kept before."""
 
     def terms(self, terms_id: str) -> Terms | None:
-        """Terms by their id."""
+        """Terms by their id. Damaged ones are mended when they are remembered again."""
 
     def remember_agreement(self, agreement_id: str, content: str) -> bool:
         """Keep an agreement's text under its id; True when it was not kept before."""
 
     def agreement(self, agreement_id: str) -> str | None:
         """The text of an agreement by its id."""
+
+    def mend_agreement(self, agreement_id: str, content: str) -> None:
+        """The text that is kept under this id was damaged; this is the one it had."""
 
     # --- channels ---
 
@@ -77,6 +86,20 @@ class Transaction(Protocol):
 
     def save_receiving_channel(self, channel: ReceivingChannel) -> None:
         """Insert or replace."""
+
+    # --- damage ---
+
+    def mend(self, message_id: str) -> bool:
+        """Give harmless values to what cannot be read of the messages with that id, so that an
+        operator can end them; False when nothing was damaged."""
+
+    def mend_channel(self, key: str) -> bool:
+        """The same for a stream: what it noted of single numbers is forgotten, and its epoch
+        ends at its sender; False when nothing was damaged."""
+
+    def damaged(self) -> list[Damage]:
+        """Messages somebody still waits for that no list can find or that have lost their bytes.
+        Asked at a start."""
 
     # --- outgoing ---
 
@@ -153,9 +176,18 @@ class Transaction(Protocol):
     def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
         """Set or replace the answer, or mark it no longer owed."""
 
-    def answers_owed(self, limit: int) -> list[StoredIncoming]:
+    def answer(self, sender: str, message_id: str) -> StoredAnswer | None:
+        """The answer of a message, without the message's own bytes."""
+
+    def answer_left(self, sender: str, message_id: str) -> None:
+        """Mark the answer no longer owed, whatever its bytes are."""
+
+    # Lists of received messages hold neither parcel nor answer: there may be many, and their
+    # bodies large. `answered` says whether there is an answer.
+
+    def answers_owed(self, limit: int, after: int = 0) -> list[StoredIncoming]:
         """Messages whose answer must still be carried over a connection of its own, first
-        received first."""
+        received first; `after` is the `row` to go on from (it is left out)."""
 
     def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
         """Those of them that were received persistDuration ago or earlier, first received

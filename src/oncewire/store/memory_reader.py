@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from oncewire.journal.row import Row
@@ -12,7 +11,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory_tables import Groups, Sorted, Tables
+from oncewire.store.memory_tables import Groups, Sorted, Tables, without_bytes
 from oncewire.store.records import (
     Incident,
     Refusal,
@@ -102,7 +101,7 @@ class MemoryReader:
     ) -> list[StoredIncoming]:
         table = self._tables.incoming
         keys = _newest(table.by_row, table.by_state, states, limit, before)
-        return [replace(table.rows[key].stored, parcel=None, answer=None) for key in keys]
+        return [without_bytes(table.rows[key].stored) for key in keys]
 
     def counts(self) -> dict[str, int]:
         sent, received = self._tables.outgoing.by_state, self._tables.incoming.by_state

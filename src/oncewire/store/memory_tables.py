@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from oncewire.journal.row import Row
@@ -33,6 +33,11 @@ K = TypeVar("K")
 R = TypeVar("R")
 Change = tuple["Table[Any, Any]", Any, Any]
 IncomingKey = tuple[str, str]
+
+
+def without_bytes(stored: StoredIncoming) -> StoredIncoming:
+    """A received message as lists show it."""
+    return replace(stored, parcel=None, answer=None, answered=stored.answer is not None)
 
 
 class Sorted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -15,10 +16,11 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory_keeping import KeepingSteps
-from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables
+from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables, without_bytes
 from oncewire.store.records import (
     REFUSALS_KEPT,
     REFUSALS_MAX,
+    Damage,
     Incident,
     Refusal,
     StoredAnswer,
@@ -73,6 +75,9 @@ class MemoryTransaction(KeepingSteps):
 
     def agreement(self, agreement_id: str) -> str | None:
         return self._tables.agreements.get(agreement_id)
+
+    def mend_agreement(self, agreement_id: str, content: str) -> None:
+        self._tables.agreements.put(agreement_id, content)
 
     def _check_agreement(self, agreement_id: str | None) -> None:
         if agreement_id is not None and self.agreement(agreement_id) is None:
@@ -205,7 +210,10 @@ class MemoryTransaction(KeepingSteps):
         if known is not None:
             return known.stored
         stored = replace(
-            stored, row=self._tables.count("incoming"), position=self._position(incoming, 0)
+            stored,
+            row=self._tables.count("incoming"),
+            position=self._position(incoming, 0),
+            answered=stored.answer is not None,
         )
         self._tables.incoming.put(key, IncomingRow(stored, incoming_keep_until(incoming, terms)))
         return None
@@ -241,18 +249,32 @@ class MemoryTransaction(KeepingSteps):
 
     def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
         row = self._incoming_row(sender, message_id)
-        stored = replace(row.stored, answer=answer)
+        stored = replace(row.stored, answer=answer, answered=True)
         self._tables.incoming.put((sender, message_id), replace(row, stored=stored))
 
-    def answers_owed(self, limit: int) -> list[StoredIncoming]:
-        rows = self._tables.incoming.rows
-        return [rows[key].stored for _, key in self._tables.incoming.answers.keys[:limit]]
+    def answer(self, sender: str, message_id: str) -> StoredAnswer | None:
+        row = self._tables.incoming.get((sender, message_id))
+        return None if row is None else row.stored.answer
+
+    def answer_left(self, sender: str, message_id: str) -> None:
+        row = self._tables.incoming.get((sender, message_id))
+        if row is not None and row.stored.answer is not None:
+            self.save_answer(sender, message_id, row.stored.answer.delivered())
+
+    def answers_owed(self, limit: int, after: int = 0) -> list[StoredIncoming]:
+        keys = self._tables.incoming.answers.keys
+        start = bisect_left(keys, (after + 1,))
+        return self._listed(key for _, key in keys[start : start + limit])
 
     def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
         rows = self._tables.incoming.rows
-        owed = (rows[key].stored for _, key in self._tables.incoming.answers.keys)
-        late = [stored for stored in owed if self._answer_is_late(stored.incoming, now)]
-        return late[:limit]
+        owed = (key for _, key in self._tables.incoming.answers.keys)
+        late = [key for key in owed if self._answer_is_late(rows[key].stored.incoming, now)]
+        return self._listed(late[:limit])
+
+    def _listed(self, keys: Iterable[tuple[str, str]]) -> list[StoredIncoming]:
+        rows = self._tables.incoming.rows
+        return [without_bytes(rows[key].stored) for key in keys]
 
     def _answer_is_late(self, incoming: Incoming, now: Instant) -> bool:
         terms = self._known_terms(incoming.terms_id)
@@ -264,12 +286,23 @@ class MemoryTransaction(KeepingSteps):
         found = table.ready.keys[:limit]
         if lost:
             found = sorted([*found, *(key[1:] for key in lost)])[:limit]
-        return [table.rows[key].stored for _, key in found]
+        return self._listed(key for _, key in found)
 
     def held(self, limit: int) -> list[StoredIncoming]:
         table = self._tables.incoming
         found = table.by_state.of(IncomingState.HELD)[:limit]
-        return [table.rows[key].stored for _, _, key in found]
+        return self._listed(key for _, _, key in found)
+
+    # --- damage: nothing here can be changed from elsewhere ---
+
+    def mend(self, message_id: str) -> bool:  # noqa: ARG002
+        return False
+
+    def mend_channel(self, key: str) -> bool:  # noqa: ARG002
+        return False
+
+    def damaged(self) -> list[Damage]:
+        return []
 
     # --- incidents ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import SECOND, Duration, Instant
@@ -80,6 +80,8 @@ class StoredOutgoing:
     hop: int = 0
     # The agreement it was accepted under; None: by a version that did not keep them.
     agreement_id: str | None = None
+    # What of it cannot be read any more; listed like this, it goes nowhere.
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class StoredIncoming:
     row: int = 0
     # The agreement it was judged under, by which its copies are judged too.
     agreement_id: str | None = None
+    # Whether it has an answer, also where it is listed without its bytes.
+    answered: bool = field(default=False, compare=False)
 
     @property
     def passed_on(self) -> bool:
@@ -180,3 +184,14 @@ class Incident:
     message_id: str | None = None
     channel: str | None = None
     resolved_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A stored message that no list can find, or that has lost its bytes."""
+
+    problem: str
+    # None: not even that is left.
+    message_id: str | None = None
+    # It was sent from here; otherwise it was received.
+    sent: bool = False

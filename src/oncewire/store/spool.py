@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"
@@ -120,7 +120,7 @@ class FileSpool:
         try:
             return path.open("rb")
         except OSError as error:
-            raise StoreProblem(
+            raise StoreDamaged(
                 f"spool file {name} cannot be opened: {error.strerror}",
                 remedy="restore it from a copy of the spool directory",
             ) from error

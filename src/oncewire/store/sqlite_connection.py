@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.errors import StoreFull, StoreGone, StoreProblem
+from oncewire.errors import StoreDamaged, StoreFull, StoreGone, StoreProblem
 
 if TYPE_CHECKING:
     import apsw
@@ -110,6 +110,14 @@ def failure(error: apsw.Error, path: Path) -> StoreFull | StoreGone:
     return StoreGone(
         f"the database {path} fails: {error}",
         remedy="check its disk; the handler goes on by itself once it can be written again",
+    )
+
+
+def damaged_page(error: apsw.Error, path: Path) -> StoreDamaged:
+    """A question met a page that is not what SQLite wrote. Others may well be answered."""
+    return StoreDamaged(
+        f"a page of {path} cannot be read: {error}",
+        remedy="`oncewire doctor` says what is damaged; restore the party from a backup",
     )
 
 

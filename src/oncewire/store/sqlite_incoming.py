@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged
 from oncewire.message.instant import Instant
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
@@ -19,8 +19,11 @@ from oncewire.store.sqlite_rows import (
     Values,
     facts_values,
     incoming_state,
+    list_incoming,
     parcel_values,
+    read_answer,
     read_stored_incoming,
+    whole,
 )
 from oncewire.store.sqlite_writer import SqliteWriter
 
@@ -45,6 +48,7 @@ _UPDATE_ANSWER = (
     "UPDATE incoming SET answer_id = ?, answer_kind = ?, answer_owed = ? "
     "WHERE message = ? AND sender = ? RETURNING row"
 )
+_ANSWER_LEFT = "UPDATE incoming SET answer_owed = 0 WHERE message = ? AND sender = ?"
 # Nothing is written when the bytes are there already and only `owed` changes.
 _UPDATE_ANSWER_BYTES = (
     f"UPDATE incoming_bytes SET ({', '.join(_ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
@@ -53,16 +57,23 @@ _UPDATE_ANSWER_BYTES = (
 
 VALUES = (
     f"message_id, sender, incoming.row, position, peer, transport, hop, agreement_id, {_STATE}, "
-    f"{', '.join(INCOMING_FACTS)}"
+    f"{', '.join(INCOMING_FACTS)}, answer_id, answer_kind, answer_owed"
 )
 """What `read_stored_incoming` reads of a message without its bytes."""
 FROM = "FROM incoming JOIN message ON message.id = incoming.message "
 SELECT = (
-    f"SELECT {VALUES}, answer_id, answer_kind, answer_owed, {', '.join(PARCEL + _ANSWER)} "
-    f"{FROM} JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
+    f"SELECT {VALUES}, {', '.join(PARCEL + _ANSWER)} "
+    # Bytes that are gone must not hide that the message is there.
+    f"{FROM} LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
 )
 """The same with parcel and answer."""
+_LIST = f"SELECT {VALUES} {FROM}"
 _SELECT_ONE = SELECT + "WHERE message = ? AND sender = ?"
+_SELECT_ANSWER = (
+    f"SELECT answer_id, answer_kind, answer_owed, {', '.join(_ANSWER)} FROM incoming "  # noqa: S608
+    "LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
+    "WHERE message = ? AND sender = ?"
+)
 # Without the bytes: of those that are owed, most are young.
 _OWED = (
     "SELECT row, received_at, terms_id FROM incoming "
@@ -134,7 +145,11 @@ class IncomingSteps:
         if key not in self._known_incoming and self.incoming(*key) is None:
             raise unknown(incoming.message_id)
         row, position, known = self._known_incoming[key]
-        kept_until = incoming_keep_until(known, writer.known_terms(known.terms_id))
+        # Filed anew where its terms were what cannot be read.
+        same = known.terms_id == incoming.terms_id
+        kept_until = (
+            incoming_keep_until(known, writer.known_terms(known.terms_id)) if same else None
+        )
         before = (*incoming_state(known), kept_until, position)
         if position == 0 and incoming.state is IncomingState.READY:
             position = writer.count("ready")
@@ -154,33 +169,52 @@ class IncomingSteps:
             raise unknown(message_id)
         writer.run(_UPDATE_ANSWER_BYTES, (*parcel_values(answer.parcel), rows[0][0]))
 
-    def answers_owed(self, limit: int) -> list[StoredIncoming]:
-        tail = "WHERE answer_owed = 1 ORDER BY incoming.row LIMIT ?"
-        return _read(self._writer.run(SELECT + tail, (limit,)))
+    def answer(self, sender: str, message_id: str) -> StoredAnswer | None:
+        number = self._writer.find_number(message_id)
+        rows = self._writer.run(_SELECT_ANSWER, (number, sender))
+        with whole(message_id):
+            return read_answer(rows[0][:3], rows[0][3:]) if rows else None
+
+    def answer_left(self, sender: str, message_id: str) -> None:
+        key = (self._writer.find_number(message_id), sender)
+        self._writer.run(_ANSWER_LEFT, key)
+
+    def answers_owed(self, limit: int, after: int = 0) -> list[StoredIncoming]:
+        tail = "WHERE answer_owed = 1 AND incoming.row > ? ORDER BY incoming.row LIMIT ?"
+        return list_incoming(self._writer.run(_LIST + tail, (after, limit)))
 
     def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
         writer = self._writer
         late = [
             (row,)
             for row, received_at, terms_id in writer.run(_OWED, (now,))
-            if answer_owed_until(received_at, writer.known_terms(terms_id)) <= now
+            if self._is_overdue(received_at, terms_id, now)
         ]
         tail = "WHERE incoming.row = ?"
-        return [_read(writer.run(SELECT + tail, key))[0] for key in late[:limit]]
+        found = [row for key in late[:limit] for row in writer.run(_LIST + tail, key)]
+        return list_incoming(found)
+
+    def _is_overdue(self, received_at: Instant, terms_id: str, now: Instant) -> bool:
+        try:
+            terms = self._writer.known_terms(terms_id)
+        except (StoreDamaged, NotAllowed):
+            # How long it is owed is not known any more, and it harms nobody to owe it.
+            return False
+        return answer_owed_until(received_at, terms) <= now
 
     def ready(self, now: Instant, limit: int) -> list[StoredIncoming]:
         tail = "WHERE state = 'ready' ORDER BY position LIMIT ?"
-        found = self._writer.run(SELECT + tail, (limit,))
+        found = self._writer.run(_LIST + tail, (limit,))
         tail = "WHERE state = 'handed_over' AND lease_until <= ? ORDER BY position LIMIT ?"
-        lost = self._writer.run(SELECT + tail, (now, limit))
+        lost = self._writer.run(_LIST + tail, (now, limit))
         if not lost:
-            return _read(found)
-        both = sorted(_read(found) + _read(lost), key=lambda stored: stored.position)
+            return list_incoming(found)
+        both = sorted(list_incoming([*found, *lost]), key=lambda stored: stored.position)
         return both[:limit]
 
     def held(self, limit: int) -> list[StoredIncoming]:
         tail = "WHERE state = 'held' ORDER BY incoming.row LIMIT ?"
-        return _read(self._writer.run(SELECT + tail, (limit,)))
+        return list_incoming(self._writer.run(_LIST + tail, (limit,)))
 
 
 def _read(rows: Iterable[Values]) -> list[StoredIncoming]:

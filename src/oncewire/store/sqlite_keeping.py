@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from oncewire.errors import NotAllowed, StoreDamaged
 from oncewire.message.instant import Instant
+from oncewire.protocol.outgoing import Outgoing
 from oncewire.store.records import Removed
 from oncewire.store.schedule import still_counts
 from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
 from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
 from oncewire.store.sqlite_outgoing import VALUES as OUTGOING_VALUES
-from oncewire.store.sqlite_rows import Values, read_stored_outgoing
+from oncewire.store.sqlite_rows import Values, list_outgoing
 from oncewire.store.sqlite_writer import SqliteWriter
 
 _NO_INCIDENT = (
@@ -88,11 +90,10 @@ class KeepingSteps:
             rows = writer.run(_OLD_OUTGOING, (now, *after, limit))
             for row in rows:
                 number, keep_until = row[-2:]
-                stored = read_stored_outgoing(row[:-2])
+                (stored,) = list_outgoing([row[:-2]])
                 outgoing = stored.outgoing
                 after = (keep_until, stored.position)
-                channel = None if outgoing.channel is None else writer.sending.get(outgoing.channel)
-                if not still_counts(outgoing, channel, writer.known_terms(outgoing.terms_id)):
+                if not stored.damage and not self._still_counts(outgoing):
                     sent_at = outgoing.first_sent_at
                     at = outgoing.submitted_at if sent_at is None else sent_at
                     kept = (number, "", stored.facts.digest, outgoing.state, at)
@@ -100,6 +101,15 @@ class KeepingSteps:
             if len(rows) < limit:
                 break
         return found[:limit]
+
+    def _still_counts(self, outgoing: Outgoing) -> bool:
+        writer = self._writer
+        try:
+            channel = None if outgoing.channel is None else writer.sending.get(outgoing.channel)
+            return still_counts(outgoing, channel, writer.known_terms(outgoing.terms_id))
+        except (StoreDamaged, NotAllowed):
+            # Nobody can tell, so it stays.
+            return True
 
     def removed(self, message_id: str) -> list[Removed]:
         # Of an id that nobody has named yet nothing can be known: most arrivals end here.

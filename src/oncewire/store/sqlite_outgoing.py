@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
-from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
+from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged, UnknownMessage
 from oncewire.message.instant import Instant
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import StoredOutgoing, StoredParcel
 from oncewire.store.schedule import (
     due_at,
@@ -24,10 +24,12 @@ from oncewire.store.sqlite_rows import (
     PARCEL,
     Values,
     facts_values,
+    list_outgoing,
     outgoing_state,
     parcel_values,
     read_parcel,
     read_stored_outgoing,
+    whole,
 )
 from oncewire.store.sqlite_writer import SqliteWriter
 
@@ -141,12 +143,21 @@ class OutgoingSteps:
     def _filed(self, outgoing: Outgoing) -> tuple[Instant | None, Instant | None, Instant]:
         writer = self._writer
         terms = writer.known_terms(outgoing.terms_id)
-        channel = None if outgoing.channel is None else writer.sending.get(outgoing.channel)
+        channel = None
+        if outgoing.channel is not None and outgoing.state is OutgoingState.OUTSTANDING:
+            channel = writer.sending.get(outgoing.channel)
         return (
             expires_at(outgoing, terms),
             due_at(outgoing, channel),
             outgoing_keep_until(outgoing, terms),
         )
+
+    def _filed_before(self, known: Outgoing) -> tuple[Instant | None, Instant | None, Instant]:
+        try:
+            return self._filed(known)
+        except (StoreDamaged, NotAllowed):
+            # Its terms or its stream may be what cannot be read: it is filed anew.
+            return -1, -1, -1
 
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         number = self._writer.find_number(message_id)
@@ -159,7 +170,8 @@ class OutgoingSteps:
 
     def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
         row = self._bytes(message_id)
-        return None if row is None else read_parcel(row[:4])
+        with whole(message_id):
+            return None if row is None else read_parcel(row[:4])
 
     def draft(self, message_id: str) -> bytes | None:
         row = self._bytes(message_id)
@@ -176,7 +188,7 @@ class OutgoingSteps:
         if message_id not in self._known_outgoing and self.outgoing(message_id) is None:
             raise unknown(message_id)
         position, known = self._known_outgoing[message_id]
-        before = (*outgoing_state(known), *self._filed(known))
+        before = (*outgoing_state(known), *self._filed_before(known))
         # SQLite refiles a row in every index that a statement names a column of, changed or not.
         columns = [name for name, was, now in zip(_SAVED, before, after, strict=True) if was != now]
         values = [now for was, now in zip(before, after, strict=True) if was != now]
@@ -191,11 +203,11 @@ class OutgoingSteps:
 
     def waiting(self, channel: str, limit: int) -> list[StoredOutgoing]:
         tail = _OF_CHANNEL + "AND state = 'waiting' ORDER BY position LIMIT ?"
-        return _read(self._writer.run(_SELECT + tail, (channel, limit)))
+        return list_outgoing(self._writer.run(_SELECT + tail, (channel, limit)))
 
     def live(self, channel: str) -> list[StoredOutgoing]:
         tail = _OF_CHANNEL + "AND state <> 'waiting' ORDER BY epoch, entered"
-        return _read(self._writer.run(_SELECT + tail, (channel,)))
+        return list_outgoing(self._writer.run(_SELECT + tail, (channel,)))
 
     def due(self, now: Instant, limit: int) -> list[str]:
         return [row[0] for row in self._writer.run(_DUE, (now, limit))]
@@ -204,18 +216,14 @@ class OutgoingSteps:
         return [row[0] for row in self._writer.run(_EXPIRED, (now, limit))]
 
     def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
-        return _read(self._writer.run(SELECT_OWED, (after, limit)))
+        return list_outgoing(self._writer.run(SELECT_OWED, (after, limit)))
 
     def responses_to(self, message_id: str, peer: str) -> list[StoredOutgoing]:
         tail = (
             "WHERE ref_to = ? AND peer = ? ORDER BY first_sent_at IS NULL, "
             "iif(first_sent_at IS NULL, 0, entered), first_sent_at, position"
         )
-        return _read(self._writer.run(_SELECT + tail, (message_id, peer)))
-
-
-def _read(rows: Iterable[Values]) -> list[StoredOutgoing]:
-    return [read_stored_outgoing(row) for row in rows]
+        return list_outgoing(self._writer.run(_SELECT + tail, (message_id, peer)))
 
 
 def unknown(message_id: str) -> UnknownMessage:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from oncewire.errors import StoreGone, StoreProblem
+from oncewire.errors import StoreDamaged, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
@@ -26,7 +26,13 @@ from oncewire.store.records import (
     StoredParcel,
 )
 from oncewire.store.schedule import STORED_INCOMING
-from oncewire.store.sqlite_connection import BUSY_TIMEOUT, connect_reader, disconnect, failure
+from oncewire.store.sqlite_connection import (
+    BUSY_TIMEOUT,
+    connect_reader,
+    damaged_page,
+    disconnect,
+    failure,
+)
 from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
 from oncewire.store.sqlite_incoming import SELECT as WHOLE_INCOMING
 from oncewire.store.sqlite_incoming import VALUES as INCOMING_VALUES
@@ -39,16 +45,19 @@ from oncewire.store.sqlite_rows import (
     RECEIVING,
     SENDING,
     Values,
+    list_incoming,
+    list_outgoing,
     read_parcel,
     read_receiving,
     read_sending,
-    read_stored_incoming,
-    read_stored_outgoing,
     spool_names,
+    whole,
 )
 
 if TYPE_CHECKING:
     import apsw
+
+T = TypeVar("T")
 
 READERS = 8
 """How many views may be open at once; more wait for their turn."""
@@ -63,11 +72,12 @@ _ON_HOLD = (
     "EXISTS (SELECT 1 FROM outgoing WHERE message = (SELECT id FROM meant) AND held = 1) "
     "OR EXISTS (SELECT 1 FROM incoming WHERE message = (SELECT id FROM meant) AND held = 1)"
 )
-_LAYOUTS = (
+LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT answer_layout FROM incoming_bytes WHERE answer_layout IS NOT NULL"
 )
+"""What names the files of the spool."""
 
 
 class SqliteReader:
@@ -81,6 +91,8 @@ class SqliteReader:
 
         try:
             return self._connection.execute(statement, values).fetchall()
+        except apsw.CorruptError as error:
+            raise damaged_page(error, self._path) from error
         except apsw.Error as error:
             raise failure(error, self._path) from error
 
@@ -100,23 +112,28 @@ class SqliteReader:
     def outgoing(self, message_id: str) -> StoredOutgoing | None:
         select = f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING} WHERE message_id = ?"
         rows = self._run(select, (message_id,))
-        return read_stored_outgoing(rows[0]) if rows else None
+        found = list_outgoing(rows)
+        return found[0] if found else None
 
     def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
         rows = self._run(_PARCEL, (message_id,))
-        return read_parcel(rows[0]) if rows else None
+        with whole(message_id):
+            return read_parcel(rows[0]) if rows else None
 
     def incoming(self, message_id: str) -> list[StoredIncoming]:
         tail = "WHERE message_id = ? ORDER BY incoming.row"
-        return [
-            read_stored_incoming(row) for row in self._run(WHOLE_INCOMING + tail, (message_id,))
-        ]
+        try:
+            return list_incoming(self._run(WHOLE_INCOMING + tail, (message_id,)))
+        except StoreDamaged:
+            # Its bytes; whoever looks may still see where it stands.
+            select = f"SELECT {INCOMING_VALUES} {FROM_INCOMING}"
+            return list_incoming(self._run(select + tail, (message_id,)))
 
     def on_hold(self, message_id: str) -> bool:
         return bool(self._run(_ON_HOLD, (message_id,))[0][0])
 
     def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
-        return [read_stored_outgoing(row) for row in self._run(SELECT_OWED, (after, limit))]
+        return list_outgoing(self._run(SELECT_OWED, (after, limit)))
 
     def removed(self, message_id: str) -> list[Removed]:
         return [read_removed(row) for row in self._run(REMOVED, (message_id,))]
@@ -133,14 +150,14 @@ class SqliteReader:
     ) -> list[StoredOutgoing]:
         select = f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING}"
         rows = self._newest(select, "position", states, limit, before)
-        return [read_stored_outgoing(row) for row in rows]
+        return list_outgoing(rows)
 
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredIncoming]:
         select = f"SELECT {INCOMING_VALUES} {FROM_INCOMING}"
         rows = self._newest(select, "row", states, limit, before)
-        return [read_stored_incoming(row) for row in rows]
+        return list_incoming(rows)
 
     def _newest(
         self, select: str, key: str, states: Sequence[StrEnum], limit: int, before: int | None
@@ -184,15 +201,22 @@ class SqliteReader:
         sending = f"SELECT {', '.join(SENDING)} FROM sending_channel ORDER BY key"  # noqa: S608
         receiving = f"SELECT {', '.join(RECEIVING)} FROM receiving_channel ORDER BY key"  # noqa: S608
         return (
-            [read_sending(row) for row in self._run(sending)],
-            [read_receiving(row) for row in self._run(receiving)],
+            list(_readable(read_sending, self._run(sending))),
+            list(_readable(read_receiving, self._run(receiving))),
         )
 
     def spooled(self) -> set[str]:
         names: set[str] = set()
-        for (layout,) in self._run(_LAYOUTS):
+        for (layout,) in self._run(LAYOUTS):
             names |= spool_names(layout)
         return names
+
+
+def _readable(read: Callable[[Values], T], rows: Iterable[Values]) -> Iterator[T]:
+    """Those that can be read: a damaged one hides no other, and its incident names it."""
+    for row in rows:
+        with suppress(StoreDamaged):
+            yield read(row)
 
 
 class SqliteReaders:

@@ -2,16 +2,24 @@
 
 The order of fields here is the order of columns in every statement. A test compares it
 with the values' own fields, so that a field added there cannot be forgotten here.
+
+What is read may have been damaged since it was written. Where a message is acted upon, that is
+an error of its own (StoreDamaged). Where messages are listed it must hide none of the others, so
+a value that cannot be read is shown as one that lets nobody act on the message.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.sequence import SequenceStatus
 from oncewire.protocol.incoming import Incoming
@@ -38,6 +46,7 @@ _OUTGOING_STATES = {state.value: state for state in OutgoingState}
 _INCOMING_STATES = {state.value: state for state in IncomingState}
 _STATUSES = {None: None} | {status.value: status for status in SequenceStatus}
 _PROOFS = {None: None} | {proof.value: proof for proof in Proof}
+STATUS_WORDS = tuple(status.value for status in SequenceStatus)
 _KINDS = {kind.value: kind for kind in MessageKind}
 
 # --- what the statements name -------------------------------------------------------------
@@ -79,6 +88,23 @@ facts_values = attrgetter(*FACTS)
 _OUT, _IN, _FACTS = len(OUTGOING_STATE), len(INCOMING_STATE), len(FACTS)
 
 
+_UNREADABLE = (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError)
+"""What comes of values that nobody here wrote."""
+
+
+@contextmanager
+def whole(message_id: str) -> Iterator[None]:
+    """Say of which message it is that something cannot be read."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise StoreDamaged(
+            f"the stored message {message_id} is damaged: {type(error).__name__} {error}",
+            message_id=message_id,
+            remedy="put its row back from a backup, or give it up with `oncewire abandon`",
+        ) from error
+
+
 def read_outgoing(message_id: str, values: Sequence[Any]) -> Outgoing:
     """The protocol's state of a sent message from its columns."""
     fields: list[Any] = [message_id, *values]
@@ -93,14 +119,47 @@ def read_stored_outgoing(row: Values) -> StoredOutgoing:
     """From `message_id, position, peer, relayed_from, hop, agreement_id`, the state and the
     facts."""
     message_id, position, peer, *rest = row[:6]
-    outgoing = read_outgoing(message_id, row[6 : 6 + _OUT])
-    return StoredOutgoing(outgoing, _facts(row[6 + _OUT :]), peer, position, *rest)
+    with whole(message_id):
+        outgoing = read_outgoing(message_id, row[6 : 6 + _OUT])
+        return StoredOutgoing(outgoing, _facts(row[6 + _OUT :]), peer, position, *rest)
+
+
+def list_outgoing(rows: Sequence[Values]) -> list[StoredOutgoing]:
+    """The same for many: one that is damaged says so and hides none of the others."""
+    found = []
+    for row in rows:
+        try:
+            found.append(read_stored_outgoing(row))
+        except StoreDamaged as problem:
+            mended = read_stored_outgoing(mended_outgoing(row))
+            found.append(replace(mended, damage=problem.problem))
+    return found
+
+
+def mended_outgoing(row: Values) -> Values:
+    """The row with harmless values for those that cannot be read: whoever sees it sends nothing
+    and calls nothing delivered; the operator decides."""
+    values = list(row)
+    for index, known, harmless in (
+        (6 + 3, _OUTGOING_STATES, OutgoingState.SUSPENDED.value),
+        (6 + 6, _STATUSES, None),
+        (6 + _OUT - 1, _PROOFS, None),
+        (6 + _OUT + 8, _KINDS, MessageKind.NORMAL.value),
+    ):
+        if values[index] not in known:
+            values[index] = harmless
+    return tuple(values)
 
 
 def read_stored_incoming(row: Values) -> StoredIncoming:
-    """From `message_id, sender, row, position, peer, transport, hop, agreement_id`, the state
-    and the facts, and, where they were asked for, the answer's three columns, the parcel and
-    its parcel."""
+    """From `message_id, sender, row, position, peer, transport, hop, agreement_id`, the state,
+    the facts and the answer's three columns, and, where they were asked for, the parcel and the
+    answer's."""
+    with whole(row[0]):
+        return _stored_incoming(row)
+
+
+def _stored_incoming(row: Values) -> StoredIncoming:
     message_id, sender, number, position, peer, transport, hop, agreement_id = row[:8]
     fields: list[Any] = [sender, message_id, *row[8 : 8 + _IN]]
     fields[5] = _INCOMING_STATES[fields[5]]
@@ -108,12 +167,32 @@ def read_stored_incoming(row: Values) -> StoredIncoming:
     facts = _facts(row[8 + _IN : 8 + _IN + _FACTS])
     parcel: StoredParcel | None = None
     answer: StoredAnswer | None = None
-    bytes_of = row[8 + _IN + _FACTS :]
+    answered, bytes_of = row[8 + _IN + _FACTS :][:3], row[8 + _IN + _FACTS + 3 :]
     if bytes_of:
-        parcel = read_parcel(bytes_of[3:7])
-        answer = _answer(bytes_of[:3], bytes_of[7:])
-    placed = (position, hop, number, agreement_id)
+        parcel = read_parcel(bytes_of[:4])
+        with suppress(*_UNREADABLE):
+            # Without it the message is answered anew; it must not take the message with it.
+            answer = read_answer(answered, bytes_of[4:])
+    placed = (position, hop, number, agreement_id, answered[0] is not None)
     return StoredIncoming(incoming, facts, peer, transport, parcel, answer, *placed)
+
+
+def list_incoming(rows: Sequence[Values]) -> list[StoredIncoming]:
+    """Messages without their bytes, to find and to order them. Whoever acts on one reads it
+    whole, and is told then if it is damaged."""
+    return [read_stored_incoming(mended_incoming(row)) for row in rows]
+
+
+def mended_incoming(row: Values) -> Values:
+    """The row with harmless values for those that cannot be read."""
+    values = list(row)
+    for index, known, harmless in (
+        (8 + 3, _INCOMING_STATES, IncomingState.HELD.value),
+        (8 + _IN + 8, _KINDS, MessageKind.NORMAL.value),
+    ):
+        if values[index] not in known:
+            values[index] = harmless
+    return tuple(values)
 
 
 def _facts(values: Values) -> MessageFacts:
@@ -122,7 +201,8 @@ def _facts(values: Values) -> MessageFacts:
     return MessageFacts(*fields)
 
 
-def _answer(columns: Values, parcel: Values) -> StoredAnswer | None:
+def read_answer(columns: Values, parcel: Values) -> StoredAnswer | None:
+    """From `answer_id, answer_kind, answer_owed` and the answer's parcel."""
     answer_id, kind, owed = columns
     content = read_parcel(parcel)
     if answer_id is None or content is None:
@@ -167,6 +247,8 @@ def read_parcel(values: Values) -> StoredParcel | None:
     content_type, headers, layout, body = values
     if content_type is None:
         return None
+    if not isinstance(body, bytes):
+        raise TypeError("there is no body")
     pairs = _headers(headers)
     if layout is None:
         return StoredParcel(content_type, pairs, (body,))
@@ -181,9 +263,16 @@ def read_parcel(values: Values) -> StoredParcel | None:
     return StoredParcel(content_type, pairs, tuple(parts))
 
 
+_SPOOL_NAME = re.compile(r"[0-9a-f]{64}")
+
+
 def spool_names(layout: str) -> set[str]:
     """The files that a parcel with this layout is made of."""
-    return {piece[0] for piece in json.loads(layout) if not isinstance(piece, int)}
+    try:
+        return {str(piece[0]) for piece in json.loads(layout) if not isinstance(piece, int)}
+    except _UNREADABLE:
+        # What is left of it may still be mended, if its file is kept.
+        return set(_SPOOL_NAME.findall(layout))
 
 
 # --- channels -----------------------------------------------------------------------------
@@ -203,14 +292,40 @@ def sending_values(channel: SendingChannel) -> Values:
     return tuple(values)
 
 
+@contextmanager
+def _whole_channel(key: str) -> Iterator[None]:
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise StoreDamaged(
+            f"the stored channel {key} is damaged: {type(error).__name__} {error}",
+            channel=key,
+            remedy="put its row back from a backup, or have it made anew from its messages with "
+            f"`oncewire resume --channel '{key}'`",
+        ) from error
+
+
+POSSIBLE = 2**56
+"""No instant and no count of ours is as large."""
+MEASURES = ("last_stamp", "paused_until", "newest_stamp", "previous_stamp", "widest")
+
+
+def _check_possible(names: Sequence[str], values: Sequence[Any]) -> None:
+    for name, value in zip(names, values, strict=True):
+        if name in MEASURES and not -POSSIBLE < value < POSSIBLE:
+            raise ValueError(f"{name} is {value}")
+
+
 def read_sending(row: Values) -> SendingChannel:
     """The channel of those columns."""
     fields: list[Any] = list(row)
-    fields[_SETTLED] = frozenset(json.loads(fields[_SETTLED]))
-    for flag in _FLAGS:
-        fields[flag] = bool(fields[flag])
-    fields[_SENT_IN] = _range(fields[_SENT_IN])
-    return SendingChannel(*fields)
+    with _whole_channel(row[0]):
+        fields[_SETTLED] = frozenset(int(number) for number in json.loads(fields[_SETTLED]))
+        for flag in _FLAGS:
+            fields[flag] = bool(fields[flag])
+        fields[_SENT_IN] = _range(fields[_SENT_IN])
+        _check_possible(SENDING, fields)
+        return SendingChannel(*fields)
 
 
 def receiving_values(channel: ReceivingChannel) -> Values:
@@ -233,12 +348,14 @@ def _held_values(entry: Held) -> Values:
 def read_receiving(row: Values) -> ReceivingChannel:
     """The channel of those columns."""
     fields: list[Any] = list(row)
-    fields[_HELD] = tuple(
-        Held(number, message_id, refused=_REFUSED in mark, handed=_HANDED in mark)
-        for number, message_id, *mark in json.loads(fields[_HELD])
-    )
-    fields[_RECEIVED_IN] = _range(fields[_RECEIVED_IN])
-    return ReceivingChannel(*fields)
+    with _whole_channel(row[0]):
+        fields[_HELD] = tuple(
+            Held(int(number), message_id, refused=_REFUSED in mark, handed=_HANDED in mark)
+            for number, message_id, *mark in json.loads(fields[_HELD])
+        )
+        fields[_RECEIVED_IN] = _range(fields[_RECEIVED_IN])
+        _check_possible(RECEIVING, fields)
+        return ReceivingChannel(*fields)
 
 
 def _range_text(numbers: SequenceRange | None) -> str | None:

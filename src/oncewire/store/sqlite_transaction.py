@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from oncewire.errors import StoreDamaged
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.receiving import ReceivingChannel
@@ -12,9 +13,8 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Refusal
 from oncewire.store.schedule import id_of
-from oncewire.store.sqlite_incoming import IncomingSteps
 from oncewire.store.sqlite_keeping import KeepingSteps
-from oncewire.store.sqlite_outgoing import OutgoingSteps
+from oncewire.store.sqlite_mending import MendingSteps
 from oncewire.store.sqlite_writer import SqliteWriter
 
 _INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
@@ -43,7 +43,7 @@ _SHIFT_LEASES = (
 )
 
 
-class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
+class SqliteTransaction(MendingSteps, KeepingSteps):
     """See `contract.Transaction`, whose docstrings hold here."""
 
     def __init__(self, writer: SqliteWriter) -> None:
@@ -63,10 +63,15 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
 
     def remember_terms(self, terms: Terms) -> bool:
         terms_id = id_of(terms)
-        if self._writer.terms(terms_id) is not None:
+        try:
+            known = self._writer.terms(terms_id) is not None
+        except StoreDamaged:
+            # They are mended, but they are not new.
+            self._writer.remember_terms(terms_id, terms)
             return False
-        self._writer.remember_terms(terms_id, terms)
-        return True
+        if not known:
+            self._writer.remember_terms(terms_id, terms)
+        return not known
 
     def terms(self, terms_id: str) -> Terms | None:
         return self._writer.terms(terms_id)
@@ -79,6 +84,11 @@ class SqliteTransaction(OutgoingSteps, IncomingSteps, KeepingSteps):
 
     def agreement(self, agreement_id: str) -> str | None:
         return self._writer.agreement(agreement_id)
+
+    def mend_agreement(self, agreement_id: str, content: str) -> None:
+        self._writer.run(
+            "UPDATE agreement SET content = ? WHERE agreement_id = ?", (content, agreement_id)
+        )
 
     # --- channels ---
 

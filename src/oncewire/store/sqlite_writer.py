@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import NotAllowed, StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.schedule import not_kept
-from oncewire.store.sqlite_connection import failure
+from oncewire.store.sqlite_connection import damaged_page, failure
 from oncewire.store.sqlite_rows import (
     RECEIVING,
     SENDING,
@@ -48,6 +48,30 @@ C = TypeVar("C", bound=_Keyed)
 COUNTERS = ("journal", "outgoing", "entered", "incoming", "ready", "incident")
 _SELECT_COUNTERS = f"SELECT {', '.join(COUNTERS)} FROM counter"  # noqa: S608
 _UPDATE_COUNTERS = f"UPDATE counter SET {', '.join(f'{name} = ?' for name in COUNTERS)}"  # noqa: S608
+
+
+_KEEP_TERMS = (
+    "INSERT INTO terms (terms_id, content) VALUES (?, ?) "
+    "ON CONFLICT (terms_id) DO UPDATE SET content = excluded.content"
+)
+
+
+def _read_terms(terms_id: str, content: str) -> Terms:
+    try:
+        terms = Terms.from_dict(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged_terms(terms_id, str(error)) from error
+    if terms.terms_id != terms_id:
+        raise _damaged_terms(terms_id, "they say something else than when they were kept")
+    return terms
+
+
+def _damaged_terms(terms_id: str, why: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the stored terms {terms_id} are damaged: {why}"[:300],
+        remedy="put their row back from a backup, or give the messages under them up with "
+        "`oncewire abandon`",
+    )
 
 
 class Channels(Generic[C]):
@@ -86,6 +110,10 @@ class Channels(Generic[C]):
         self._known[key] = channel
         self._unwritten.add(key)
         return before
+
+    def forget(self, key: str) -> None:
+        """Its row was changed from elsewhere."""
+        self._known.pop(key, None)
 
     @property
     def unwritten(self) -> frozenset[str]:
@@ -128,7 +156,7 @@ class SqliteWriter:
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
         import apsw
 
-        self._error = apsw.Error
+        self._error, self._corrupt = apsw.Error, apsw.CorruptError
         faults = (apsw.ConstraintError, apsw.SQLError, OverflowError, UnicodeError, TypeError)
         self._refused = faults
         self._connection, self._path = connection, path
@@ -165,6 +193,12 @@ class SqliteWriter:
             raise StoreProblem(
                 f"a value cannot be kept: {error}", remedy="this is a fault of Oncewire: report it"
             ) from error
+        except self._corrupt as error:
+            if statement.startswith(("SELECT", "WITH")):
+                # The transaction stands: only this question has no answer.
+                raise damaged_page(error, self._path) from error
+            self.failure = failure(error, self._path)
+            raise self.failure from error
         except self._error as error:
             self.failure = failure(error, self._path)
             raise self.failure from error
@@ -244,7 +278,7 @@ class SqliteWriter:
         if known is None:
             rows = self.run("SELECT content FROM terms WHERE terms_id = ?", (terms_id,))
             if rows:
-                known = self._terms[terms_id] = Terms.from_dict(json.loads(rows[0][0]))
+                known = self._terms[terms_id] = _read_terms(terms_id, rows[0][0])
         return known
 
     def known_terms(self, terms_id: str) -> Terms:
@@ -259,7 +293,8 @@ class SqliteWriter:
     def remember_terms(self, terms_id: str, terms: Terms) -> None:
         """Keep terms that were not kept before."""
         content = json.dumps(terms.as_dict(), separators=(",", ":"))
-        self.run("INSERT INTO terms (terms_id, content) VALUES (?, ?)", (terms_id, content))
+        # Those that were damaged are replaced: the id is the digest of what they say.
+        self.run(_KEEP_TERMS, (terms_id, content))
         self._terms[terms_id] = terms
         self._new_terms.append(terms_id)
 

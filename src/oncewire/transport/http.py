@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncewire.transport.contract import Cargo, OnDelivery, Outcome
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
 from oncewire.transport.http_server import HttpServer, HttpServerSettings
-from oncewire.transport.http_tls import PeerTls
+from oncewire.transport.http_tls import PeerTls, ServerTls
 
 
 class HttpTransport:
@@ -39,6 +39,12 @@ class HttpTransport:
     def set_peer(self, address: str, tls: PeerTls) -> None:
         """Use these certificates towards an address from now on."""
         self._client.set_peer(address, tls)
+
+    def renew(self, tls: ServerTls | None, client: HttpClientSettings) -> None:
+        """Use other certificates from the next connection on: ours, and whom we believe."""
+        self._client.renew(client)
+        if self._server is not None and tls is not None:
+            self._server.renew(tls)
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Open the client's pool and begin to listen; TransportProblem if that cannot be."""

@@ -81,6 +81,16 @@ class HttpClient:
         self._peers[address] = tls
         self._targets.clear()
 
+    def renew(self, settings: HttpClientSettings) -> None:
+        """Use other certificates from now on; TransportProblem if one of them cannot be used."""
+        made = {tls: (client_context(tls), pins(tls)) for tls in settings.peers.values()}
+        made[settings.default_tls] = (
+            client_context(settings.default_tls),
+            pins(settings.default_tls),
+        )
+        self.settings, self._peers, self._tls = settings, dict(settings.peers), made
+        self._targets.clear()
+
     async def start(self) -> None:
         """Open the pool; TransportProblem if a certificate of the settings cannot be used."""
         for tls in (self.settings.default_tls, *self._peers.values()):

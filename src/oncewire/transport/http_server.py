@@ -20,7 +20,7 @@ from oncewire.errors import TransportProblem
 from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
 from oncewire.transport.http_listener import HttpLimits, HttpListener
-from oncewire.transport.http_tls import ServerTls, server_context
+from oncewire.transport.http_tls import ServerTls, renew_server, server_context
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -59,6 +59,7 @@ class HttpServer:
         self.settings = settings or HttpServerSettings()
         self._budgets = Budgets(self.settings.budget)
         self._listener: HttpListener | None = None
+        self._context: ssl.SSLContext | None = None
         self._on_delivery: OnDelivery | None = None
         self._stopping = False
         self._working = 0
@@ -84,7 +85,7 @@ class HttpServer:
         """Begin to listen; TransportProblem if address or certificate cannot be used."""
         tls: ssl.SSLContext | None = None
         if self.settings.tls is not None:
-            tls = server_context(self.settings.tls)
+            tls = self._context = server_context(self.settings.tls)
         self._on_delivery = on_delivery
         self._stopping = False
         listener = HttpListener(
@@ -96,6 +97,12 @@ class HttpServer:
         )
         await listener.start(self._answer)
         self._listener = listener
+
+    def renew(self, tls: ServerTls) -> None:
+        """Show another certificate, and believe others too, from the next connection on. Whom
+        we believe no more is refused by what the agreements say."""
+        if self._context is not None:
+            renew_server(self._context, tls)
 
     async def stop(self) -> None:
         """Answer newcomers with 503 while requests in work finish, then close everything."""

@@ -123,7 +123,7 @@ def test_init_refuses_a_second_time(parties: Path) -> None:
 
 
 def test_init_takes_all_options(tmp_path: Path) -> None:
-    words = ["--name", "acme", "--party-id", "123", "--party-type", "urn:x:duns", "--tls", "--ec"]
+    words = ["--name", "acme", "--party-id", "123", "--party-type", "urn:x:duns", "--rsa"]
     found = run_json("init", tmp_path / "p", *words, "--host", "localhost", "--port", "8443")
     assert found["url"] == "https://localhost:8443/msh"
     assert found["party_id"] == "123"
@@ -138,9 +138,12 @@ def test_cards_are_exchanged_by_file(parties: Path, tmp_path: Path) -> None:
     shown = run("partner", "card", "-c", parties / "globex").stdout
     assert shown == card.read_text()
     assert run_json("partner", "card", "-c", parties / "globex")["party"] == "globex"
-    found = run_json("partner", "add", card, "--sign", "--profile", "window", "--cpa-id", "x")
+    found = run_json(
+        "partner", "add", card, "--insecure", "--sign", "--profile", "window", "--cpa-id", "x"
+    )
     assert found["added"][0]["partner"] == "globex"
-    assert "--profile window --sign --cpa-id x" in found["next"][0]
+    assert "fingerprint" in found["next"][0]
+    assert "--profile window --insecure --sign --cpa-id x" in found["next"][1]
     listed = run_json("partner", "list")["partners"]
     assert [row["partner"] for row in listed] == ["globex"]
     assert run_json("partner", "add", card, "--both", exit_code=2)["problems"][0]["next"]
@@ -189,7 +192,7 @@ def test_config_check_finds_what_is_wrong(parties: Path) -> None:
 
 
 def test_config_check_knows_whose_agreements_they_are(parties: Path) -> None:
-    run("partner", "add", parties / "globex", "--both")
+    run("partner", "add", parties / "globex", "--both", "--insecure")
     file = parties / "acme" / "agreements" / "globex.toml"
     file.write_text((parties / "globex" / "agreements" / "acme.toml").read_text()
                     .replace("partners/acme.crt", "partners/globex.crt"))  # fmt: skip
@@ -213,7 +216,7 @@ def test_bad_settings_end_with_2(parties: Path) -> None:
 
 @pytest.fixture
 def agreed(parties: Path) -> Path:
-    run("partner", "add", parties / "globex")
+    run("partner", "add", parties / "globex", "--insecure")
     return parties / "acme" / "agreements" / "globex.toml"
 
 

@@ -63,7 +63,7 @@ def test_every_option_of_build_reaches_the_message(order: Path, tmp_path: Path) 
 
 
 def test_build_under_an_agreement_and_signed(parties: Path, order: Path, tmp_path: Path) -> None:
-    run("partner", "add", parties / "globex")
+    run("partner", "add", parties / "globex", "--insecure")
     file = tmp_path / "m.mime"
     keys = ("--certificate", "keys/acme.crt", "--key", "keys/acme.key")
     run("message", "build", "-o", file, "-p", order, "-a", "agreements/globex.toml", *keys)

@@ -76,11 +76,28 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         advance(1)
         kept, problems = checkup.check_agreements(settings)
         found += problems
+        found += _itself(settings, timeout or 5.0)
         if timeout is not None and kept:
             for echo in asyncio.run(ping_all(settings, kept, timeout)):
                 found += checkup.judged(echo)
         advance(1)
     return found
+
+
+def _itself(settings: Settings, timeout: float) -> list[Finding]:
+    """A message through our own endpoint to our own handler, if one runs."""
+    import asyncio
+
+    from oncewire.entry import checkup
+    from oncewire.entry.cli.operator import running
+    from oncewire.entry.itself import kept_itself
+    from oncewire.entry.ping import ping as ping_all
+
+    itself = kept_itself(settings)
+    if itself is None or asyncio.run(running(settings)) is None:
+        return []
+    (echo,) = asyncio.run(ping_all(settings, [itself], timeout))
+    return [checkup.judged_itself(echo)]
 
 
 def _handler(settings: Settings) -> Finding:
@@ -93,10 +110,14 @@ def _handler(settings: Settings) -> Finding:
     if status is None:
         fix = f"oncewire serve{at_party(settings)}"
         return Finding("handler", Grade.WARNING, "not running: nothing is sent or received", fix)
+    if status.stuck:
+        fix = f"look into its log; `kill -9 {status.pid}` loses nothing that was stored"
+        return Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)
     if status.incidents:
         fix = f"oncewire incidents{at_party(settings)}"
         return Finding("handler", Grade.WARNING, f"{status.incidents} incidents are open", fix)
-    return Finding("handler", Grade.GOOD, f"runs as process {status.pid} at {status.url}")
+    said = f"runs as process {status.pid} at {status.url}, at most {status.lag_ms} ms behind"
+    return Finding("handler", Grade.GOOD, said)
 
 
 def ping(

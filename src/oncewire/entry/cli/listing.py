@@ -97,7 +97,11 @@ def find_channel(reader: Reader, wanted: str) -> str:
     from oncewire.errors import InvalidValue, UnknownMessage
 
     sending, receiving = reader.channels()
-    keys = list(dict.fromkeys([one.key for one in sending] + [one.key for one in receiving]))
+    # A damaged channel, and the handler's own, are named by their incidents.
+    named = [one.channel for one in reader.incidents() if one.channel is not None]
+    keys = list(
+        dict.fromkeys([one.key for one in sending] + [one.key for one in receiving] + named)
+    )
     if wanted in keys:
         return wanted
     found = [key for key in keys if wanted in key]

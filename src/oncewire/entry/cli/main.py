@@ -26,6 +26,8 @@ GROUPS = (
     "history",
     "operator",
     "doctor",
+    "backup",
+    "keys",
     "demo",
     "agreements",
     "messages",
@@ -38,7 +40,8 @@ DEBUG_VARIABLE = "ONCEWIRE_DEBUG"
 
 _EPILOG = (
     "Exit status: 0 all is well; 1 done, but something is wrong; 2 the input cannot be used; "
-    "3 not found; 4 not allowed now; 5 store or transport trouble; 130 interrupted. "
+    "3 not found; 4 not allowed now; 5 store or transport trouble; 70 a fault of Oncewire itself; "
+    "130 interrupted. "
     "Settings: oncewire.toml, then ONCEWIRE_* variables, then flags. NO_COLOR turns colours off."
 )
 

@@ -66,11 +66,13 @@ def status(config: Config = None, json: Json = False) -> None:
             strangers = reader.refusals(REFUSALS_READ)
             untold = len(reader.notices_owed(NOTICES_COUNTED))
         open_ones = len(undecided)
-        facts |= {"running": found is not None, "incidents": open_ones, "notices": untold}
+        lives = found is not None and found.running
+        facts |= {"running": lives, "incidents": open_ones, "notices": untold}
         for one in filter(is_of_clock, undecided):
             facts["clock"] = one.reason
         if found is not None:
-            facts |= {"pid": found.pid, "url": found.url}
+            facts |= {"pid": found.pid, "url": found.url, "lag_ms": found.lag_ms}
+            facts |= {"stuck": found.stuck} if found.stuck else {}
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
         if strangers or json:
@@ -99,16 +101,29 @@ def _refusals(strangers: list[Refusal]) -> Listing:
     return Listing("refused", ("code", "address", "count", "last", "problem"), rows)
 
 
+ANSWERS_WITHIN = 6.0
+"""Seconds within which a handler that lives says so."""
+
+
 async def running(settings: Settings) -> Status | None:
-    """The status of the handler that runs, or None."""
+    """The status of the handler that runs, or None; asked anew each time, so that one that hangs
+    is not called running."""
+    import asyncio
+
+    from oncewire.entry.assemble import store_path
     from oncewire.entry.control import socket_path
     from oncewire.entry.control_client import Remote
+    from oncewire.entry.reach import owner_of
+    from oncewire.entry.verbs import Status
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
         return None
     try:
-        return await remote.status()
+        return await asyncio.wait_for(remote.status(), ANSWERS_WITHIN)
+    except TimeoutError:
+        why = f"its process has not answered for {ANSWERS_WITHIN:.0f} seconds"
+        return Status(settings.party.name, False, owner_of(store_path(settings)), stuck=why)
     finally:
         await remote.close()
 

@@ -43,6 +43,7 @@ _CODES: tuple[tuple[type[errors.OncewireError], int], ...] = (
     (errors.NotAllowed, NOT_ALLOWED),
     (errors.StoreProblem, TROUBLE),
     (errors.TransportProblem, TROUBLE),
+    (errors.HandlerFailed, errors.HandlerFailed.exit_code),
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON instead of tables.")]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
+
+if TYPE_CHECKING:
+    from oncewire.entry.partners import Wish
+    from oncewire.entry.party import Card
+    from oncewire.entry.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -18,6 +23,7 @@ def register(app: typer.Typer) -> None:
     partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
     partner.command("card")(card)
     partner.command("add")(add)
+    partner.command("revoke")(revoke)
     partner.command("list")(listed)
     app.add_typer(partner, name="partner")
 
@@ -35,13 +41,18 @@ def init(
     ] = "",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8500,
-    tls: Annotated[bool, typer.Option("--tls", help="Listen with HTTPS.")] = False,
-    ec: Annotated[
-        bool, typer.Option("--ec", help="An elliptic key: faster, but not known to all partners.")
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen without TLS: for tests on one machine.")
+    ] = False,
+    rsa: Annotated[
+        bool,
+        typer.Option("--rsa", help="An RSA key: slower; older software, and encryption, want it."),
     ] = False,
     json: Json = False,
 ) -> None:
     """Make a party: settings, keys, a place for agreements and data, in one folder.
+
+    It listens with TLS and believes no connection that shows no partner's certificate.
 
     Example: oncewire init acme --port 8601
     """
@@ -58,8 +69,8 @@ def init(
             party_type=party_type or None,
             host=host,
             port=port,
-            tls=tls,
-            key_kind=KeyKind.EC if ec else KeyKind.RSA,
+            tls=not insecure,
+            key_kind=KeyKind.RSA if rsa else KeyKind.EC,
         )
         place = here(made.folder)
         return Report(
@@ -99,7 +110,12 @@ def card(
         from oncewire.entry.party import card_of
 
         own = card_of(loaded(config).settings)
-        facts = {"party": own.name, "party_id": own.party_id, "url": own.url}
+        facts = {
+            "party": own.name,
+            "party_id": own.party_id,
+            "url": own.url,
+            "fingerprint": own.fingerprint,
+        }
         if to is None:
             return Report(facts if json else {}, text=own.to_toml())
         write_new(to, own.to_toml())
@@ -122,8 +138,14 @@ def add(
     cpa_id: Annotated[
         str, typer.Option(help="The agreement's CPAId; without it both names, joined.")
     ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Agree on neither TLS nor signatures: for tests.")
+    ] = False,
     sign: Annotated[
-        bool, typer.Option("--sign", help="Sign messages and insist on signed ones.")
+        bool, typer.Option("--sign", help="Sign, and insist on signatures, although --insecure.")
+    ] = False,
+    roll_over: Annotated[
+        bool, typer.Option("--roll-over", help="Believe its new certificate beside the old one.")
     ] = False,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Deliver in the order of sending.")
@@ -139,13 +161,15 @@ def add(
 ) -> None:
     """Add a partner: keep its certificate and write an agreement with it.
 
+    Messages are signed and travel over TLS, and both sides insist on it, unless --insecure is
+    said. Compare the fingerprint with the partner over another channel, such as the telephone.
+
     Example, two parties on one machine: oncewire partner add ../globex --both
     """
 
     def work() -> Report:
-        from oncewire.entry.partners import Wish, add_partner
-        from oncewire.entry.party import card_of, read_card
-        from oncewire.entry.settings import load
+        from oncewire.entry.partners import Wish
+        from oncewire.entry.party import read_card
         from oncewire.errors import InvalidValue
 
         settings = loaded(config).settings
@@ -154,22 +178,93 @@ def add(
                 "--both needs the partner's folder, and this is a card",
                 remedy="leave --both out, and let the partner add our card",
             )
-        wish = Wish(profile, cpa_id, sign, ordered)
-        added = [add_partner(settings, read_card(who), wish, replace=replace)]
-        if both:
-            theirs = load(who, environ={}).settings
-            added.append(add_partner(theirs, card_of(settings), wish, replace=replace))
-        first = added[0]
-        flags = f" --profile {profile}" if profile != "ebms2" else ""
-        flags += (" --sign" if sign else "") + (" --ordered" if ordered else "")
-        flags += f" --cpa-id {cpa_id}" if cpa_id else ""
-        waiting = () if both else (f"the partner runs: oncewire partner add OUR_CARD{flags}",)
-        rows = [(one.partner, one.cpa_id, one.profile, here(one.agreement)) for one in added]
-        return Report(
-            listings=(Listing("added", ("partner", "cpa_id", "profile", "agreement"), rows),),
-            summary=f"{first.partner} is a partner now.",
-            hints=(*waiting, f"oncewire agreement check {here(first.agreement)}"),
+        if roll_over:
+            return _rolled_over(settings, read_card(who))
+        wish = Wish(profile, cpa_id, sign or not insecure, ordered, insecure)
+        return _added(settings, who, wish, both=both, replace=replace)
+
+    output.answer(work, json=json)
+
+
+def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bool) -> Report:
+    """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
+    from oncewire.entry.partners import add_partner
+    from oncewire.entry.party import card_of, read_card
+    from oncewire.entry.settings import load
+
+    added = [add_partner(settings, read_card(who), wish, replace=replace)]
+    taken_over(settings)
+    if both:
+        theirs = load(who, environ={}).settings
+        added.append(add_partner(theirs, card_of(settings), wish, replace=replace))
+        taken_over(theirs)
+    first = added[0]
+    hints = [f"oncewire agreement check {here(first.agreement)}"]
+    if not both:
+        flags = f" --profile {wish.profile}" if wish.profile != "ebms2" else ""
+        flags += " --insecure" if wish.insecure else ""
+        flags += " --sign" if wish.insecure and wish.sign else ""
+        flags += " --ordered" if wish.ordered else ""
+        flags += f" --cpa-id {wish.cpa_id}" if wish.cpa_id else ""
+        told = (
+            f"by telephone: is {first.fingerprint} your fingerprint?",
+            f"the partner runs: oncewire partner add OUR_CARD{flags}",
         )
+        hints[:0] = told
+    rows = [
+        (one.partner, one.cpa_id, one.profile, here(one.agreement), one.fingerprint)
+        for one in added
+    ]
+    columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
+    return Report(
+        listings=(Listing("added", columns, rows),),
+        summary=f"{first.partner} is a partner now.",
+        hints=tuple(hints),
+    )
+
+
+def _rolled_over(settings: Settings, card: Card) -> Report:
+    from oncewire.entry.rolling import roll_over
+
+    file = roll_over(settings, card)
+    taken_over(settings)
+    return Report(
+        {"partner": card.name, "certificate": str(file), "fingerprint": card.fingerprint},
+        summary=f"{card.name} may use either certificate now.",
+        hints=(f"when it uses the new one: oncewire partner revoke {card.name} --all-but-newest",),
+    )
+
+
+def taken_over(settings: Settings) -> None:
+    """Let a handler that runs take over what was changed, at once."""
+    import asyncio
+
+    from oncewire.entry.reach import tell_running
+
+    asyncio.run(tell_running(settings))
+
+
+def revoke(
+    name: Annotated[str, typer.Argument(help="The partner, as `oncewire partner list` names it.")],
+    all_but_newest: Annotated[
+        bool, typer.Option("--all-but-newest", help="After a roll-over: the old ones only.")
+    ] = False,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Believe a partner's certificates no more, from this moment on.
+
+    What it signs and what comes over its connections is refused, also on connections that are
+    open, and whatever was agreed before. Its agreement stays, so that it can be given new ones.
+    """
+
+    def work() -> Report:
+        from oncewire.entry.rolling import revoke as revoke_certificates
+
+        settings = loaded(config).settings
+        count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
+        taken_over(settings)
+        return Report({"partner": name, "revoked": count}, summary=f"{name}: {count} revoked.")
 
     output.answer(work, json=json)
 

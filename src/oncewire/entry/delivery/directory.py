@@ -24,6 +24,7 @@ from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.application import Taken
 
+_UNFINISHED = ".part"
 # A name must not depend on the machine's own table of media types.
 _ENDINGS = {
     "application/xml": ".xml",
@@ -73,7 +74,7 @@ def put_notice(folder: Path, notice: Notice) -> Path:
 
 def put_file(path: Path, data: bytes) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    half = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
     try:
         with half.open("wb") as file:
             file.write(data)
@@ -102,6 +103,9 @@ class Directory:
 
     def __init__(self, folder: Path) -> None:
         self.folder = make_folder(folder)
+        # What a process that was killed had begun to write is written again.
+        for half in self.folder.glob(f".*{_UNFINISHED}"):
+            half.unlink(missing_ok=True)
 
     async def deliver(self, taken: Taken) -> None:
         """Write the files; returning means that they are on the disk under their names."""

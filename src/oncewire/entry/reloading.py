@@ -1,0 +1,126 @@
+"""Reloading: agreements, certificates and keys are taken over while the handler runs.
+
+The files of a party are looked at every second. What changed takes effect with the next message:
+a partner that was added is known, one whose certificate was revoked is believed no more, also on
+connections that are open already. A file that cannot be read changes nothing: what it said before
+stays in force, the log and an incident say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.agreements import Kept, Readable, files_in, load_readable
+from oncewire.entry.assemble import in_force, keys_of
+from oncewire.entry.transports import client_settings, server_settings
+from oncewire.errors import OncewireError, StoreDamaged
+from oncewire.handler.perform import HANDLER
+from oncewire.transport.http import HttpTransport
+
+if TYPE_CHECKING:
+    from oncewire.entry.settings import Settings
+    from oncewire.handler.handler import Handler
+
+logger = logging.getLogger("oncewire.serve")
+
+LOOK_EVERY = 1.0
+
+Seen = tuple[tuple[str, int, int], ...]
+
+
+class Reloading:
+    """Keeps a running handler in step with the files of its party."""
+
+    def __init__(self, settings: Settings, handler: Handler) -> None:
+        self._settings, self._handler = settings, handler
+        self._in_force: dict[Path, Kept] = {}
+        self._seen: Seen = ()
+        self._bad: set[str] = set()
+
+    async def run(self) -> None:
+        """Look for changes for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if await asyncio.to_thread(self._look) != self._seen:
+                await self.reload()
+
+    async def begin(self) -> None:
+        """Note what the handler was started with."""
+        self._seen = self._look()
+        found = load_readable(self._settings)
+        self._in_force = {kept.file: kept for kept in found.kept}
+        await self._tell(found)
+
+    async def reload(self) -> int:
+        """Take the files over as they are now; returns how many agreements are in force."""
+        self._seen = await asyncio.to_thread(self._look)
+        found = load_readable(self._settings)
+        for file in found.problems:
+            if file in self._in_force:
+                found.kept.append(self._in_force[file])
+        try:
+            agreements = in_force(self._settings, found.kept)
+            keys = keys_of(self._settings)
+            self._renew_transports(found.kept)
+        except (OncewireError, OSError, ValueError) as problem:
+            # All of it or none: what is in force stays in force.
+            logger.error("the files of the party were not taken over", extra=_words(problem))
+            await self._call(HANDLER, problem)
+            return len(self._in_force)
+        node = self._handler.engine.node
+        node.agreements, node.keys = agreements, keys
+        self._in_force = {kept.file: kept for kept in found.kept}
+        logger.info("agreements and certificates were read anew", extra={"count": len(found.kept)})
+        await self._tell(found)
+        return len(found.kept)
+
+    def _renew_transports(self, kept: list[Kept]) -> None:
+        for transport in self._handler.transports.values():
+            if isinstance(transport, HttpTransport):
+                transport.renew(
+                    server_settings(self._settings).tls, client_settings(self._settings, kept)
+                )
+
+    def _look(self) -> Seen:
+        settings = self._settings
+        folder = settings.path(settings.keys.partners)
+        files = [settings.path(settings.keys.certificate), settings.path(settings.keys.key)]
+        files += sorted(folder.glob("*.crt")) if folder.is_dir() else []
+        try:
+            files += files_in(settings.path(settings.agreements.folder))
+        except OncewireError:
+            logger.debug("the folder of agreements is not there")
+        seen = []
+        for file in files:
+            try:
+                found = file.stat()
+                seen.append((str(file), found.st_mtime_ns, found.st_size))
+            except OSError:
+                continue
+        return tuple(seen)
+
+    async def _tell(self, found: Readable) -> None:
+        """Call the operator for files that cannot be read, and no more for those that can."""
+        bad = {f"{HANDLER} agreement {file.name}": error for file, error in found.problems.items()}
+        for channel, problem in bad.items():
+            if channel not in self._bad:
+                logger.error("an agreement cannot be read", extra=_words(problem))
+                await self._call(channel, problem)
+        for channel in self._bad - set(bad):
+            with contextlib.suppress(OncewireError):
+                await self._handler.resume(channel=channel)
+        self._bad = set(bad)
+
+    async def _call(self, channel: str, problem: Exception) -> None:
+        trouble = StoreDamaged(str(problem)[:500], channel=channel)
+        # Where the store cannot keep an incident, the log has it.
+        with contextlib.suppress(OncewireError):
+            await self._handler.operate(lambda engine: engine.trouble(trouble))
+
+
+def _words(problem: Exception) -> dict[str, str]:
+    return {"problem": str(problem)}

@@ -1,0 +1,73 @@
+"""Carrier: stored bytes go out over the transports, as they were stored or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+
+from oncewire.errors import StoreDamaged
+from oncewire.store.contract import Spool
+from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Transport
+
+CHUNK = 256 * 1024
+
+
+def check_files(spool: Spool, parcel: StoredParcel) -> None:
+    """A file of the spool is named by its digest: what has changed is not sent."""
+    for name in dict.fromkeys(parcel.spooled):
+        digest = hashlib.sha256()
+        with spool.open(name) as spooled:
+            while chunk := spooled.read(CHUNK):
+                digest.update(chunk)
+        if digest.hexdigest() != name:
+            raise StoreDamaged(
+                f"the spool file {name} has changed",
+                remedy="put it back from a backup, or give its message up with `oncewire abandon`",
+            )
+
+
+class Carrier:
+    """Carries parcels whose bytes lie in rows and in the spool."""
+
+    def __init__(self, spool: Spool, transports: Mapping[str, Transport]) -> None:
+        self._spool, self._transports = spool, transports
+
+    def use(self, parcel: StoredParcel) -> None:
+        """Its files stay until it has left, even if its message goes first: a proxy keeps
+        none at all, and the last attempt of one may last longer than its retention."""
+        for name in parcel.spooled:
+            self._spool.use(name)
+
+    def let_go(self, parcel: StoredParcel) -> None:
+        """It has left."""
+        for name in parcel.spooled:
+            self._spool.let_go(name)
+
+    async def carry(self, name: str, address: str, parcel: StoredParcel, timeout: float) -> Outcome:
+        """Send a parcel. Raises StoreDamaged when its files are not what they were."""
+        transport = self._transports.get(name)
+        if transport is None:
+            return Outcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
+        await asyncio.to_thread(check_files, self._spool, parcel)
+        cargo = Cargo(
+            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel)
+        )
+        return await transport.send(cargo, address, timeout=timeout)
+
+    async def _chunks(self, parcel: StoredParcel) -> AsyncIterator[bytes]:
+        """The stored bytes, piece by piece; a large payload is read from the spool."""
+        for part in parcel.body:
+            if not isinstance(part, SpoolSlice):
+                yield part
+                continue
+            with self._spool.open(part.name) as spooled:
+                spooled.seek(part.offset)
+                left = part.length
+                while left > 0:
+                    chunk = await asyncio.to_thread(spooled.read, min(CHUNK, left))
+                    if not chunk:
+                        break
+                    left -= len(chunk)
+                    yield chunk

@@ -1,0 +1,149 @@
+"""Damage on SQLite: the part of a transition that finds rows nobody can read, and mends them.
+
+Only values that cannot be read at all are known to be damaged. A mended row is not what it was:
+it is harmless, so that an operator can end what it stood for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncewire.errors import StoreDamaged
+from oncewire.message.envelope import MessageKind
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Proof
+from oncewire.store.records import Damage
+from oncewire.store.schedule import FINAL_INCOMING
+from oncewire.store.sqlite_incoming import IncomingSteps
+from oncewire.store.sqlite_outgoing import OutgoingSteps
+from oncewire.store.sqlite_rows import MEASURES, POSSIBLE, RECEIVING, SENDING, STATUS_WORDS
+from oncewire.store.sqlite_writer import SqliteWriter
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in sorted(str(one) for one in words))
+
+
+# Every statement is put together from the words of our own enumerations.
+_MEND_OUTGOING = (
+    "UPDATE outgoing SET "  # noqa: S608
+    f"state = iif(state IN ({_words(OutgoingState)}), state, 'suspended'), "
+    f"status = iif(status IN ({_words(STATUS_WORDS)}), status, NULL), "
+    f"proved_by = iif(proved_by IN ({_words(Proof)}), proved_by, NULL), "
+    f"kind = iif(kind IN ({_words(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
+    "WHERE message = ?1 AND NOT ("
+    f"state IN ({_words(OutgoingState)}) AND kind IN ({_words(MessageKind)}) "
+    f"AND ifnull(status IN ({_words(STATUS_WORDS)}), 1) "
+    f"AND ifnull(proved_by IN ({_words(Proof)}), 1))"
+)
+_MEND_INCOMING = (
+    "UPDATE incoming SET "  # noqa: S608
+    f"state = iif(state IN ({_words(IncomingState)}), state, 'ready'), "
+    f"kind = iif(kind IN ({_words(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
+    "WHERE message = ?1 AND NOT ("
+    f"state IN ({_words(IncomingState)}) AND kind IN ({_words(MessageKind)}))"
+)
+_BAD_BYTES = (
+    "SELECT incoming.row FROM incoming JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
+    "WHERE message = ?"
+)
+_NO_BYTES = (
+    "UPDATE incoming_bytes SET content_type = NULL, headers = NULL, layout = NULL, body = NULL, "
+    "answer_content_type = NULL, answer_headers = NULL, answer_layout = NULL, answer_body = NULL "
+    "WHERE row = ?"
+)
+_UNANSWERED = "UPDATE incoming SET answer_id = NULL, answer_owed = 0 WHERE row = ?"
+
+
+def _possible(columns: tuple[str, ...]) -> str:
+    return ", ".join(
+        f"{name} = iif(abs({name}) < {POSSIBLE}, {name}, 0)" for name in columns if name in MEASURES
+    )
+
+
+_MEND_SENDING = (
+    "UPDATE sending_channel SET settled = '[]', numbers = NULL, ending = 1, "  # noqa: S608
+    f"{_possible(SENDING)} WHERE key = ?"
+)
+_MEND_RECEIVING = (
+    f"UPDATE receiving_channel SET held = '[]', numbers = NULL, {_possible(RECEIVING)} "  # noqa: S608
+    "WHERE key = ?"
+)
+
+_KNOWN = {
+    "outgoing": {state.value for state in OutgoingState},
+    "incoming": {state.value for state in IncomingState},
+}
+_FINAL = {
+    "outgoing": {state.value for state in FINAL_OUTGOING},
+    "incoming": {state.value for state in FINAL_INCOMING},
+}
+_KEY = {"outgoing": "position", "incoming": "row"}
+
+
+class MendingSteps(OutgoingSteps, IncomingSteps):
+    """See `contract.Transaction`, whose docstrings hold here."""
+
+    _writer: SqliteWriter
+
+    def mend(self, message_id: str) -> bool:
+        writer, number = self._writer, self._writer.find_number(message_id)
+        mended = 0
+        for statement in (_MEND_OUTGOING, _MEND_INCOMING):
+            writer.run(statement, (number,))
+            mended += writer.changed_rows()
+        try:
+            self.incoming_by_id(message_id)
+        except StoreDamaged:
+            # Its bytes: neither they nor the answer can be had any more.
+            for row in writer.run(_BAD_BYTES, (number,)):
+                writer.run(_NO_BYTES, row)
+                writer.run(_UNANSWERED, row)
+            mended += 1
+        self._known_outgoing.pop(message_id, None)
+        for key in [key for key in self._known_incoming if key[1] == message_id]:
+            del self._known_incoming[key]
+        return mended > 0
+
+    def mend_channel(self, key: str) -> bool:
+        writer, mended = self._writer, 0
+        for channels, statement in (
+            (writer.sending, _MEND_SENDING),
+            (writer.receiving, _MEND_RECEIVING),
+        ):
+            try:
+                channels.get(key)
+            except StoreDamaged:
+                writer.run(statement, (key,))
+                channels.forget(key)
+                mended += 1
+        return mended > 0
+
+    def damaged(self) -> list[Damage]:
+        found: list[Damage] = []
+        for table in ("outgoing", "incoming"):
+            states = {row[0] for row in self._writer.run(f"SELECT DISTINCT state FROM {table}")}  # noqa: S608
+            for state in sorted(states - _FINAL[table]):
+                why = f"its state is {state[:40]!r}" if state not in _KNOWN[table] else ""
+                found += self._damaged_in(table, state, why)
+        return found
+
+    def _damaged_in(self, table: str, state: str, why: str) -> list[Damage]:
+        key = _KEY[table]
+        rows = self._writer.run(
+            f"SELECT {table}.{key}, message_id, {table}_bytes.{key} IS NULL FROM {table} "  # noqa: S608
+            f"LEFT JOIN message ON message.id = {table}.message "
+            f"LEFT JOIN {table}_bytes ON {table}_bytes.{key} = {table}.{key} WHERE state = ?1 "
+            f"AND (?2 OR message_id IS NULL OR {table}_bytes.{key} IS NULL "
+            f"OR kind NOT IN ({_words(MessageKind)}))",
+            (state, bool(why)),
+        )
+        return [
+            Damage(
+                why
+                or (f"it has lost its MessageId (row {place})" if message_id is None else "")
+                or ("its bytes are gone" if gone else "its kind cannot be read"),
+                message_id,
+                table == "outgoing",
+            )
+            for place, message_id, gone in rows
+        ]

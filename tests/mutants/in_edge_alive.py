@@ -1,0 +1,231 @@
+"""Bugs in what keeps a handler alive: damage, supervision, recovery, backups and defaults."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_POISON = "tests/handler/test_poison.py"
+_SUPERVISOR = "tests/handler/test_supervisor.py"
+_RESTART = "tests/handler/test_restart.py"
+_BACKUP = "tests/entry/test_backup.py"
+_SECURE = "tests/entry/test_secure.py"
+_ITSELF = "tests/entry/test_itself.py"
+
+DAMAGE: tuple[Mutant, ...] = (
+    Mutant(
+        "hold a stream without order behind a damaged message",
+        "oncewire.handler.deliver",
+        "            if channel is not None and _is_ordered(node, tx, stored):\n",
+        "            if channel is not None:\n",
+        tests=(f"{_POISON}::test_where_no_order_is_agreed_a_numbered_stream_goes_on",),
+    ),
+    Mutant(
+        "say that it was handed over before it was read",
+        "oncewire.handler.deliver",
+        "    try:\n        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
+        "    try:\n        tx.save_incoming(incoming)\n"
+        "        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
+        tests=(f"{_POISON}::test_the_incident_names_the_message_and_the_next_verb",),
+    ),
+    Mutant(
+        "look for nothing that no list can find",
+        "oncewire.handler.engine",
+        "            lambda tx: poison.survey(node, tx),\n",
+        "",
+        tests=(f"{_POISON}::test_a_state_that_no_list_can_find_is_found_at_the_start",),
+    ),
+    Mutant(
+        "name no message whose row cannot be read",
+        "oncewire.handler.admit",
+        "    with node.transition() as tx:\n        open_incident(node, tx, raised)\n",
+        "",
+        tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
+    ),
+    Mutant(
+        "give up nothing that cannot be read",
+        "oncewire.handler.poison",
+        "        tx.mend(message_id)\n        return tx.outgoing(message_id)\n",
+        "        raise\n",
+        tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
+    ),
+    Mutant(
+        "let the next epoch overtake what the last one held",
+        "oncewire.handler.release",
+        "            old += 1\n",
+        "            return 0\n",
+        tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
+    ),
+    Mutant(
+        "send bytes that have changed",
+        "oncewire.handler.perform",
+        "    if parcel is not None:\n        check_kept(parcel, effect.message_id)\n",
+        "",
+        tests=(f"{_POISON}::test_changed_bytes_are_not_sent",),
+    ),
+    Mutant(
+        "send a file of the spool that has changed",
+        "oncewire.handler.carrier",
+        "        if digest.hexdigest() != name:\n",
+        "        if not digest:\n",
+        tests=(f"{_POISON}::test_a_file_of_the_spool_that_changed_is_not_sent",),
+    ),
+    Mutant(
+        "answer with bytes that have changed",
+        "oncewire.handler.intact",
+        "        return replace(stored, answer=None)\n",
+        "        return stored\n",
+        tests=(f"{_POISON}::test_an_answer_whose_bytes_changed_is_given_anew",),
+    ),
+    Mutant(
+        "believe terms that say something else",
+        "oncewire.store.sqlite_writer",
+        "    if terms.terms_id != terms_id:\n",
+        "    if not terms_id:\n",
+        tests=(f"{_POISON}::test_damaged_terms_are_mended_by_the_next_message_under_them",),
+    ),
+    Mutant(
+        "lose the agreement with its damaged copy",
+        "oncewire.handler.node",
+        "        for agreement in self.agreements:\n            text = write_whole(agreement)\n",
+        "        for agreement in ():\n            text = write_whole(agreement)\n",
+        tests=(
+            f"{_POISON}::test_a_kept_agreement_that_is_damaged_is_the_one_of_today_if_that_is_the_same",
+        ),
+    ),
+    Mutant(
+        "read every waiting body at a start",
+        "oncewire.store.sqlite_incoming",
+        "        tail = \"WHERE state = 'ready' ORDER BY position LIMIT ?\"\n"
+        "        found = self._writer.run(_LIST + tail, (limit,))\n",
+        "        tail = \"WHERE state = 'ready' ORDER BY position LIMIT ?\"\n"
+        "        found = self._writer.run(SELECT + tail, (limit,))\n",
+        tests=(f"{_RESTART}::test_a_restart_loads_no_body",),
+    ),
+    Mutant(
+        "post every answer that is owed at once",
+        "oncewire.handler.receive",
+        "    node.repost_after = owed[-1].row if len(owed) == REPOSTED else None\n",
+        "    node.repost_after = None\n",
+        tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
+    ),
+)
+
+SUPERVISION: tuple[Mutant, ...] = (
+    Mutant(
+        "let a task end unnoticed",
+        "oncewire.handler.supervisor",
+        "        if problem is not None and not self._failed.is_set():\n",
+        "        if problem is None and self._failed.is_set():\n",
+        tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
+    ),
+    Mutant(
+        "let callers wait for a turn that never comes",
+        "oncewire.handler.shell",
+        "            self._fail(works, problem)\n            raise\n",
+        "            raise\n",
+        tests=(f"{_SUPERVISOR}::test_nobody_waits_for_a_turn_that_never_comes",),
+    ),
+    Mutant(
+        "go on after the memory ran out",
+        "oncewire.handler.shell",
+        "            if isinstance(problem, MemoryError):\n",
+        "            if problem is None:\n",
+        tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
+    ),
+    Mutant(
+        "call a handler running that takes no turns",
+        "oncewire.entry.verbs",
+        "            lag = await self.handler.supervisor.probe(PROBE)\n",
+        "            lag = 0.0\n",
+        tests=(f"{_SUPERVISOR}::test_a_handler_that_takes_no_turns_is_not_called_running",),
+    ),
+    Mutant(
+        "log every sender that is sent away",
+        "oncewire.handler.outages",
+        "        if now - at < AGAIN:\n",
+        "        if now - at < 0:\n",
+        tests=(f"{_SUPERVISOR}::test_an_outage_is_told_at_once_and_then_once_a_minute",),
+    ),
+    Mutant(
+        "let documents go under the agreement with itself",
+        "oncewire.entry.itself",
+        "    return replace(agreement, actions=(), listed_only=True)\n",
+        "    return replace(agreement, actions=())\n",
+        tests=(f"{_ITSELF}::test_no_document_goes_under_it",),
+    ),
+)
+
+KEEPING: tuple[Mutant, ...] = (
+    Mutant(
+        "back up files of the spool unread",
+        "oncewire.entry.backup",
+        '            if listed.get(f"data/spool/{name}") != name:\n',
+        '            if f"data/spool/{name}" not in listed:\n',
+        tests=(f"{_BACKUP}::test_a_damaged_file_of_the_spool_is_told_by_the_backup",),
+    ),
+    Mutant(
+        "trust a backup without reading it",
+        "oncewire.entry.backup",
+        "        if not path.is_file() or _digest(path) != digest:\n",
+        "        if not path.is_file():\n",
+        tests=(f"{_BACKUP}::test_a_backup_that_is_not_whole_is_told",),
+    ),
+    Mutant(
+        "leave half-written files in the inbox",
+        "oncewire.entry.delivery.directory",
+        "            half.unlink(missing_ok=True)\n\n    async def deliver",
+        "            half.exists()\n\n    async def deliver",
+        tests=(f"{_BACKUP}::test_what_a_killed_process_had_begun_to_write_goes",),
+    ),
+    Mutant(
+        "agree on no signatures unless asked",
+        "oncewire.entry.cli.party",
+        "        wish = Wish(profile, cpa_id, sign or not insecure, ordered, insecure)\n",
+        "        wish = Wish(profile, cpa_id, sign, ordered, insecure)\n",
+        tests=(f"{_SECURE}::test_init_and_partner_add_agree_on_tls_and_signatures",),
+    ),
+    Mutant(
+        "listen without TLS unless asked",
+        "oncewire.entry.cli.party",
+        "            tls=not insecure,\n",
+        "            tls=False,\n",
+        tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
+    ),
+    Mutant(
+        "take a partner without TLS",
+        "oncewire.entry.partners",
+        '        if not wish.insecure and not one.url.startswith("https://"):\n',
+        "        if not one.url:\n",
+        tests=(f"{_SECURE}::test_without_tls_nobody_is_a_partner_by_accident",),
+    ),
+    Mutant(
+        "believe a card whose fingerprint is another's",
+        "oncewire.entry.party",
+        "    if told and told != card.fingerprint:\n",
+        "    if told and not card.fingerprint:\n",
+        tests=(f"{_SECURE}::test_a_card_tells_a_fingerprint_that_must_be_its_certificate_s",),
+    ),
+    Mutant(
+        "use a secret that others can read",
+        "oncewire.entry.settings",
+        "    if secrets and file.stat().st_mode & 0o077:\n",
+        "    if secrets and not file.exists():\n",
+        tests=(f"{_SECURE}::test_a_secret_that_others_can_read_is_refused",),
+    ),
+    Mutant(
+        "believe a revoked partner until the next start",
+        "oncewire.entry.reloading",
+        "        node.agreements, node.keys = agreements, keys\n",
+        "        node.keys = keys\n",
+        tests=(f"{_SECURE}::test_a_revoked_partner_is_cut_at_once",),
+    ),
+    Mutant(
+        "drop the old certificate when the new one comes",
+        "oncewire.entry.rolling",
+        '    write_new(path, "".join(to_pem(der) for der in (*known, *fresh)), replace=True)\n',
+        '    write_new(path, "".join(to_pem(der) for der in fresh), replace=True)\n',
+        tests=(f"{_SECURE}::test_a_key_follows_another_while_both_are_valid",),
+    ),
+)
+
+IN_EDGE_ALIVE: tuple[Mutant, ...] = (*DAMAGE, *SUPERVISION, *KEEPING)
