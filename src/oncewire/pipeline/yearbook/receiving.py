@@ -189,7 +189,8 @@ class Receiver:
             cursor = max(cursor + 2, ready)
             self._hand_over(one, cursor)
             if late is not None:
-                cursor += 2
+                # Late, but not before it has come.
+                cursor = max(cursor + 2, late.arrivals[0] + 4 * MILLISECOND)
                 self._hand_over(late, cursor)
                 late = None
         return cursor
