@@ -80,6 +80,7 @@ class Judged(NamedTuple):
     outcome: MessageOutcome | None
     violations: list[Violation]
     extent: Extent
+    settled: bool = True
 
 
 def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
@@ -88,13 +89,13 @@ def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
         if message_id is None:
             continue
         traces = gather(group)
-        violations, extent = judge_subject(traces, context)
+        violations, extent, settled = judge_subject(traces, context)
         try:
-            yield Judged(outcome_of(traces, context.terms), violations, extent)
+            yield Judged(outcome_of(traces, context.terms), violations, extent, settled)
         except JournalProblem as problem:
             found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
             told = violations if found in violations else [*violations, found]
-            yield Judged(None, told, Extent.IN_DOUBT)
+            yield Judged(None, told, Extent.IN_DOUBT, settled=False)
 
 
 def fold_messages(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
@@ -177,7 +178,7 @@ def verify(
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
     messages = 0
-    for outcome, violations, extent in fold_ledger(_grouped(ordered, message_key), context):
+    for outcome, violations, extent, _ in fold_ledger(_grouped(ordered, message_key), context):
         messages += 1
         extents[extent.value] += 1
         findings += violations

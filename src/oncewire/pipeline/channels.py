@@ -8,12 +8,10 @@ row.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +19,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from oncewire.journal.predicates import channel as channel_module
 from oncewire.journal.predicates import receiving, sending
 from oncewire.journal.predicates.channel import RECEIVING, SENDING, ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import FORWARDED
+from oncewire.message.instant import Instant
 from oncewire.pipeline import gaps
 from oncewire.pipeline.gaps import GapFold
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.rows import batches_of
+from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import FINDING, JOURNAL, SEQUENCE_GAPS, arrow
-from oncewire.protocol import sequence, terms
 from oncewire.protocol.terms import Terms
 
 if TYPE_CHECKING:
@@ -99,7 +97,7 @@ def gaps_of(folded: DataFrame) -> DataFrame:
 def states_of(folded: DataFrame) -> DataFrame:
     """The states among what the folds gave."""
     return folded.where(f.col("state").isNotNull()).select(
-        "node", "channel", "seq", f.lit(code_digest()).alias("code"), "state"
+        "node", "channel", "seq", f.lit(rules_digest()).alias("code"), "state"
     )
 
 
@@ -160,10 +158,12 @@ def _fold_one(
     both: _Both, pairs: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
 ) -> tuple[list[Violation], list[gaps.Gap], tuple[int, bytes] | None]:
     """One channel on one node: what it shows, and the state at the horizon."""
-    horizon = judging.horizon
     kept: tuple[int, bytes] | None = None
     settled, last = True, 0
+    horizon: Instant | None = None
     for row, state in pairs:
+        if last == 0:
+            horizon = judging.horizon(row.node)
         if state is not None:
             both.restore(state, judging.context)
             last = row.seq
@@ -275,11 +275,3 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(
                 f"a channel's state names {module_name}.{global_name}"
             ) from None
-
-
-@cache
-def code_digest() -> str:
-    """Which code a state belongs to: other code may mean something else by it."""
-    modules = (channel_module, sending, receiving, gaps, terms, sequence)
-    text = "".join(inspect.getsource(module) for module in modules)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

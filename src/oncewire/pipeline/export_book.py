@@ -41,8 +41,11 @@ class ExportBook:
 
     local_only = False
 
-    def __init__(self, path: str, node: str, folders: Sequence[Path]) -> None:
+    def __init__(
+        self, path: str, node: str, folders: Sequence[Path], read_at: int | None = None
+    ) -> None:
         self.path, self.node = path, node
+        self._read_at = read_at
         self._folders = list(folders)
         self._pieces = sorted(
             (
@@ -61,6 +64,9 @@ class ExportBook:
         said = _said(folder / NODE_FILE)
         check_version(said.get("journal_version"))
         return cls(str(folder), str(said.get("node")), [folder])
+
+    def read_at(self, now: int) -> int:
+        return now if self._read_at is None else self._read_at
 
     def bounds(self) -> tuple[int, int]:
         if not self._pieces:
@@ -150,7 +156,8 @@ def lake_books(lake: Path) -> Iterator[ExportBook]:
     version = Lake(lake).current()
     for node in sorted({entry.key for entry in version.journal}):
         folders = [lake / entry.path for entry in version.journal if entry.key == node]
-        yield ExportBook(str(lake), node, folders)
+        # Another lake's reader read it then; to read the lake is not to read the journal.
+        yield ExportBook(str(lake), node, folders, version.nodes[node].read_at)
 
 
 def _said(file: Path) -> dict[str, Any]:

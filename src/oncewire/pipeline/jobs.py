@@ -14,18 +14,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import JournalProblem
+from oncewire.message.instant import Instant
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import Book, check_distinct, open_books
 from oncewire.pipeline.intake import (
     Progress,
+    Range,
     Taken,
     new_range,
     quiet,
     take_in,
-    take_range,
+    take_ranges,
     with_silver,
 )
 from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.refresh import read_ledger, refresh
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.pipeline.silver import union
@@ -57,20 +60,23 @@ def run(
     *,
     archives: Sequence[str | Path] = (),
     ended: bool = False,
+    now: Instant | None = None,
     tell: Progress = quiet,
 ) -> Done:
     """Take in what is new in the stores and archives, bring every table up to date, publish."""
     books = [book for store in stores for book in open_books(store)]
     with lake.writing() as before:
-        taken = take_in(spark, lake, before, books, tell)
+        taken = take_in(spark, lake, before, books, tell, now=now or _now())
         version, entries = taken.version, []
         for archive in archives:
             tell(f"reading {archive}")
             entries.append(_take_archive(spark, lake, version, str(archive)))
             version = version.adding("envelopes", entries[-1])
-        version = refresh(spark, lake, version, ended=ended, tell=tell)
-        published = lake.publish(version) if version != before else before
-    return _done(spark, lake, published, taken.rows, taken.quarantined, entries)
+        made = refresh(spark, lake, version, ended=ended, tell=tell)
+        # That a journal was read again is noted when there is anything else to say.
+        changed = made is not version or taken.entries or entries
+        published = lake.publish(made) if changed else before
+    return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
 
 
 def stream(
@@ -116,6 +122,7 @@ def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch:
     start, _ = new_range(version, book)
     return (
         spark.readStream.format("oncewire")
+        .option("table", CHECKED)
         .option("node", book.node)
         .option("startingSeq", str(start))
         .option("maxRowsPerBatch", str(rows_per_batch))
@@ -136,11 +143,10 @@ def _batch(
     def take(frame: DataFrame, batch: int) -> None:
         held = frame.persist()
         try:
-            ranges = held.groupBy("node").agg(
-                f.min("seq").alias("first"), f.max("seq").alias("last")
-            )
-            bounds = {row["node"]: (row["first"], row["last"]) for row in ranges.collect()}
+            seen = held.groupBy("node").agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
+            bounds = {row["node"]: (row["first"], row["last"]) for row in seen.collect()}
             taken = Taken(lake.current_or_new())
+            ranges: list[Range] = []
             for book in books:
                 if book.node not in bounds:
                     continue
@@ -149,15 +155,19 @@ def _batch(
                 first, last = bounds[book.node]
                 if begin is not None and last <= begin:
                     continue  # Played again: the lake has it.
-                start = _start(book, begin, first)
-                tell(f"batch {batch}: {book.node} {start + 1}..{last}")
-                rows = held.where((f.col("node") == book.node) & (f.col("seq") > start))
-                taken = take_range(lake, taken, rows, book, start, last)
-            if taken.entries:
+                ranges.append(Range(book, _start(book, begin, first), last))
+                tell(f"batch {batch}: {book.node} {ranges[-1].start + 1}..{last}")
+            if ranges:
+                frames = [
+                    held.where((f.col("node") == one.book.node) & (f.col("seq") > one.start))
+                    for one in ranges
+                ]
+                taken = take_ranges(lake, taken, frames, ranges)
                 counted[0] += taken.rows
-                counted[1] += taken.quarantined
+                counted[1] += taken.rows_quarantined
                 version = with_silver(spark, lake, taken).version
-                lake.publish(refresh(spark, lake, version, ended=ended, tell=tell))
+                # A stream may run for months: what no version refers to any more goes with it.
+                lake.sweep(lake.publish(refresh(spark, lake, version, ended=ended, tell=tell)))
         finally:
             held.unpersist()
         crash.reached("before_commit_log")
@@ -245,3 +255,7 @@ def timing(seen: list[Timed]) -> Progress:
         started.append((step, now))
 
     return tell
+
+
+def _now() -> Instant:
+    return time.time_ns() // 1_000

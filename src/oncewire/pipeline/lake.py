@@ -28,12 +28,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import JournalProblem, NotAllowed
+from oncewire.journal.predicates.hole import Hole
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.journal.schema import check_version
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -66,6 +68,10 @@ class NodeState:
     boot: str
     folded: int = 0
     """How far its rows are in the gold tables."""
+    read_at: int = 0
+    """When its journal was last read, by the reader's clock; 0: nobody noted it."""
+    holes: tuple[Hole, ...] = ()
+    """What is missing in it, so far as it was taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ class Version:
         return replace(self, nodes={**self.nodes, node: state})
 
     def as_text(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(asdict(self), indent=1, sort_keys=True, default=list) + "\n"
 
     @classmethod
     def of_text(cls, text: str) -> Version:
@@ -113,13 +119,18 @@ class Version:
         return cls(
             number=values["number"],
             journal_version=values["journal_version"],
-            nodes={name: NodeState(**state) for name, state in values["nodes"].items()},
+            nodes={name: _state(state) for name, state in values["nodes"].items()},
             tables={
                 table: tuple(Entry(**entry) for entry in entries)
                 for table, entries in values["tables"].items()
             },
             judged=values["judged"],
         )
+
+
+def _state(values: dict[str, Any]) -> NodeState:
+    holes = tuple(Hole(*one) for one in values.get("holes", ()))
+    return NodeState(**{**values, "holes": holes})
 
 
 class Lake:
@@ -209,6 +220,18 @@ class Lake:
         folder = self.root / path
         frame.write.mode("overwrite").parquet(str(folder))
         return Entry(path, count_rows(folder), key, first, last)
+
+    def write_table(self, table: pa.Table, path: str, *, key: str = "") -> Entry:
+        """The same for rows that are at hand; without any there is no directory."""
+        import pyarrow.parquet as pq
+
+        folder = self.root / path
+        shutil.rmtree(folder, ignore_errors=True)
+        if not table.num_rows:
+            return Entry(path, 0, key)
+        folder.mkdir(parents=True)
+        pq.write_table(table, folder / "part-0.parquet", compression="zstd")
+        return Entry(path, table.num_rows, key)
 
     def write_divided(self, frame: DataFrame, path: str, by: str) -> list[Entry]:
         """Write one directory for each value of a column, which stays in the files too."""

@@ -32,15 +32,20 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.journal.row import COLUMNS
 from oncewire.pipeline import crash, filters
 from oncewire.pipeline.book import Book, open_book
-from oncewire.pipeline.schemas import JOURNAL, STORED_MESSAGES, nullable, only
+from oncewire.pipeline.rows import with_problems
+from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, STORED_MESSAGES, nullable, only
 from oncewire.pipeline.sqlite_book import SqliteBook
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES}
+CHECKED = "checked journal"
+"""The journal, each row with what breaks its contract: the way into a lake."""
+
+TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES, CHECKED: CHECKED_JOURNAL}
 ROWS_PER_PARTITION = 250_000
 MAX_ROWS_PER_BATCH = 1_000_000
 
@@ -99,7 +104,7 @@ class OncewireSource(DataSource):
     def streamReader(self, schema: StructType) -> OncewireStreamReader:  # noqa: N802
         """For `spark.readStream`; only the journal grows at its end, so only it can stream."""
         request = self._checked(schema)
-        if request.table != "journal":
+        if request.table == "messages":
             raise NotAllowed(
                 f"table {request.table} cannot be streamed: its rows change in place",
                 remedy="stream the journal, or read the table as a batch",
@@ -132,9 +137,7 @@ class OncewireSource(DataSource):
         options = self.options
         table = options.get("table", "journal")
         if table not in TABLES:
-            raise InvalidValue(
-                f"there is no table {table!r}", remedy=f"choose one of {', '.join(TABLES)}"
-            )
+            raise InvalidValue(f"there is no table {table!r}", remedy="choose journal or messages")
         path = options.get("path") or options.get("store")
         if not path:
             raise InvalidValue("no store is named", remedy="give its path to load()")
@@ -259,7 +262,11 @@ def _read(
         return  # Spark asks for one empty partition where there are none.
     book = open_book(request.path, request.node)
     ordered = request.schema.fieldNames()
-    if partition.table == "journal":
+    if partition.table == "journal" and request.table == CHECKED:
+        batches = with_problems(
+            book.batches(partition.start, partition.end, COLUMNS, pushed), book.node
+        )
+    elif partition.table == "journal":
         batches = book.batches(partition.start, partition.end, ordered, pushed)
     elif isinstance(book, SqliteBook):
         batches = book.message_batches(

@@ -15,16 +15,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from oncewire.journal.predicates.violation import Violation
-from oncewire.pipeline import channels, ledger
+from oncewire.journal.predicates.violation import MISSING, QUARANTINE, Violation, ViolationKind
+from oncewire.pipeline import channels, extents, ledger
 from oncewire.pipeline.documents import fold_documents
-from oncewire.pipeline.intake import Progress, quiet
+from oncewire.pipeline.extents import has_come_due
+from oncewire.pipeline.intake import Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
     FINDING,
     JOURNAL,
+    JUDGED,
     LEDGER,
     PARTNER_SERVICE,
     SEQUENCE_GAPS,
@@ -39,7 +42,7 @@ WORK = "gold/work"
 GOLD = (
     "ledger_closed", "ledger_open", "open_rows", "message_findings", "channel_findings",
     "document_findings", "channel_states", "channel_rows", "sequence_gaps", "partner_service",
-    "violations",
+    "violations", "judged",
 )  # fmt: skip
 
 DAYS_MAX = 200
@@ -56,11 +59,12 @@ def refresh(
 ) -> Version:
     """The version with gold tables that know every row of its journal; not published yet."""
     judging = gather(lake, version, ended=ended)
+    given = version
     if not _stands(judging, version):
         version = _forgetting(version)
     fresh = _Refresh(spark, lake, version, judging)
-    if not fresh.new_rows and version.judged:
-        return version
+    if not fresh.new_rows and version.judged and not has_come_due(lake, version, judging):
+        return given
     tell("judging channels")
     fresh.channels()
     tell("judging documents")
@@ -73,15 +77,14 @@ def refresh(
 
 
 def _stands(judging: Judging, version: Version) -> bool:
-    return judging.stands(version.judged) and version.judged["code"] == channels.code_digest()
+    return judging.stands(version.judged) and version.judged.get("rules") == rules_digest()
 
 
 def _forgetting(version: Version) -> Version:
     """The same without gold: everything is judged from the first row on."""
     for table in GOLD:
         version = version.with_table(table, ())
-    nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
-    return replace(version, nodes=nodes, judged={})
+    return forgetting(version)
 
 
 class _Refresh:
@@ -96,9 +99,10 @@ class _Refresh:
             entry for entry in version.journal if entry.last > version.nodes[entry.key].folded
         ]
         self.new_rows = sum(entry.rows for entry in entries)
-        self._new = lake.read_folders(
-            spark, JOURNAL, [str(lake.root / entry.path) for entry in entries]
+        rows = lake.read_folders(
+            spark, JOURNAL, [str(lake.root / entry.path) for entry in entries if entry.rows]
         )
+        self._new = without_copies(rows, judging)
         self._folded: DataFrame | None = None
         self._reopened_days: list[str] = []
 
@@ -155,8 +159,8 @@ class _Refresh:
 
     def documents(self) -> None:
         """Findings of every document that is not settled yet or has new rows."""
-        rows = self._read("documents", DOCUMENT_ROWS)
-        settled = self._before.judged.get("healed_before")
+        rows = without_copies(self._read("documents", DOCUMENT_ROWS), self._judging)
+        settled = self._before.judged.get("settled_before")
         touched = self._is_new()
         if settled is not None:
             touched |= f.col("at") >= settled
@@ -172,10 +176,13 @@ class _Refresh:
 
     def _is_new(self) -> Column:
         """Whether a row came since the last run."""
-        condition = f.lit(False)
-        for node, state in self._before.nodes.items():
-            condition |= (f.col("node") == node) & (f.col("seq") > state.folded)
-        return condition
+        if not self._before.nodes:
+            return f.lit(False)
+        # One map, however many nodes: a condition for each would be too deep for Spark.
+        reached = [
+            f.lit(x) for name, state in self._before.nodes.items() for x in (name, state.folded)
+        ]
+        return f.col("seq") > f.coalesce(f.create_map(*reached)[f.col("node")], f.lit(0))
 
     # --- messages ---
 
@@ -237,7 +244,9 @@ class _Refresh:
         ]
         if not self._reopened_days:
             return rows
-        history = self._read("journal", JOURNAL).where(~self._is_new())
+        history = without_copies(self._read("journal", JOURNAL), self._judging).where(
+            ~self._is_new()
+        )
         return rows.unionByName(history.join(opened, "message_id", "left_semi"))
 
     def _without_reopened(self) -> list[Entry]:
@@ -281,7 +290,7 @@ class _Refresh:
         current = self._lake.read(
             self._spark, self._version, LEDGER, "ledger_closed", "ledger_open"
         )
-        rows = ledger.reliable(current)
+        rows = current
         if days is not None:
             rows = rows.where(
                 f.to_date("submitted_at").isin(days) | f.to_date("received_at").isin(days)
@@ -320,18 +329,40 @@ class _Refresh:
         every = [self._lake.read(self._spark, self._version, FINDING, table) for table in tables]
         problems: list[Violation] = self._judging.context.problems
         every.append(self._spark.createDataFrame([tuple(one) for one in problems], FINDING))
-        self._write("violations", union(every).coalesce(1))
+        self._write("violations", told_once(union(every)).coalesce(1))
+        far = extents.judged_channels(self._lake, self._version, self._before, self._judging)
+        self._write("judged", self._spark.createDataFrame(far, JUDGED).coalesce(1))
         nodes = {
             name: replace(state, folded=state.seq) for name, state in self._version.nodes.items()
         }
-        judged = {**self._judging.as_dict(), "code": channels.code_digest()}
+        judged = {**self._judging.as_dict(), "rules": rules_digest()}
         shutil.rmtree(self._lake.root / WORK, ignore_errors=True)
         return replace(self._version, nodes=nodes, judged=judged)
 
 
+def told_once(findings: DataFrame) -> DataFrame:
+    """The same as `oncewire.journal.check.told_once`, over all findings of a lake."""
+    cut_off = (
+        findings.where(f.col("kind") == ViolationKind.CUT_OFF.value)
+        .select(f.col("node").alias("cut"))
+        .distinct()
+    )
+    of_journals = findings.where(f.col("predicate") == QUARANTINE).distinct()
+    others = findings.where(f.col("predicate") != QUARANTINE)
+    excused = (others["node"] == cut_off["cut"]) & others["kind"].isin(sorted(MISSING))
+    return others.join(cut_off, excused, "left_anti").unionByName(of_journals)
+
+
+def without_copies(rows: DataFrame, judging: Judging) -> DataFrame:
+    """Rows of all journals but those that are copies of others."""
+    if not judging.copies:
+        return rows
+    return rows.where(~f.col("node").isin(sorted(judging.copies)))
+
+
 def read_ledger(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
-    """The ledger as published: every reliable message, closed or open."""
-    return ledger.reliable(lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open"))
+    """The ledger as published: every message, closed or open."""
+    return lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open")
 
 
 def read_service(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:

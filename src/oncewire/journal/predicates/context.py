@@ -195,15 +195,11 @@ class Context:
     # --- what is missing ---
 
     def has_hole(self, nodes: Iterable[str], since: Instant, until: Instant) -> bool:
-        """Whether a hole may hold rows of something under way in that time on these nodes.
-
-        A node that no row gives a party's name to may be anybody.
-        """
+        """Whether a hole may hold rows of something under way in that time on these nodes."""
         wait = self.wait_of(None)
-        nameless = (node for node in self.holes if node not in self.named)
         return any(
             hole.touches(since - wait, until + wait)
-            for node in {*nodes, *nameless}
+            for node in nodes
             for hole in self.holes.get(node, ())
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.predicates import (
@@ -89,13 +90,22 @@ def judge_message(rows: Iterable[Row], context: Context) -> list[Violation]:
 
 def judge_traces(traces: list[Trace], context: Context) -> list[Violation]:
     """The same for rows that are gathered already."""
-    return judge_subject(traces, context)[0]
+    return judge_subject(traces, context).violations
 
 
-def judge_subject(traces: list[Trace], context: Context) -> tuple[list[Violation], Extent]:
-    """The violations, and whether the message was judged at all."""
+class Sentence(NamedTuple):
+    """What the judge says of one message."""
+
+    violations: list[Violation]
+    extent: Extent
+    settled: bool
+    """Whether nothing more can come of it: its last row, too, lies before the horizon."""
+
+
+def judge_subject(traces: list[Trace], context: Context) -> Sentence:
+    """The violations, and how far the message was judged."""
     if not traces:
-        return [], Extent.JUDGED
+        return Sentence([], Extent.JUDGED, settled=True)
     subject = Subject(traces[0].message_id, traces, context)
     doubted = subject.message_id in context.doubted
     for judge in PREDICATES:
@@ -115,9 +125,9 @@ def judge_subject(traces: list[Trace], context: Context) -> tuple[list[Violation
     if found:
         found, left_out = _without_doubt(subject, doubted)
         doubted = doubted or left_out
-    if doubted:
-        return found, Extent.IN_DOUBT
-    return found, Extent.JUDGED if subject.healed else Extent.NOT_YET
+    extent = Extent.JUDGED if subject.healed else Extent.NOT_YET
+    settled = subject.healed and subject.is_settled()
+    return Sentence(found, Extent.IN_DOUBT if doubted else extent, settled)
 
 
 def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bool]:

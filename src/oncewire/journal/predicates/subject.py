@@ -80,10 +80,14 @@ class Subject:
                 for kind in _NAMING
                 for row in trace.kinds.get(kind, ())
             }
+            context = self.context
             self._nodes = {
                 *(trace.node for trace in self.traces),
-                *homes_of(peers, self.context.homes),
+                *homes_of(peers, context.homes),
             }
+            if any(peer is not None and peer not in context.homes for peer in peers):
+                # A node that no row gives a party's name to may be the one that is meant.
+                self._nodes.update(node for node in context.holes if node not in context.named)
         return self._nodes
 
     @property
@@ -98,6 +102,13 @@ class Subject:
 
     def _is_healed(self) -> bool:
         return self.context.is_healed(self.since.at, self.nodes, self.terms)
+
+    def is_settled(self) -> bool:
+        """Whether every timer has run out since the last thing that happened to it."""
+        if self.context.healed:
+            return True
+        last = max(rows[-1].at for trace in self.traces for rows in trace.kinds.values())
+        return self.context.is_healed(last, self.nodes, self.terms)
 
     def has_hole(self) -> bool:
         """Whether rows of this message may be missing in a hole."""
