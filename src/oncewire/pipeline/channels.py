@@ -86,7 +86,8 @@ def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: b
 
 def findings_of(folded: DataFrame) -> DataFrame:
     """The violations among what the folds gave."""
-    return folded.where(f.col("finding").isNotNull()).select("finding.*")
+    of = f.concat_ws(" ", "node", "channel").alias("of")
+    return folded.where(f.col("finding").isNotNull()).select("finding.*", of)
 
 
 def gaps_of(folded: DataFrame) -> DataFrame:

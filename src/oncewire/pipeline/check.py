@@ -24,7 +24,7 @@ from oncewire.pipeline.refresh import without_copies
 from oncewire.pipeline.rows import batches_of, rows_of
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import FINDING, JOURNAL, JUDGED, arrow
-from oncewire.pipeline.session import cores_of
+from oncewire.pipeline.session import cores_of, pinned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ def verify(
     """
     version = lake.current()
     judging = gather(lake, version, ended=ended)
-    tell("judging every row")
+    tell(f"judging {version.rows('journal'):,} rows of {len(version.nodes)} nodes")
     tasks, few = (
         tasks_for(version.rows(table), cores_of(spark)) for table in ("journal", "documents")
     )
@@ -96,7 +96,9 @@ def verify(
     extents: Counter[str] = Counter()
     ways: dict[Way, Extents] = {}
     # All tasks at once: an iterator over the partitions would run them one after the other.
-    for row in found.toArrow().to_pylist():
+    with pinned(spark):
+        every = found.toArrow().to_pylist()
+    for row in every:
         counted = row["counted"]
         if counted is None:
             violations.append(Violation(*(row[name] for name in Violation._fields)))

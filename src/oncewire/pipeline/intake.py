@@ -24,10 +24,12 @@ from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.message.instant import Instant
 from oncewire.pipeline import silver, small_silver
 from oncewire.pipeline.book import Book, Mark, check_distinct, write_node_file
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version, count_rows, safe_name
+from oncewire.pipeline.files import count_rows, safe_name
+from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
 from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, QUARANTINE, arrow, nullable
+from oncewire.pipeline.tables import data_path
 
 PART = "part"
 """What the rows of several ranges are divided by while they are written together."""
@@ -161,7 +163,7 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
     if last < state.seq:
         raise JournalProblem(
             f"{book.path} ends with row {last}, but the lake has row {state.seq} of {book.node}",
-            remedy="an older copy was restored: take it in under a new node name",
+            remedy="an older copy was restored: take it into a new lake, and keep this one",
         )
     if mark is None and book.next_seq(state.seq) not in (None, state.seq + 1):
         raise JournalProblem(
@@ -354,7 +356,7 @@ def with_silver(spark: SparkSession, lake: Lake, taken: Taken) -> Taken:
     if taken.rows <= SMALL:
         tables = small_silver.tables(folders, held)
         for table, made in tables.items():
-            version = version.adding(table, lake.write_table(made, f"silver/{table}/{name}"))
+            version = version.adding(table, lake.write_table(made, data_path(table, name)))
         return replace(taken, version=version)
     rows = lake.read_folders(spark, JOURNAL, folders)
     for table, frame in (
@@ -364,7 +366,7 @@ def with_silver(spark: SparkSession, lake: Lake, taken: Taken) -> Taken:
         ("messages", silver.messages(rows)),
         ("attempts", silver.attempts(rows)),
     ):
-        version = version.adding(table, lake.write(frame, f"silver/{table}/{name}"))
+        version = version.adding(table, lake.write(frame, data_path(table, name)))
     return replace(taken, version=version)
 
 

@@ -5,12 +5,14 @@ Each takes a session and paths and hands back values; what it does meanwhile it 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import JournalProblem
@@ -31,7 +33,11 @@ from oncewire.pipeline.lake import Entry, Lake, Version
 from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.refresh import read_ledger, refresh
 from oncewire.pipeline.schemas import ENVELOPES
+from oncewire.pipeline.session import pinned
 from oncewire.pipeline.silver import union
+
+CONTENT = ("file", "member", "position", "sha256")
+"""What tells a message of an archive from every other one, however often its file is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,8 @@ def run(
 ) -> Done:
     """Take in what is new in the stores and archives, bring every table up to date, publish."""
     books = [book for store in stores for book in open_books(store)]
-    with lake.writing() as before:
+    _need_input(lake, books, archives)
+    with pinned(spark), lake.writing() as before:
         taken = take_in(spark, lake, before, books, tell, now=now or _now())
         version, entries = taken.version, []
         for archive in archives:
@@ -76,7 +83,7 @@ def run(
         # That a journal was read again is noted when there is anything else to say.
         changed = made is not version or taken.entries or entries
         published = lake.publish(made) if changed else before
-    return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
+        return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
 
 
 def stream(
@@ -99,7 +106,7 @@ def stream(
     books = [book for store in stores for book in open_books(store)]
     check_distinct(books)
     counted = [0, 0]
-    with lake.writing() as version:
+    with pinned(spark), lake.writing() as version:
         frames = [_streamed(spark, version, book, rows_per_batch) for book in books]
         take = _batch(spark, lake, books, counted, ended, tell)
         writer = (
@@ -115,7 +122,7 @@ def stream(
             query.awaitTermination()
         finally:
             query.stop()
-    return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
+        return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
 
 
 def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch: int) -> DataFrame:
@@ -188,10 +195,27 @@ def _start(book: Book, begin: int | None, first: int) -> int:
     return begin
 
 
+def _need_input(lake: Lake, books: Sequence[Book], archives: Sequence[str | Path]) -> None:
+    """Without any input there is nothing to do, except for a lake that waits to be judged."""
+    if not books and not archives and not lake.exists:
+        raise JournalProblem(
+            f"nothing is named that could be taken into {lake.root}",
+            remedy="name a journal with --store, or raw messages with --archive",
+        )
+
+
 def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: str) -> Entry:
-    """What an archive has that the table `envelopes` has not."""
-    known = ",".join(lake.folders(version, "envelopes"))
-    frame = spark.read.format("ebxml").option("known", known).load(archive)
+    """What an archive has that the table `envelopes` has not.
+
+    Files that are there unchanged are not read. What was only touched is read, and known by its
+    content.
+    """
+    known = lake.folders(version, "envelopes")
+    frame = spark.read.format("ebxml").option("known", json.dumps(known)).load(archive)
+    if known:
+        old = lake.read_folders(spark, ENVELOPES, known)
+        same = reduce(Column.__and__, (frame[name].eqNullSafe(old[name]) for name in CONTENT))
+        frame = frame.join(old, same, "left_anti")
     number = len(version.tables.get("envelopes", ())) + 1
     stamp = f"{version.number + 1:08d}-{number:04d}"
     return lake.write(frame.select(*ENVELOPES.fieldNames()), f"bronze/envelopes/{stamp}")

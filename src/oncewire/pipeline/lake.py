@@ -15,13 +15,11 @@ The lake is a folder on a file system that the driver and every executor can rea
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,6 +31,7 @@ from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.journal.schema import check_version
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.files import count_rows, force_folders, local_path, write_forced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +41,10 @@ if TYPE_CHECKING:
 LAYERS = ("bronze", "silver", "gold")
 VERSIONS = "versions"
 LOCK = ".lock"
-FORCED_AT_ONCE = 8
+NOT_DATA = ("_delta_log", "_shown")
+"""Folders of a table that are not its data."""
+SHOWN = "SHOWN"
+"""Beside the versions: the last one that other tools see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Lake:
     """One lake on disk."""
 
     def __init__(self, root: Path | str) -> None:
-        self.root = Path(root)
+        self.root = local_path(root)
 
     # --- reading ---
 
@@ -161,6 +163,17 @@ class Lake:
                 f"the lake at {self.root} cannot be read: {error}",
                 remedy="its CURRENT file names a version; see that the file is there and whole",
             ) from None
+
+    def version(self, number: int) -> Version:
+        """A version by its number, as long as it is kept."""
+        file = self.root / VERSIONS / f"{number:08d}.json"
+        if not file.is_file():
+            kept = ", ".join(sorted(str(int(one.stem)) for one in file.parent.glob("*.json")))
+            raise JournalProblem(
+                f"the lake at {self.root} does not keep version {number}",
+                remedy=f"choose one of {kept}",
+            )
+        return Version.of_text(file.read_text(encoding="utf-8"))
 
     def current_or_new(self) -> Version:
         """The published version, or an empty one."""
@@ -208,6 +221,7 @@ class Lake:
                     remedy="wait for it; one lake has one writer",
                 ) from None
             version = self.current_or_new()
+            self._show_if_behind(version)
             self.sweep(version)
             yield version
         finally:
@@ -252,11 +266,29 @@ class Lake:
         force_folders(self.root, made - known)
         name = f"{published.number:08d}.json"
         (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        _write_forced(self.root / VERSIONS / name, published.as_text())
+        write_forced(self.root / VERSIONS / name, published.as_text())
         crash.reached("before_publishing")
-        _write_forced(self.root / CURRENT_FILE, name + "\n")
+        write_forced(self.root / CURRENT_FILE, name + "\n")
         crash.reached("after_publishing")
+        self._show(published, before)
         return published
+
+    def _show(self, version: Version, before: Version) -> None:
+        """Let other tools see what is published: Delta's logs and the folders `current`."""
+        from oncewire.pipeline import delta, shown
+
+        now = time.time_ns() // 1_000
+        delta.follow(self, version, before, now)
+        shown.switch(self, version, before)
+        write_forced(self.root / VERSIONS / SHOWN, f"{version.number}\n")
+
+    def _show_if_behind(self, version: Version) -> None:
+        """A run that was killed after it had published did not come to show it."""
+        file = self.root / VERSIONS / SHOWN
+        if version.number and (
+            not file.is_file() or file.read_text(encoding="utf-8").strip() != str(version.number)
+        ):
+            self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
         """Remove directories that neither this version nor the one before refers to.
@@ -285,6 +317,8 @@ class Lake:
             return 0
         removed, has_data = 0, False
         for one in list(folder.iterdir()):
+            if one.is_symlink() or one.name.startswith(NOT_DATA):
+                continue
             if one.is_dir() and one.name != "_temporary":
                 removed += self._sweep_folder(one, kept)
             elif one.suffix == ".parquet" or one.name in ("_temporary", "_SUCCESS"):
@@ -298,55 +332,3 @@ class Lake:
 
     def _under(self, folder: Path) -> str:
         return folder.relative_to(self.root).as_posix() + "/"
-
-
-def safe_name(text: str) -> str:
-    """A folder's name for any node's name: readable, and different for different nodes."""
-    readable = re.sub(r"[^A-Za-z0-9.-]", "_", text)[:60].lstrip("._")
-    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def count_rows(folder: Path) -> int:
-    """How many rows the Parquet files of a directory hold, by their footers."""
-    import pyarrow.parquet as pq
-
-    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
-
-
-def force_folders(root: Path, paths: Iterable[str]) -> None:
-    """Force to disk every file of some directories, and each directory on the way to them, once.
-
-    A file that nobody forced may be empty after a power failure, and a directory's own name is
-    an entry of the one above it. Several are forced at a time, because a disk does that in the
-    time of one.
-    """
-    files: list[Path] = []
-    folders: set[Path] = set()
-    for folder in (root / path for path in paths):
-        found = list(folder.rglob("*"))
-        files += [one for one in found if one.is_file() and "_SUCCESS" not in one.name]
-        folders.update(one for one in found if one.is_dir())
-        folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
-    with ThreadPoolExecutor(FORCED_AT_ONCE) as pool:
-        for kind in (files, sorted(folders)):
-            for _ in pool.map(_force, kind):
-                pass
-
-
-def _force(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write_forced(path: Path, text: str) -> None:
-    """Write beside, force to disk, rename: the file is whole at every moment."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("w", encoding="utf-8") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    beside.replace(path)
-    _force(path.parent)

@@ -26,6 +26,7 @@ from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
     FINDING,
+    FINDINGS_OF,
     JOURNAL,
     JUDGED,
     LEDGER,
@@ -35,6 +36,9 @@ from oncewire.pipeline.schemas import (
 from oncewire.pipeline.service import partner_service
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.tables import data_path
+
+BY_CHANNEL = ["node", "channel"]
 
 WORK = "gold/work"
 """Directories that only the run itself reads."""
@@ -44,6 +48,9 @@ GOLD = (
     "document_findings", "channel_states", "channel_rows", "sequence_gaps", "partner_service",
     "violations", "judged",
 )  # fmt: skip
+
+OF_OTHERS = ("channel_findings", "document_findings")
+"""Findings that are not of a message's own rows."""
 
 DAYS_MAX = 200
 """More days than this are not looked for one by one."""
@@ -114,7 +121,7 @@ class _Refresh:
 
     def _write(self, table: str, frame: DataFrame, path: str | None = None) -> None:
         """A table that is written whole in every run."""
-        target = path or f"gold/{table}/{self._name}"
+        target = path or data_path(table, self._name)
         self._version = self._version.with_table(table, [self._lake.write(frame, target)])
 
     def _aside(self, name: str, frame: DataFrame) -> DataFrame:
@@ -122,6 +129,10 @@ class _Refresh:
         path = f"{WORK}/{name}-{self._name}"
         self._lake.write(frame, path)
         return self._lake.read_folders(self._spark, frame.schema, [str(self._lake.root / path)])
+
+    def _findings(self, version: Version, table: str) -> DataFrame:
+        """The findings of a table, whatever else it keeps of them."""
+        return self._lake.read(self._spark, version, FINDING, table)
 
     def _tasks(self, *tables: str) -> int:
         rows = self.new_rows + sum(self._before.rows(table) for table in tables)
@@ -140,12 +151,20 @@ class _Refresh:
             "channels",
             channels.fold_channels(fed, self._judging, self._tasks("channel_rows"), resumable=True),
         )
-        for table, schema, found in (
-            ("channel_findings", FINDING, channels.findings_of(folded)),
-            ("sequence_gaps", SEQUENCE_GAPS, channels.gaps_of(folded)),
-            ("channel_states", channels.CHANNEL_STATES, channels.states_of(folded)),
+        of = f.concat_ws(" ", "node", "channel")
+        touched_keys = touched.select(of.alias("of"))
+        for table, schema, found, keys, by in (
+            ("channel_findings", FINDINGS_OF, channels.findings_of(folded), touched_keys, ["of"]),
+            ("sequence_gaps", SEQUENCE_GAPS, channels.gaps_of(folded), touched, BY_CHANNEL),
+            (
+                "channel_states",
+                channels.CHANNEL_STATES,
+                channels.states_of(folded),
+                touched,
+                BY_CHANNEL,
+            ),
         ):
-            kept = self._read(table, schema).join(touched, ["node", "channel"], "left_anti")
+            kept = self._read(table, schema).join(keys, by, "left_anti")
             self._write(table, found.unionByName(kept.select(*found.columns)).coalesce(self._cores))
         reached = folded.where(f.col("state").isNotNull()).select(
             "node", "channel", f.col("seq").alias("reached")
@@ -188,12 +207,7 @@ class _Refresh:
 
     def messages(self) -> None:
         """The ledger rows of every message that is open, has new rows, or was told of."""
-        told = union(
-            [
-                self._lake.read(self._spark, self._version, FINDING, table)
-                for table in ("channel_findings", "document_findings")
-            ]
-        )
+        told = union([self._findings(self._version, table) for table in OF_OTHERS])
         rows = self._rows_to_fold(told)
         tasks = self._tasks("open_rows")
         folded = self._aside("messages", ledger.fold_messages(rows, self._judging, tasks))
@@ -202,7 +216,9 @@ class _Refresh:
         judged = ledger.with_findings(folded, told)
         closed = judged.where("closed").select(*LEDGER.fieldNames())
         still_open = judged.where(~f.col("closed")).select(*LEDGER.fieldNames())
-        days = self._lake.write_divided(closed, f"gold/ledger/closed/{self._name}", "closed_on")
+        days = self._lake.write_divided(
+            closed, data_path("ledger", f"closed/{self._name}"), "closed_on"
+        )
         rewritten = self._without_reopened()
         old = [
             entry
@@ -211,7 +227,9 @@ class _Refresh:
         ]
         self._version = self._version.with_table("ledger_closed", [*old, *rewritten, *days])
         self._write(
-            "ledger_open", still_open.coalesce(self._cores), f"gold/ledger/open/{self._name}"
+            "ledger_open",
+            still_open.coalesce(self._cores),
+            data_path("ledger", f"open/{self._name}"),
         )
         # The few that are open, from their own small table: so that no journal row must move.
         ids = self._lake.read(self._spark, self._version, LEDGER, "ledger_open")
@@ -227,9 +245,7 @@ class _Refresh:
         )
         if not self._before.tables.get("ledger_closed"):
             return rows
-        before = union(
-            [self._read(table, FINDING) for table in ("channel_findings", "document_findings")]
-        )
+        before = union([self._findings(self._before, table) for table in OF_OTHERS])
         changed = told.exceptAll(before).unionByName(before.exceptAll(told))
         ids = (
             self._new.select("message_id")
@@ -266,18 +282,18 @@ class _Refresh:
         kept = self._lake.read_folders(self._spark, LEDGER, touched).join(
             opened, "message_id", "left_anti"
         )
-        path = f"gold/ledger/closed/{self._name}-rewritten"
+        path = data_path("ledger", f"closed/{self._name}-rewritten")
         return self._lake.write_divided(kept.select(*LEDGER.fieldNames()), path, "closed_on")
 
     def _write_findings(self, folded: DataFrame) -> None:
-        old = self._read("message_findings", FINDING)
-        kept = old.join(folded.select("message_id"), "message_id", "left_anti")
+        old = self._read("message_findings", FINDINGS_OF)
+        kept = old.join(folded.select(f.col("message_id").alias("of")), "of", "left_anti")
         found = folded.where(f.col("violations").isNotNull()).select(
-            f.explode("violations").alias("one")
+            f.explode("violations").alias("one"), f.col("message_id").alias("of")
         )
         self._write(
             "message_findings",
-            found.select("one.*").unionByName(kept.select(*FINDING.fieldNames())),
+            found.select("one.*", "of").unionByName(kept.select(*FINDINGS_OF.fieldNames())),
         )
 
     # --- service ---
@@ -298,7 +314,7 @@ class _Refresh:
         made = partner_service(rows).withColumn("day", f.to_date("hour"))
         if days is not None:
             made = made.where(f.col("day").isin(days))
-        entries = self._lake.write_divided(made, f"gold/partner_service/{self._name}", "day")
+        entries = self._lake.write_divided(made, data_path("partner_service", self._name), "day")
         replaced = None if days is None else {str(day) for day in days}
         old = [
             entry
@@ -325,8 +341,8 @@ class _Refresh:
 
     def finished(self) -> Version:
         """The version with everything that this run made."""
-        tables = ("message_findings", "channel_findings", "document_findings")
-        every = [self._lake.read(self._spark, self._version, FINDING, table) for table in tables]
+        tables = ("message_findings", *OF_OTHERS)
+        every = [self._findings(self._version, table) for table in tables]
         problems: list[Violation] = self._judging.context.problems
         every.append(self._spark.createDataFrame([tuple(one) for one in problems], FINDING))
         self._write("violations", told_once(union(every)).coalesce(1))

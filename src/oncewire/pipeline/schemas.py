@@ -239,6 +239,10 @@ FINDING: Final = StructType([StructField(name, _TEXT, True) for name in Violatio
 
 VIOLATIONS: Final = FINDING
 
+FINDINGS_OF: Final = StructType([*FINDING.fields, StructField("of", _TEXT, True)])
+"""Findings with the message or channel whose rows showed them, which is not always the one that
+they are about: it is what they are replaced by when those rows are folded again."""
+
 
 def _spelled(annotation: Any) -> str:
     """An annotation as it was written: an Instant is an int, but not every int is one."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from oncewire.pipeline.check import Verification
     from oncewire.pipeline.intake import Progress
     from oncewire.pipeline.jobs import Done
+    from oncewire.pipeline.lake import Lake
     from oncewire.pipeline.reconcile import Reconciliation
 
 SHOWN_MAX = 20
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    for command in (run, stream, verify, reconcile, generate):
+    for command in (run, stream, verify, reconcile, sql, generate):
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
 
@@ -70,15 +71,17 @@ def run(
     """
 
     def work() -> Report:
+        place = _lake(lake)
         books = [_book(one) for one in store or []]
         archives = [_there(one, "archive") for one in archive or []]
+        if not books and not archives:
+            _need_lake(lake)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
-            from oncewire.pipeline.lake import Lake
 
             done = jobs.run(
                 spark,
-                Lake(lake),
+                place,
                 books,
                 archives=archives,
                 ended=ended,
@@ -110,6 +113,7 @@ def stream(
     """
 
     def work() -> Report:
+        _lake(lake)
         books = [_book(one) for one in store]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
@@ -191,6 +195,33 @@ def reconcile(
     output.answer(work, json=json)
 
 
+def sql(
+    question: Annotated[str, typer.Argument(help="A SELECT over the tables of the lake.")],
+    lake: LakePath,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 1_000,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """Ask the tables of a lake in SQL; each is a view, all of one version."""
+
+    def work() -> Report:
+        _need_lake(lake)
+        with session(master, _settings(conf), json=json) as (spark, tell):
+            from oncewire.pipeline.sql import ask
+
+            tell("asking")
+            found = ask(spark, _lake(lake), question, rows)
+        shown = [[_shown(value) for value in row] for row in found.rows]
+        return Report(
+            facts={"version": found.version, "rows": len(shown), "cut": found.cut},
+            listings=(Listing("answer", found.columns, shown),),
+            summary=f"{len(shown)} rows" + (" (there are more: --rows)" if found.cut else ""),
+        )
+
+    output.answer(work, json=json)
+
+
 def generate(
     out: Annotated[Path, typer.Option("--out", help="Folder of the new lake.")],
     messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
@@ -212,6 +243,7 @@ def generate(
     """
 
     def work() -> Report:
+        _lake(out)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.generate import generate as write
             from oncewire.pipeline.lake import Lake
@@ -287,10 +319,15 @@ def _there(path: Path, what: str) -> Path:
     return path
 
 
-def _need_lake(lake: Path) -> None:
+def _lake(path: Path) -> Lake:
+    """The lake of that name; a place that cannot hold one is refused before Spark starts."""
     from oncewire.pipeline.lake import Lake
 
-    if not Lake(lake).exists:
+    return Lake(path)
+
+
+def _need_lake(lake: Path) -> None:
+    if not _lake(lake).exists:
         raise NotHere(
             f"there is no lake at {lake}",
             remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
@@ -337,23 +374,48 @@ def _report_of_check(found: Verification, *, json: bool) -> Report:
         "outcomes": found.outcomes,
         "kinds": found.kinds,
         "rows_quarantined": found.rows_quarantined,
+        "extents": found.extents,
+        "not_judged_yet": found.extents.get("not_yet", 0),
+        "in_doubt": found.extents.get("in_doubt", 0),
+        "rules": found.rules,
     }
     columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
     every = [_values(one, columns) for one in (*found.violations, *found.quarantined)]
-    listings = [Listing("findings", columns, every if json else every[:SHOWN_MAX])]
+    listings = [
+        Listing("findings", columns, every if json else every[:SHOWN_MAX]),
+        _extents_of_check(found, json=json),
+    ]
     if json:
         short = ("kind", "message_id")
         listings.insert(
             0, Listing("violations", short, [_values(one, short) for one in found.violations])
         )
-    unjudged = len(found.quarantined) + found.rows_quarantined
+    unjudged = len(found.quarantined)
+    waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
     return Report(
         facts=facts,
         listings=tuple(listings),
         summary=f"{len(found.violations)} violations in {found.messages:,} messages"
-        + (f", {unjudged} things that cannot be judged" if unjudged else ""),
+        + (f", {unjudged} things wrong with the journals" if unjudged else "")
+        + (f", {waiting:,} messages not judged yet" if waiting else "")
+        + (f", {doubted:,} in doubt" if doubted else ""),
         exit_code=OK if found.clean else WRONG,
     )
+
+
+def _extents_of_check(found: Verification, *, json: bool) -> Listing:
+    """How far each channel was judged, those furthest behind first."""
+    columns = ("sender", "receiver", "partner", "channel", "through", "clock", "messages",
+               "not_yet", "in_doubt")  # fmt: skip
+    ordered = sorted(
+        found.judged, key=lambda one: (-one["not_yet"], str(one["through"]), str(one["channel"]))
+    )
+    rows = [[_shown(one[name]) for name in columns] for one in ordered]
+    return Listing("judged", columns, rows if json else rows[:SHOWN_MAX], "Judged through")
+
+
+def _shown(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _report_of_books(found: Reconciliation, *, json: bool) -> Report:

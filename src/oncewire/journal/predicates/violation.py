@@ -65,6 +65,20 @@ class Violation(NamedTuple):
 QUARANTINE = "journal"
 """The `predicate` of what is wrong with the journal itself, so that promises cannot be judged."""
 
+OF_JOURNALS: frozenset[str] = frozenset(
+    kind.value
+    for kind in (
+        ViolationKind.HOLE,
+        ViolationKind.TRIMMED,
+        ViolationKind.CUT_OFF,
+        ViolationKind.UNSTARTED,
+        ViolationKind.OTHER_TERMS,
+        ViolationKind.COPIED,
+        ViolationKind.UNREADABLE,
+    )
+)
+"""Its kinds."""
+
 EVIDENT: frozenset[str] = frozenset(
     {ViolationKind.TWICE.value, ViolationKind.ALTERED.value, ViolationKind.UNSIGNED.value}
 )

@@ -213,5 +213,7 @@ RECIPES: tuple[Recipe, ...] = (
         aligned=PARTS,
     ),
     Recipe(_K.UNFINISHED.value, "no_end", _direct, _only("no_end")),
+    Recipe(_K.IMPOSSIBLE_ORDER.value, "handed_over_first", _direct, _only("handed_over_first")),
+    Recipe(_K.CONTRADICTION.value, "other_number", _counted, _only("other_number")),
 )
-"""Every kind of violation has at least one; `unreadable` is no broken promise."""
+"""Every kind of violation has at least one; what is wrong with a journal is no broken promise."""

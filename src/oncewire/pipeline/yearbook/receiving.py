@@ -79,6 +79,12 @@ class Receiver:
             return NOWHERE
         return Place(self._stream.channel, one.epoch, one.number)
 
+    def _place_given(self, one: Arrived) -> Place:
+        """The place that a hand-over names."""
+        if one.force.twist != "other_number" or one.number is None:
+            return self._place(one)
+        return Place(self._stream.channel, one.epoch, one.number + 1)
+
     def _arrive(self, one: Arrived) -> None:
         if not one.arrivals:
             return
@@ -212,6 +218,8 @@ class Receiver:
         twist = one.force.twist
         if twist == "never_handed_over":
             return
+        if twist == "handed_over_first":
+            when = one.arrivals[0] - 2
         self._handed_over(one, when)
         if twist == "never_confirmed":
             return
@@ -245,7 +253,7 @@ class Receiver:
             Kind.HANDED_OVER,
             one.message_id,
             terms_id=self._terms_id,
-            place=self._place(one),
+            place=self._place_given(one),
             peer=self._peer,
             digest=_given(one),
             size=one.size,
