@@ -24,6 +24,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_ledger.py",
             "tests/pipeline/test_oncewire_source.py",
             "tests/pipeline/test_planted.py",
+            "tests/pipeline/test_readers.py",
             "tests/pipeline/test_reconcile.py",
             "tests/pipeline/test_stores.py",
             "tests/pipeline/test_submit.py",

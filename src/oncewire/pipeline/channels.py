@@ -75,6 +75,13 @@ def rows_of_channels(rows: DataFrame) -> DataFrame:
     )
 
 
+def is_of_channel(row: Row) -> bool:
+    """The same for a row that is at hand."""
+    return row.channel is not None and (
+        row.kind in SENDING or row.kind in RECEIVING or row.terms_id is not None
+    )
+
+
 def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: bool) -> DataFrame:
     """Findings, gaps and (if `resumable`) states of all channels among the rows."""
     return (
@@ -133,15 +140,18 @@ def channel_fold(judging: Judging, *, resumable: bool) -> Fold:
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = arrow(FOLDED)
-        return batches_of(_folded(batches, judging, resumable), schema, ROWS_PER_BATCH)
+        return batches_of(
+            folded(_rows_and_states(batches), judging, resumable), schema, ROWS_PER_BATCH
+        )
 
     return fold
 
 
-def _folded(
-    batches: Iterator[pa.RecordBatch], judging: Judging, resumable: bool
+def folded(
+    fed: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
 ) -> Iterator[tuple[Any, ...]]:
-    keyed = groupby(_rows_and_states(batches), lambda pair: (pair[0].channel, pair[0].node))
+    """The rows of `FOLDED` for rows and states that are sorted by channel, node and position."""
+    keyed = groupby(fed, lambda pair: (pair[0].channel, pair[0].node))
     for (channel, node), pairs in keyed:
         if channel is None:
             continue

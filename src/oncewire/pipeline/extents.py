@@ -5,12 +5,12 @@ Plain Python over small tables: only what is open can be unjudged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from oncewire.journal.predicates.message import Extent
-from oncewire.message.instant import SECOND, Instant
+from oncewire.message.instant import SECOND
 from oncewire.pipeline.judging import CLOSED, OWN_CLOCK, Judging
 from oncewire.pipeline.lake import Lake, Version
 
@@ -105,12 +105,6 @@ def has_come_due(lake: Lake, version: Version, judging: Judging) -> bool:
         if through is None or since < through:
             return True
     return False
-
-
-def earliest(rows: Iterable[tuple[Any, ...]]) -> Instant | None:
-    """The earliest instant among horizons, in microseconds; None when all is judged."""
-    found = [row[5] for row in rows if row[5] is not None]
-    return int(min(found).timestamp()) * SECOND if found else None
 
 
 def _rows(folders: list[str], columns: list[str] | None = None) -> Iterator[dict[str, Any]]:

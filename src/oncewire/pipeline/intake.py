@@ -12,14 +12,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.predicates.hole import Hole, missing_between
+from oncewire.journal.predicates.hole import Hole, merged
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.message.instant import Instant
 from oncewire.pipeline import silver, small_silver
@@ -39,6 +38,9 @@ SMALL = 100_000
 
 HOLES_LOOKED_AT = 100
 """So many holes of a journal are tried in each run, whether rows for them came late."""
+
+Edge = tuple[int, Instant | None]
+"""A position and its instant."""
 
 Progress = Callable[[str], None]
 """Told of each step as it begins."""
@@ -309,40 +311,55 @@ def _holes(
 ) -> tuple[Hole, ...]:
     """What is missing of a node after a range was taken in.
 
-    Mostly nothing is, which the number of rows says. Positions are read only where it is not so.
+    Mostly nothing is. A store's own key sees to it that no position is there twice, so there the
+    number of rows says so; an export may hold anything.
     """
     known = () if before is None else before.holes
+    filled = next((hole for hole in known if one.fills and hole.first == one.start + 1), None)
+    kept = [hole for hole in known if hole is not filled]
+    start = 0 if before is None else one.start
     rows = sum(entry.rows for entry in entries)
-    kept = [hole for hole in known if not (one.fills and hole.first == one.start + 1)]
-    if rows == one.end - one.start and (before is not None or one.start == 0):
+    if one.book.local_only and rows == one.end - start:
         return tuple(kept)
-    positions = sorted(
-        position
-        for entry in entries
-        if entry.rows
-        for position in _positions(lake.root / entry.path)
-    )
-    for (seq, _), (following, _) in pairwise(positions):
-        if seq == following:
-            raise JournalProblem(
-                f"{one.book.path} has two rows {seq} of {one.book.node}",
-                remedy="two stores call themselves by one name: export each to a folder of its own",
-            )
-    sides = next((hole for hole in known if one.fills and hole.first == one.start + 1), None)
-    if sides is not None:
-        found = missing_between(positions, one.start, one.end, sides.before, sides.after)
-    else:
-        at = None if before is None else before.at
-        start = one.start if before is not None else 0
-        found = missing_between(positions, start, one.end, at, positions[-1][1] if positions else 0)
-    return tuple(sorted((*kept, *found)))
+    runs = _runs([lake.root / entry.path for entry in entries if entry.rows], one.book)
+    last = (one.end + 1, runs[-1][1][1] if runs else 0)
+    first: Edge = (start, None if before is None else before.at)
+    if filled is not None:
+        first, last = (one.start, filled.before), (one.end + 1, filled.after)
+    ends = [first, *(run[1] for run in runs)]
+    begins = [*(run[0] for run in runs), last]
+    found = [
+        Hole(end[0] + 1, begin[0] - 1, end[1], begin[1] or 0)
+        for end, begin in zip(ends, begins, strict=True)
+        if begin[0] - end[0] > 1
+    ]
+    return tuple(sorted((*kept, *merged(found))))
 
 
-def _positions(folder: Path) -> list[tuple[int, int]]:
+def _runs(folders: Sequence[Path], book: Book) -> list[tuple[Edge, Edge]]:
+    """The first and the last row of each run of positions without a gap, in order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    table = ds.dataset(folder, format="parquet").to_table(columns=["seq", "at"])
-    return list(zip(table["seq"].to_pylist(), table["at"].to_pylist(), strict=True))
+    tables = [ds.dataset(one, format="parquet").to_table(columns=["seq", "at"]) for one in folders]
+    if not tables:
+        return []
+    rows = pa.concat_tables(tables).sort_by("seq")
+    seq, at = rows["seq"].combine_chunks(), rows["at"].combine_chunks()
+    steps = pc.subtract(seq.slice(1), seq.slice(0, len(seq) - 1))
+    twice = pc.index(steps, pa.scalar(0, pa.int64())).as_py()
+    if twice >= 0:
+        raise JournalProblem(
+            f"{book.path} has two rows {seq[twice].as_py()} of {book.node}",
+            remedy="two stores call themselves by one name: export each to a folder of its own",
+        )
+    cuts = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
+    begins, ends = [0, *(cut + 1 for cut in cuts)], [*cuts, len(seq) - 1]
+    return [
+        ((seq[begin].as_py(), at[begin].as_py()), (seq[end].as_py(), at[end].as_py()))
+        for begin, end in zip(begins, ends, strict=True)
+    ]
 
 
 def with_silver(spark: SparkSession, lake: Lake, taken: Taken) -> Taken:

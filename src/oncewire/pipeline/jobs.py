@@ -19,6 +19,7 @@ from oncewire.errors import JournalProblem
 from oncewire.message.instant import Instant
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import Book, check_distinct, open_books
+from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import (
     Progress,
     Range,
@@ -29,9 +30,9 @@ from oncewire.pipeline.intake import (
     take_ranges,
     with_silver,
 )
-from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.lake import Entry, Lake, Version, count_values
 from oncewire.pipeline.oncewire_source import CHECKED
-from oncewire.pipeline.refresh import read_ledger, refresh
+from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.pipeline.session import pinned
 from oncewire.pipeline.silver import union
@@ -211,7 +212,8 @@ def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: st
     content.
     """
     known = lake.folders(version, "envelopes")
-    frame = spark.read.format("ebxml").option("known", json.dumps(known)).load(archive)
+    place = str(local_path(archive).resolve())
+    frame = spark.read.format("ebxml").option("known", json.dumps(known)).load(place)
     if known:
         old = lake.read_folders(spark, ENVELOPES, known)
         same = reduce(Column.__and__, (frame[name].eqNullSafe(old[name]) for name in CONTENT))
@@ -229,8 +231,7 @@ def _done(
     quarantined: int,
     archived: Sequence[Entry] = (),
 ) -> Done:
-    counts = read_ledger(spark, lake, version).groupBy("verdict").count().collect()
-    verdicts = {row["verdict"]: row["count"] for row in counts}
+    verdicts = count_values(lake, version, "verdict", "ledger_closed", "ledger_open")
     unreadable, cut_off = _doubtful(spark, lake, archived)
     return Done(
         version=version.number,

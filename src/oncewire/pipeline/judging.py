@@ -178,11 +178,6 @@ def _few(folders: list[str]) -> list[Row]:
     return sorted((*said.values(), *last.values()), key=lambda row: (row.node, row.seq))
 
 
-def longest_wait(context: Context) -> Duration:
-    """How long after its submission a message may be under way, at most."""
-    return context.wait_of(None)
-
-
 def tasks_for(rows: int, cores: int) -> int:
     """Into how many tasks a fold over so many rows is divided."""
     return max(cores, min(2_000, -(-rows // ROWS_PER_TASK)))

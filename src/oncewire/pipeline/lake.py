@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -332,3 +333,17 @@ class Lake:
 
     def _under(self, folder: Path) -> str:
         return folder.relative_to(self.root).as_posix() + "/"
+
+
+def count_values(lake: Lake, version: Version, column: str, *tables: str) -> dict[str, int]:
+    """How often each value of a column occurs in some tables; only that column is read."""
+    import pyarrow.dataset as ds
+
+    found: Counter[str] = Counter()
+    for table in tables:
+        for folder in lake.folders(version, table):
+            values = ds.dataset(folder, format="parquet").to_table(columns=[column])[column]
+            found.update(
+                {one["values"]: one["counts"] for one in values.value_counts().to_pylist()}
+            )
+    return dict(found)

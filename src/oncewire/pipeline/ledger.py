@@ -34,7 +34,7 @@ FOLDED = StructType([*LEDGER.fields, StructField("closed", BooleanType(), False)
 
 MESSAGES_PER_BATCH = 5_000
 
-_RANK = {kind.value: rank for rank, kind in enumerate(ViolationKind)}
+RANK = {kind.value: rank for rank, kind in enumerate(ViolationKind)}
 _UNREADABLE = "unreadable"
 _INSTANTS = [field.name for field in OUTCOME.fields if isinstance(field.dataType, TimestampType)]
 _NOTHING = (None,) * (len(OUTCOME.fields) - 1)
@@ -213,7 +213,7 @@ def _verdicts(judged: list[Judged], outcomes: pa.Array) -> list[str]:
 def verdict(outcome: str, violations: list[Violation]) -> str:
     """The outcome, or the gravest violation: the first in the order of `ViolationKind`."""
     broken = [found.kind for found in violations if found.predicate != QUARANTINE]
-    return min(broken, key=_RANK.__getitem__) if broken else outcome
+    return min(broken, key=RANK.__getitem__) if broken else outcome
 
 
 def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
@@ -232,7 +232,7 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
         f.col("more").isNotNull(),
         f.concat(f.coalesce(f.col("violations"), f.array().cast(_FINDINGS)), f.col("more")),
     ).otherwise(f.col("violations"))
-    ranks = f.create_map(*(f.lit(value) for pair in _RANK.items() for value in pair))
+    ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
     gravest = f.array_min(
         f.transform(
             f.filter("more", lambda one: one["predicate"] != QUARANTINE),
@@ -240,7 +240,7 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
         )
     )
     own = f.struct(
-        f.coalesce(ranks[f.col("verdict")], f.lit(len(_RANK))).alias("rank"),
+        f.coalesce(ranks[f.col("verdict")], f.lit(len(RANK))).alias("rank"),
         f.col("verdict").alias("kind"),
     )
     final = f.when(gravest.isNotNull(), f.least(own, gravest)["kind"]).otherwise(f.col("verdict"))

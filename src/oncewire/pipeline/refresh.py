@@ -19,7 +19,7 @@ from oncewire.journal.predicates.violation import MISSING, QUARANTINE, Violation
 from oncewire.pipeline import channels, extents, ledger
 from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.extents import has_come_due
-from oncewire.pipeline.intake import Progress, forgetting, quiet
+from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Entry, Lake, Version
 from oncewire.pipeline.rules import rules_digest
@@ -36,6 +36,7 @@ from oncewire.pipeline.schemas import (
 from oncewire.pipeline.service import partner_service
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.small_refresh import SmallRefresh, new_entries
 from oncewire.pipeline.tables import data_path
 
 BY_CHANNEL = ["node", "channel"]
@@ -69,7 +70,10 @@ def refresh(
     given = version
     if not _stands(judging, version):
         version = _forgetting(version)
-    fresh = _Refresh(spark, lake, version, judging)
+    little = _is_little(version)
+    fresh: SmallRefresh | _Refresh = (
+        SmallRefresh(lake, version, judging) if little else _Refresh(spark, lake, version, judging)
+    )
     if not fresh.new_rows and version.judged and not has_come_due(lake, version, judging):
         return given
     tell("judging channels")
@@ -81,6 +85,13 @@ def refresh(
     tell("counting what partners got")
     fresh.service()
     return fresh.finished()
+
+
+def _is_little(version: Version) -> bool:
+    """Whether what must be folded is not worth a job."""
+    new = sum(entry.rows for entry in new_entries(version))
+    tables = ("open_rows", "channel_rows", "documents")
+    return new + sum(version.rows(table) for table in tables) <= SMALL
 
 
 def _stands(judging: Judging, version: Version) -> bool:
@@ -102,13 +113,9 @@ class _Refresh:
         self._version = self._before = version
         self._name = f"v{version.number + 1:08d}"
         self._cores = cores_of(spark)
-        entries = [
-            entry for entry in version.journal if entry.last > version.nodes[entry.key].folded
-        ]
+        entries = new_entries(version)
         self.new_rows = sum(entry.rows for entry in entries)
-        rows = lake.read_folders(
-            spark, JOURNAL, [str(lake.root / entry.path) for entry in entries if entry.rows]
-        )
+        rows = lake.read_folders(spark, JOURNAL, [str(lake.root / entry.path) for entry in entries])
         self._new = without_copies(rows, judging)
         self._folded: DataFrame | None = None
         self._reopened_days: list[str] = []

@@ -29,6 +29,9 @@ OUTSIDE = (
     "oncewire.pipeline.schemas",
     "oncewire.pipeline.service",
     "oncewire.pipeline.silver",
+    "oncewire.pipeline.small_refresh",
+    "oncewire.pipeline.small_service",
+    "oncewire.pipeline.small_silver",
 )
 """Modules outside `oncewire.journal` that a verdict depends on."""
 

@@ -71,12 +71,12 @@ def run(
     """
 
     def work() -> Report:
-        place = _lake(lake)
+        place, settings = _lake(lake), _settings(conf)
         books = [_book(one) for one in store or []]
         archives = [_there(one, "archive") for one in archive or []]
         if not books and not archives:
             _need_lake(lake)
-        with session(master, _settings(conf), json=json) as (spark, tell):
+        with session(master, settings, json=json) as (spark, tell):
             from oncewire.pipeline import jobs
 
             done = jobs.run(

@@ -42,26 +42,12 @@ class Hole(NamedTuple):
 
 def missing(positions: Iterable[tuple[int, Instant]]) -> list[Hole]:
     """The holes before and between positions, which come in order, each with its instant."""
-    every = list(positions)
-    return missing_between(every, 0, every[-1][0], None, every[-1][1]) if every else []
-
-
-def missing_between(
-    positions: Iterable[tuple[int, Instant]],
-    start: int,
-    end: int,
-    before: Instant | None,
-    after: Instant,
-) -> list[Hole]:
-    """The holes in `(start, end]`, given what is there and the instants on both sides."""
     found: list[Hole] = []
-    expected = start + 1
+    expected, before = 1, None
     for seq, at in positions:
         if seq > expected:
             found.append(Hole(expected, seq - 1, before, at))
         expected, before = seq + 1, at
-    if expected <= end:
-        found.append(Hole(expected, end, before, after))
     return merged(found)
 
 
