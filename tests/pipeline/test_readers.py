@@ -1,6 +1,8 @@
 """Whoever reads a lake reads one whole version: by Spark, by Delta's log, or as plain files."""
 
+import csv
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -9,14 +11,16 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pytest
+from lxml import html
 
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
-from oncewire.pipeline import delta, intake, jobs, refresh, rules, shown
+from oncewire.pipeline import delta, intake, jobs, refresh, report, rules, shown
 from oncewire.pipeline.failure import own_error, spoken
+from oncewire.pipeline.files import safe_name
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.sql import ask
 from oncewire.pipeline.tables import OPEN
-from tests.pipeline.books import differences, make_stores, small_year, tables
+from tests.pipeline.books import differences, make_export, make_stores, small_year, tables
 
 pytestmark = pytest.mark.spark
 
@@ -271,3 +275,50 @@ def test_the_log_of_a_table_says_which_version_it_shows(grown: Lake) -> None:
     commits = sorted((grown.root / "gold/ledger/_delta_log").glob("*.json"))
     said = [json.loads(commit.read_text().splitlines()[0])["commitInfo"] for commit in commits]
     assert [one["oncewire.version"] for one in said] == [1, 2]
+
+
+# --- for people -------------------------------------------------------------------------------
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(grown: Lake, tmp_path: Path) -> None:
+    facts = report.write(grown, tmp_path / "report.html", tmp_path / "csv")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = html.fromstring(text)
+    assert [one.text for one in page.findall(".//h2")] == [
+        "Outcomes",
+        "Partners by day",
+        "Latency",
+        "Gaps in the numbers",
+        "Causes by frequency",
+        "Best effort",
+        "What was judged, and what not",
+        "Findings",
+    ]
+    assert report.sentence(facts) in page.find(".//p").text
+    assert not page.findall(".//script")
+    assert not re.search(r"https?:|url\(|@import|src=", text)
+    assert len(page.findall(".//rect")) > 20
+    partners = {row["partner"] for row in facts.service if row["partner"]}
+    files = sorted((tmp_path / "csv").glob("*.csv"))
+    assert len(files) == len(partners)
+    lines = list(csv.DictReader(files[0].open(encoding="utf-8")))
+    assert sum(int(line["messages"]) for line in lines) == sum(
+        row["messages"] for row in facts.service if safe_name(row["partner"] or "") == files[0].stem
+    )
+
+
+def test_the_report_says_what_is_wrong_and_escapes_it(spark, tmp_path: Path) -> None:
+    node = max(NODES)
+    rows = [
+        row._replace(kind="<b>told</b>") if row.seq == 60 else row
+        for row in NODES[node]
+        if not 20 <= row.seq <= 30
+    ]
+    lake = Lake(tmp_path / "lake")
+    jobs.run(spark, lake, [make_export(tmp_path / "book", node, rows)], ended=True)
+    facts = report.gather(lake)
+    text = report.render(facts, "<Ledger>")
+    assert "things are wrong with the journals" in report.sentence(facts)
+    assert "&lt;b&gt;told&lt;/b&gt;" in text
+    assert "<b>told" not in text
+    assert "11 rows are missing" in text

@@ -120,17 +120,21 @@ class ExportBook:
         wanted = expression(filters)
         if wanted is not None:
             condition &= wanted
+        groups: dict[str, list[int]] = {}
         for piece in self._overlapping(start, end):
-            yield from self._read(piece, columns, condition)
+            groups.setdefault(piece.file, []).append(piece.group)
+        for file, some in groups.items():
+            yield from self._read(file, some, columns, condition)
 
     def _read(
-        self, piece: _Piece, columns: Sequence[str], condition: pc.Expression
+        self, file: str, groups: list[int], columns: Sequence[str], condition: pc.Expression
     ) -> Iterator[pa.RecordBatch]:
+        """Some row groups of a file, which is opened once for all of them."""
         import pyarrow.dataset as ds
 
         schema = arrow(nullable(only(JOURNAL, list(columns))))
-        fragment = next(iter(ds.dataset(piece.file, format="parquet").get_fragments()))
-        table = fragment.subset(row_group_ids=[piece.group]).to_table(
+        fragment = next(iter(ds.dataset(file, format="parquet").get_fragments()))
+        table = fragment.subset(row_group_ids=groups).to_table(
             columns=list(schema.names), filter=condition
         )
         yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
@@ -144,7 +148,7 @@ class ExportBook:
         condition = (pc.field("seq") > start) & (pc.field("seq") <= end)
         return [
             value
-            for batch in self._read(piece, [name], condition)
+            for batch in self._read(piece.file, [piece.group], [name], condition)
             for value in batch.column(0).to_pylist()
         ]
 

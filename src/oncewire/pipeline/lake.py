@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 LAYERS = ("bronze", "silver", "gold")
 VERSIONS = "versions"
 LOCK = ".lock"
-NOT_DATA = ("_delta_log", "_shown")
-"""Folders of a table that are not its data."""
+NOT_DATA = "_delta_log"
+"""A folder of a table that is not its data."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
 
@@ -318,7 +318,7 @@ class Lake:
             return 0
         removed, has_data = 0, False
         for one in list(folder.iterdir()):
-            if one.is_symlink() or one.name.startswith(NOT_DATA):
+            if one.is_symlink() or one.name == NOT_DATA:
                 continue
             if one.is_dir() and one.name != "_temporary":
                 removed += self._sweep_folder(one, kept)

@@ -17,7 +17,9 @@ from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.lake import Lake, Version
 from oncewire.pipeline.tables import OPEN, Table
 
-FOLDER = "_shown"
+FOLDER = "shown"
+"""Where the links point to: outside the tables, and by names that no reader passes over."""
+
 LINK = "current"
 
 
@@ -31,21 +33,22 @@ def switch(lake: Lake, version: Version, before: Version) -> None:
 
 def _show(lake: Lake, version: Version, table: Table, link: Path) -> None:
     root = lake.root / table.root
-    folder = root / f"{FOLDER}-{version.number:08d}"
+    folder = lake.root / FOLDER / table.name / f"{version.number:08d}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    root.mkdir(parents=True, exist_ok=True)
     for entry in table.entries(version):
         for file in parquet_files(lake.root / entry.path):
             name = os.path.relpath(file, root).removeprefix("_data/").replace("/", "~")
             _same(file, folder / name)
     beside = root / f".{LINK}.new"
     beside.unlink(missing_ok=True)
-    beside.symlink_to(folder.name)
-    old = link.resolve() if link.is_symlink() else None
+    beside.symlink_to(os.path.relpath(folder, root))
+    old = link.readlink().name if link.is_symlink() else ""
     beside.replace(link)
-    for one in root.glob(f"{FOLDER}-*"):
+    for one in folder.parent.iterdir():
         # Whoever listed the one before may still be at work.
-        if one not in (folder, old):
+        if one.name not in (folder.name, old):
             shutil.rmtree(one, ignore_errors=True)
 
 

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    for command in (run, stream, verify, reconcile, sql, generate):
+    for command in (run, stream, verify, reconcile, sql, report, generate):
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
 
@@ -217,6 +217,29 @@ def sql(
             facts={"version": found.version, "rows": len(shown), "cut": found.cut},
             listings=(Listing("answer", found.columns, shown),),
             summary=f"{len(shown)} rows" + (" (there are more: --rows)" if found.cut else ""),
+        )
+
+    output.answer(work, json=json)
+
+
+def report(
+    lake: LakePath,
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")],
+    csv: Annotated[
+        Path | None, typer.Option(help="Folder for a CSV of each partner, to send to it.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write what the lake shows as one HTML file that needs no network, nor Spark."""
+
+    def work() -> Report:
+        _need_lake(lake)
+        from oncewire.pipeline import report as pages
+
+        facts = pages.write(_lake(lake), out, csv)
+        return Report(
+            facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
+            summary=pages.sentence(facts),
         )
 
     output.answer(work, json=json)
