@@ -71,7 +71,7 @@ def test_everything_is_on_disk_before_the_pointer_is(
     lake.publish(Version().adding("t", *entries))
     pointer = next(n for n, path in enumerate(forced) if CURRENT_FILE in path)
     before = forced[:pointer]
-    assert forced[-1] == str(tmp_path)
+    assert forced[pointer + 1] == str(tmp_path)
     # The files, their directories, and every directory that names one of these: each once.
     expected = ["gold", "gold/ledger", "gold/ledger/closed", "gold/ledger/closed/v1"]
     for entry in entries:

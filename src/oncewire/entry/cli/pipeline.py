@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import OK, WRONG, Json, Listing, Report
+from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.pipeline_reports import (
+    report_of_books,
+    report_of_check,
+    report_of_run,
+    shown,
+)
 from oncewire.entry.cli.place import loaded
 from oncewire.entry.files import NotHere
 from oncewire.entry.settings import FILE
@@ -20,14 +26,8 @@ from oncewire.errors import InvalidValue
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncewire.pipeline.check import Verification
     from oncewire.pipeline.intake import Progress
-    from oncewire.pipeline.jobs import Done
     from oncewire.pipeline.lake import Lake
-    from oncewire.pipeline.reconcile import Reconciliation
-
-SHOWN_MAX = 20
-"""Rows of a table for people; `--json` has all of them."""
 
 LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
 _BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
@@ -87,7 +87,7 @@ def run(
                 ended=ended,
                 tell=tell,
             )
-        return _report_of_run(done, lake)
+        return report_of_run(done, lake)
 
     output.answer(work, json=json)
 
@@ -130,7 +130,7 @@ def stream(
                 ended=ended,
                 tell=tell,
             )
-        return _report_of_run(done, lake)
+        return report_of_run(done, lake)
 
     output.answer(work, json=json)
 
@@ -154,7 +154,7 @@ def verify(
             from oncewire.pipeline.lake import Lake
 
             found = judge(spark, Lake(lake), ended=ended, tell=tell)
-        return _report_of_check(found, json=json)
+        return report_of_check(found, json=json)
 
     output.answer(work, json=json)
 
@@ -190,7 +190,7 @@ def reconcile(
 
             books = [open_book(place, node) for place, node in places]
             found = join(spark, books[0], books[1], tell=tell)
-        return _report_of_books(found, json=json)
+        return report_of_books(found, json=json)
 
     output.answer(work, json=json)
 
@@ -212,11 +212,11 @@ def sql(
 
             tell("asking")
             found = ask(spark, _lake(lake), question, rows)
-        shown = [[_shown(value) for value in row] for row in found.rows]
+        values = [[shown(value) for value in row] for row in found.rows]
         return Report(
-            facts={"version": found.version, "rows": len(shown), "cut": found.cut},
-            listings=(Listing("answer", found.columns, shown),),
-            summary=f"{len(shown)} rows" + (" (there are more: --rows)" if found.cut else ""),
+            facts={"version": found.version, "rows": len(values), "cut": found.cut},
+            listings=(Listing("answer", found.columns, values),),
+            summary=f"{len(values)} rows" + (" (there are more: --rows)" if found.cut else ""),
         )
 
     output.answer(work, json=json)
@@ -362,104 +362,3 @@ def _teller(advance: output.Advance) -> Callable[[str], None]:
         advance(1, description=step)
 
     return tell
-
-
-# --- reports ----------------------------------------------------------------------------------
-
-
-def _report_of_run(done: Done, lake: Path) -> Report:
-    return Report(
-        facts={
-            "lake": str(lake),
-            "version": done.version,
-            "rows": done.rows,
-            "quarantined": done.quarantined,
-            "envelopes": done.envelopes,
-            "unreadable": done.unreadable,
-            "cut_off": done.cut_off,
-            "messages": done.messages,
-            "violations": done.violations,
-        },
-        listings=(
-            Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
-        ),
-        summary=f"{done.messages} messages in the ledger, {done.violations} violations",
-        hints=(f"oncewire pipeline verify --lake {lake}",),
-    )
-
-
-def _report_of_check(found: Verification, *, json: bool) -> Report:
-    facts: dict[str, Any] = {
-        "clean": found.clean,
-        "messages": found.messages,
-        "rows": found.rows,
-        "nodes": found.nodes,
-        "outcomes": found.outcomes,
-        "kinds": found.kinds,
-        "rows_quarantined": found.rows_quarantined,
-        "extents": found.extents,
-        "not_judged_yet": found.extents.get("not_yet", 0),
-        "in_doubt": found.extents.get("in_doubt", 0),
-        "rules": found.rules,
-    }
-    columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
-    every = [_values(one, columns) for one in (*found.violations, *found.quarantined)]
-    listings = [
-        Listing("findings", columns, every if json else every[:SHOWN_MAX]),
-        _extents_of_check(found, json=json),
-    ]
-    if json:
-        short = ("kind", "message_id")
-        listings.insert(
-            0, Listing("violations", short, [_values(one, short) for one in found.violations])
-        )
-    unjudged = len(found.quarantined)
-    waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
-    return Report(
-        facts=facts,
-        listings=tuple(listings),
-        summary=f"{len(found.violations)} violations in {found.messages:,} messages"
-        + (f", {unjudged} things wrong with the journals" if unjudged else "")
-        + (f", {waiting:,} messages not judged yet" if waiting else "")
-        + (f", {doubted:,} in doubt" if doubted else ""),
-        exit_code=OK if found.clean else WRONG,
-    )
-
-
-def _extents_of_check(found: Verification, *, json: bool) -> Listing:
-    """How far each channel was judged, those furthest behind first."""
-    columns = ("sender", "receiver", "partner", "channel", "through", "clock", "messages",
-               "not_yet", "in_doubt")  # fmt: skip
-    ordered = sorted(
-        found.judged, key=lambda one: (-one["not_yet"], str(one["through"]), str(one["channel"]))
-    )
-    rows = [[_shown(one[name]) for name in columns] for one in ordered]
-    return Listing("judged", columns, rows if json else rows[:SHOWN_MAX], "Judged through")
-
-
-def _shown(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _report_of_books(found: Reconciliation, *, json: bool) -> Report:
-    columns = (
-        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
-        "sender_proof", "receiver_proof", "sentence",
-    )  # fmt: skip
-    rows = [[one[name] for name in columns] for one in found.disagreements]
-    ours, theirs = found.parties
-    return Report(
-        facts={
-            "parties": list(found.parties),
-            "compared": found.compared,
-            "agreed": found.agreed,
-            "kinds": found.kinds,
-        },
-        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
-        summary=f"{ours} and {theirs} agree on {found.agreed:,} of {found.compared:,} messages",
-        exit_code=OK if not found.disagreements else WRONG,
-    )
-
-
-def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
-    return [getattr(found, name) for name in columns]
