@@ -26,6 +26,7 @@ from oncewire.pipeline.book import Book, Mark, check_distinct, write_node_file
 from oncewire.pipeline.files import count_rows, safe_name
 from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
 from oncewire.pipeline.oncewire_source import CHECKED
+from oncewire.pipeline.proof import chained, digest_of, rows_in
 from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, QUARANTINE, arrow, nullable
 from oncewire.pipeline.tables import data_path
@@ -248,7 +249,11 @@ def _placed(lake: Lake, taken: Taken, one: Range, landing: Path, index: int) -> 
     before = version.nodes.get(book.node)
     state = before if one.fills and before is not None else _state_at(book, one.end, before)
     holes = _holes(lake, one, (entry, aside), before)
-    version = version.adding("journal", entry).with_node(book.node, replace(state, holes=holes))
+    entry = replace(entry, proof=digest_of(rows_in(lake, entry)))
+    head = chained("" if before is None else before.head, entry.proof)
+    version = version.adding("journal", entry).with_node(
+        book.node, replace(state, holes=holes, head=head)
+    )
     if aside.rows:
         version = version.adding("quarantine", aside)
     if one.fills:

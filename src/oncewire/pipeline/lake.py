@@ -60,6 +60,8 @@ class Entry:
     first: int = 0
     last: int = 0
     """The range of `seq` that it holds, where it holds a node's rows."""
+    proof: str = ""
+    """The digest of these rows; see `proof`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class NodeState:
     """When its journal was last read, by the reader's clock; 0: nobody noted it."""
     holes: tuple[Hole, ...] = ()
     """What is missing in it, so far as it was taken in."""
+    head: str = ""
+    """The head of the chain over the digests of its ranges, in the order they were taken in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.pipeline_reports import (
     report_of_books,
     report_of_check,
+    report_of_proof,
     report_of_run,
     shown,
 )
@@ -48,7 +49,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    for command in (run, stream, verify, reconcile, sql, report, generate):
+    for command in (run, stream, verify, reconcile, prove, sql, report, generate):
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
 
@@ -191,6 +192,27 @@ def reconcile(
             books = [open_book(place, node) for place, node in places]
             found = join(spark, books[0], books[1], tell=tell)
         return report_of_books(found, json=json)
+
+    output.answer(work, json=json)
+
+
+def prove(lake: LakePath, store: Stores = None, json: Json = False) -> None:
+    """Show that journals are as they were taken in: the lake's, and with --store the store's.
+
+    Status 1 if a row was changed, added or taken away since. It needs no Spark.
+    """
+
+    def work() -> Report:
+        _need_lake(lake)
+        from oncewire.pipeline.book import open_books
+        from oncewire.pipeline.proof import check_book, check_lake
+
+        place = _lake(lake)
+        version = place.current()
+        found = [check_lake(place, version)]
+        for one in store or []:
+            found += [check_book(place, version, book) for book in open_books(_book(one))]
+        return report_of_proof(found, version.nodes)
 
     output.answer(work, json=json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from oncewire.entry.cli.output import OK, WRONG, Listing, Report
 if TYPE_CHECKING:
     from oncewire.pipeline.check import Verification
     from oncewire.pipeline.jobs import Done
+    from oncewire.pipeline.lake import NodeState
+    from oncewire.pipeline.proof import Proven
     from oncewire.pipeline.reconcile import Reconciliation
 
 SHOWN_MAX = 20
@@ -88,6 +91,23 @@ def _extents_of_check(found: Verification, *, json: bool) -> Listing:
 
 def shown(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def report_of_proof(found: Sequence[Proven], nodes: Mapping[str, NodeState]) -> Report:
+    """What is not as it was taken in."""
+    differences = [one for proven in found for one in proven.differences]
+    rows = [[one.node, one.seq, one.what, one.sentence] for one in differences]
+    count = sum(proven.rows for proven in found)
+    return Report(
+        facts={
+            "unchanged": not differences,
+            "rows": count,
+            "heads": {name: state.head for name, state in sorted(nodes.items())},
+        },
+        listings=(Listing("differences", ("node", "seq", "what", "sentence"), rows),),
+        summary=f"{len(differences):,} differences in {count:,} rows",
+        exit_code=WRONG if differences else OK,
+    )
 
 
 def report_of_books(found: Reconciliation, *, json: bool) -> Report:
