@@ -1,6 +1,10 @@
-"""Whether a journal is as it was taken in: no row of a store, or of a lake, changes unnoticed."""
+"""Whether a journal is as it was taken in: no row of a store, or of a lake, changes unnoticed.
+
+And that directories which are written together hold the same rows.
+"""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +14,7 @@ import pytest
 
 from oncewire.pipeline import proof
 from oncewire.pipeline.book import open_book
+from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.intake import take_in
 from oncewire.pipeline.lake import Lake
@@ -104,3 +109,38 @@ def test_no_two_rows_are_written_alike() -> None:
         [one._replace(peer="ab", transport="")]
     )
     assert proof.chained("", "x") != proof.chained("x", "")
+
+
+# --- written together -------------------------------------------------------------------------
+
+
+def test_many_small_directories_become_few_with_the_same_rows(tmp_path: Path) -> None:
+    lake, store = Lake(tmp_path / "lake"), tmp_path / "globex.db"
+    step = 10
+    for start in range(0, 200, step):
+        make_store(store, "globex", ROWS[start : start + step])
+        taken_in(lake, store)
+    with lake.writing() as before:
+        # Gold knows them, or they would be taken for new.
+        nodes = {name: replace(state, folded=state.seq) for name, state in before.nodes.items()}
+        before = replace(before, nodes=nodes)
+        version = lake.publish(compacted(lake, before))
+    assert [len(before.tables[name]) for name in ("journal", "attempts")] == [20, 20]
+    (entry,) = version.journal
+    assert (entry.first, entry.last, entry.rows) == (1, 200, 200)
+    assert len(version.tables["messages"]) == 1
+    assert version.rows("messages") == before.rows("messages")
+    assert list(proof.rows_in(lake, entry)) == ROWS[:200]
+    assert proof.check_lake(lake, version).unchanged
+    assert proof.check_book(lake, version, open_book(store)).unchanged
+    assert compacted(lake, version) == version
+    with lake.writing():
+        pass
+    make_store(store, "globex", ROWS[200:210])
+    taken_in(lake, store)
+    assert lake.current().rows("journal") == 210
+
+
+def test_a_range_that_gold_does_not_know_is_left_alone(lake: Lake) -> None:
+    version = lake.current()
+    assert compacted(lake, version, many=2).journal == version.journal

@@ -40,6 +40,7 @@ MANDATORY: dict[str, tuple[str, ...]] = {
         Kind.RECEIVED: ("message_id", "terms_id", "digest"),
         Kind.DUPLICATE: ("message_id",),
         Kind.REFUSED: ("detail",),
+        Kind.IGNORED: (),
         Kind.SKIPPED: ("channel", "epoch", "sequence_number"),
         Kind.EPOCH_BEGAN: ("channel", "epoch"),
         Kind.WARNING_SENT: ("message_id", "detail"),

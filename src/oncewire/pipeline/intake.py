@@ -108,13 +108,17 @@ def take_in(
         taken = take_small_ranges(lake, taken, small)
     if large:
         taken = take_ranges(lake, taken, [read_range(spark, one) for one in large], large)
-    noted = taken.version
-    for book in books:
-        if book.node in noted.nodes and now:
-            noted = noted.with_node(
-                book.node, replace(noted.nodes[book.node], read_at=book.read_at(now))
-            )
+    noted = read_through(taken.version, books, now) if now else taken.version
     return with_silver(spark, lake, replace(taken, version=noted))
+
+
+def read_through(version: Version, books: Iterable[Book], now: Instant) -> Version:
+    """The version, with the instant at which each journal was read to its end."""
+    for book in books:
+        state = version.nodes.get(book.node)
+        if state is not None and state.seq >= book.bounds()[1]:
+            version = version.with_node(book.node, replace(state, read_at=book.read_at(now)))
+    return version
 
 
 def read_range(spark: SparkSession, one: Range) -> DataFrame:

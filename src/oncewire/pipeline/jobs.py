@@ -19,6 +19,7 @@ from oncewire.errors import JournalProblem
 from oncewire.message.instant import Instant
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import Book, check_distinct, open_books
+from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import (
     Progress,
@@ -26,6 +27,7 @@ from oncewire.pipeline.intake import (
     Taken,
     new_range,
     quiet,
+    read_through,
     take_in,
     take_ranges,
     with_silver,
@@ -83,7 +85,7 @@ def run(
         made = refresh(spark, lake, version, ended=ended, tell=tell)
         # That a journal was read again is noted when there is anything else to say.
         changed = made is not version or taken.entries or entries
-        published = lake.publish(made) if changed else before
+        published = lake.publish(compacted(lake, made)) if changed else before
         return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
 
 
@@ -173,9 +175,10 @@ def _batch(
                 taken = take_ranges(lake, taken, frames, ranges)
                 counted[0] += taken.rows
                 counted[1] += taken.rows_quarantined
-                version = with_silver(spark, lake, taken).version
+                version = read_through(with_silver(spark, lake, taken).version, books, _now())
                 # A stream may run for months: what no version refers to any more goes with it.
-                lake.sweep(lake.publish(refresh(spark, lake, version, ended=ended, tell=tell)))
+                made = refresh(spark, lake, version, ended=ended, tell=tell)
+                lake.sweep(lake.publish(compacted(lake, made)))
         finally:
             held.unpersist()
         crash.reached("before_commit_log")

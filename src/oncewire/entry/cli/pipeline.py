@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    for command in (run, stream, verify, reconcile, prove, sql, report, generate):
+    for command in (run, stream, verify, reconcile, prove, compact, sql, report, generate):
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
 
@@ -213,6 +213,29 @@ def prove(lake: LakePath, store: Stores = None, json: Json = False) -> None:
         for one in store or []:
             found += [check_book(place, version, book) for book in open_books(_book(one))]
         return report_of_proof(found, version.nodes)
+
+    output.answer(work, json=json)
+
+
+def compact(lake: LakePath, json: Json = False) -> None:
+    """Write small directories together, so that readers open fewer files. It needs no Spark.
+
+    Runs and streams do so by themselves where there are many; this does it wherever there are two.
+    """
+
+    def work() -> Report:
+        _need_lake(lake)
+        from oncewire.pipeline.compact import compacted
+
+        place = _lake(lake)
+        with place.writing() as before:
+            made = compacted(place, before, many=2)
+            version = place.publish(made) if made != before else before
+        counts = [sum(map(len, one.tables.values())) for one in (before, version)]
+        return Report(
+            facts={"version": version.number, "directories": counts[1], "before": counts[0]},
+            summary=f"{counts[0]} directories are {counts[1]} now",
+        )
 
     output.answer(work, json=json)
 
