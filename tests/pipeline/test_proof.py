@@ -125,7 +125,7 @@ def test_many_small_directories_become_few_with_the_same_rows(tmp_path: Path) ->
         nodes = {name: replace(state, folded=state.seq) for name, state in before.nodes.items()}
         before = replace(before, nodes=nodes)
         version = lake.publish(compacted(lake, before))
-    assert [len(before.tables[name]) for name in ("journal", "attempts")] == [20, 20]
+    assert [len(before.tables[name]) for name in ("journal", "boots")] == [20, 20]
     (entry,) = version.journal
     assert (entry.first, entry.last, entry.rows) == (1, 200, 200)
     assert len(version.tables["messages"]) == 1
