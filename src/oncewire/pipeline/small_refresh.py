@@ -315,11 +315,7 @@ class SmallRefresh:
             closed = tuple(entry for entry in closed if entry.key >= first)
         entries = (*closed, *self._version.tables.get("ledger_open", ()))
         rows = self._table((entry.path for entry in entries), LEDGER, SERVICE_COLUMNS).to_pylist()
-        made = [
-            one
-            for one in partner_service(rows)
-            if days is None or (one[3] is not None and one[3].date() in days)
-        ]
+        made = partner_service(rows, days)
         by_day: dict[date, list[tuple[Any, ...]]] = {}
         for one in made:
             by_day.setdefault(one[3].date(), []).append(one)

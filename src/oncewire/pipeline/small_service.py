@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Container, Iterable, Iterator
+from datetime import date, datetime
 from typing import Any
 
 from oncewire.journal.outcome import Outcome
@@ -21,12 +21,15 @@ _OUTCOMES = (Outcome.DELIVERED, Outcome.NOT_DELIVERED, Outcome.UNKNOWN, Outcome.
 Key = tuple[str | None, str, str | None, datetime]
 
 
-def partner_service(ledger: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """One row for each node, direction, partner and hour."""
+def partner_service(
+    ledger: Iterable[dict[str, Any]], days: Container[date] | None = None
+) -> list[tuple[Any, ...]]:
+    """One row for each node, direction, partner and hour; with days, of those days alone."""
     groups: dict[Key, list[tuple[dict[str, Any], float | None]]] = {}
     for row in ledger:
         for key, waited in _sides(row):
-            groups.setdefault(key, []).append((row, waited))
+            if days is None or key[3].date() in days:
+                groups.setdefault(key, []).append((row, waited))
     return [(*key, *_counted(group)) for key, group in groups.items()]
 
 
