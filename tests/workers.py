@@ -19,10 +19,12 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "tests/pipeline/test_stream.py",
             "tests/pipeline/test_bad_input.py",
+            "tests/pipeline/test_damage.py",
             "tests/pipeline/test_intake.py",
             "tests/pipeline/test_ledger.py",
             "tests/pipeline/test_oncewire_source.py",
             "tests/pipeline/test_planted.py",
+            "tests/pipeline/test_readers.py",
             "tests/pipeline/test_reconcile.py",
             "tests/pipeline/test_stores.py",
             "tests/pipeline/test_submit.py",

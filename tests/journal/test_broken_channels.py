@@ -5,11 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from oncewire.journal import detail
-from oncewire.journal.check import verify
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Kind, Row
 from oncewire.message.instant import SECOND
-from tests.journal.changes import change, drop, find, insert, move, repeat
+from tests.journal.changes import change, drop, find, insert, judged, move, repeat
 from tests.journal.histories import CHANNEL
 from tests.journal.scenarios import SCENARIOS
 
@@ -279,7 +278,7 @@ def a_document_joined_twice(rows: list[Row]) -> list[Row]:
 def a_part_counted_twice(rows: list[Row]) -> list[Row]:
     received = find(rows, Kind.RECEIVED, "part1")[0]
     rows = [row for row in rows if row.node == "globex"]
-    return insert(rows, received, received._replace(message_id="part1-again", sequence_number=None))
+    return insert(rows, received, received._replace(message_id="part1-again", channel=None))
 
 
 @broken("split", "S13", "lost")
@@ -339,7 +338,7 @@ def _without_part(rows: list[Row], message_id: str) -> list[Row]:
 def test_a_broken_promise_is_told_once(
     scenario: str, make: Change, predicate: str, kind: str
 ) -> None:
-    report = verify(make(SCENARIOS[scenario]().rows), healed=True)
+    report = judged(make(SCENARIOS[scenario]().rows), healed=True)
     told = [(found.predicate, found.kind) for found in report.violations]
     assert told == [(predicate, kind)], report.violations
     assert not report.quarantined
@@ -351,7 +350,7 @@ def test_every_predicate_about_channels_and_documents_is_broken_somewhere() -> N
 
 def test_a_finding_names_its_channel_and_its_message() -> None:
     rows = two_hand_overs_change_places(SCENARIOS["window"]().rows)
-    assert verify(rows, healed=True).violations == (
+    assert judged(rows, healed=True).violations == (
         Violation(
             "S6",
             "out_of_order",

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from oncewire.journal import detail
-from oncewire.journal.check import verify
 from oncewire.journal.row import Kind, Row
 from oncewire.message.instant import DAY, SECOND
-from tests.journal.changes import change, drop, find, insert, move, repeat
+from tests.journal.changes import change, drop, find, insert, judged, move, repeat
 from tests.journal.scenarios import SCENARIOS
 
 Change = Callable[[list[Row]], list[Row]]
@@ -111,7 +110,9 @@ def a_forgotten_copy_is_delivered_again(rows: list[Row]) -> list[Row]:
 
 @broken("plain", "S2", "twice")
 def confirmed_on_two_nodes(rows: list[Row]) -> list[Row]:
-    copies = [row._replace(node="globex2") for row in rows if row.node == "globex"]
+    copies = [
+        row._replace(node="globex2", boot="globex2-1") for row in rows if row.node == "globex"
+    ]
     return rows + copies
 
 
@@ -551,9 +552,10 @@ def a_notice_about_a_notice(rows: list[Row]) -> list[Row]:
 def test_a_broken_promise_is_told_once(
     scenario: str, make: Change, predicate: str, kind: str
 ) -> None:
-    report = verify(make(SCENARIOS[scenario]().rows), healed=True)
+    report = judged(make(SCENARIOS[scenario]().rows), healed=True)
     assert [(found.predicate, found.kind) for found in report.violations] == [(predicate, kind)]
-    assert not report.quarantined
+    # Some of them hide a node's first rows, so that nobody knows whom it acts for.
+    assert {found.kind for found in report.quarantined} <= {"unstarted"}
 
 
 def test_every_predicate_about_messages_is_broken_somewhere() -> None:

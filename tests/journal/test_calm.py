@@ -3,9 +3,8 @@
 import pytest
 
 from oncewire.journal import detail
-from oncewire.journal.check import verify
 from oncewire.journal.row import Kind
-from tests.journal.changes import drop, find
+from tests.journal.changes import drop, find, judged
 from tests.journal.scenarios import SCENARIOS
 
 CALM = (
@@ -24,7 +23,7 @@ CALM = (
 
 @pytest.mark.parametrize("name", CALM)
 def test_a_calm_world_is_clean(name: str) -> None:
-    assert verify(SCENARIOS[name]().rows, healed=True, calm=True).clean
+    assert judged(SCENARIOS[name]().rows, healed=True, calm=True).clean
 
 
 @pytest.mark.parametrize(
@@ -33,8 +32,8 @@ def test_a_calm_world_is_clean(name: str) -> None:
 )
 def test_whoever_is_told_of_a_failure_is_told_wrong(name: str) -> None:
     rows = SCENARIOS[name]().rows
-    assert verify(rows, healed=True).clean
-    report = verify(rows, healed=True, calm=True)
+    assert judged(rows, healed=True).clean
+    report = judged(rows, healed=True, calm=True)
     assert ("L3", "wrong_outcome") in {(one.predicate, one.kind) for one in report.violations}
 
 
@@ -42,12 +41,12 @@ def test_an_acknowledgement_that_is_thrown_away_is_told() -> None:
     world = SCENARIOS["plain"]()
     said = detail.Refused("ValueNotRecognized", problem="no such message was sent")
     world.node("acme").add(Kind.REFUSED, "ack-of-m1-by-globex", ref_to="m1", said=said)
-    (found,) = verify(world.rows, healed=True, calm=True).violations
+    (found,) = judged(world.rows, healed=True, calm=True).violations
     assert (found.predicate, found.message_id, found.node) == ("L3", "ack-of-m1-by-globex", "acme")
 
 
 def test_best_effort_arrives_too() -> None:
-    report = verify(SCENARIOS["best_effort"]().rows, healed=True, calm=True)
+    report = judged(SCENARIOS["best_effort"]().rows, healed=True, calm=True)
     told = [(one.predicate, one.kind, one.message_id) for one in report.violations]
     # Nobody confirms m1, and m2 never came.
     assert told == [("L3", "lost", "m1"), ("L3", "lost", "m2")]
@@ -57,5 +56,5 @@ def test_one_cause_is_told_once() -> None:
     rows = SCENARIOS["plain"]().rows
     globex = [row for row in rows if row.node == "globex" and row.message_id is not None]
     lost = drop(rows, *globex, *find(rows, Kind.ACKNOWLEDGED))
-    (found,) = verify(lost, healed=True, calm=True).violations
+    (found,) = judged(lost, healed=True, calm=True).violations
     assert (found.predicate, found.kind) == ("S4", "lost")

@@ -25,34 +25,34 @@ from oncewire.journal.trace import gather
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol.terms import SyncRetries
-from tests.journal.changes import change, drop, find, insert, repeat
+from tests.journal.changes import change, drop, find, insert, judged, numbered, repeat
 from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World
 from tests.journal.scenarios import SCENARIOS
 
 
 def test_a_report_counts_what_it_looked_at() -> None:
-    report = verify(SCENARIOS["unknown_then_late_ack"]().rows, healed=True)
+    report = judged(SCENARIOS["unknown_then_late_ack"]().rows, healed=True)
     assert report.clean
     assert (report.nodes, report.messages, report.rows) == (2, 1, 16)
     assert report.outcomes == {"delivered": 1}
     rows = SCENARIOS["window"]().rows
-    broken = verify(drop(rows, *find(rows, Kind.CONFIRMED)), healed=True)
+    broken = judged(drop(rows, *find(rows, Kind.CONFIRMED)), healed=True)
     assert broken.kinds == {"unconfirmed": 24}
     assert not broken.clean
 
 
 def test_nothing_at_all_is_clean() -> None:
-    assert verify([], healed=True).clean
+    assert judged([], healed=True).clean
     assert judge_traces([], Context()) == []
 
 
 def test_what_is_missing_is_not_lost_while_the_run_goes_on() -> None:
     rows = SCENARIOS["plain"]().rows
     rows = drop(rows, *find(rows, Kind.HANDED_OVER), *find(rows, Kind.CONFIRMED))
-    assert verify(rows, healed=False).clean
+    assert judged(rows, healed=False).clean
     submitted_at = find(rows, Kind.SUBMITTED)[0].at
-    assert verify(rows, healed=False, healed_before=submitted_at).clean
-    told = verify(rows, healed=False, healed_before=submitted_at + 1)
+    assert judged(rows, healed=False, healed_before=submitted_at).clean
+    told = judged(rows, healed=False, healed_before=submitted_at + 1)
     assert told.kinds == {"lost": 1}
 
 
@@ -62,7 +62,7 @@ def test_what_is_missing_is_not_lost_while_the_run_goes_on() -> None:
 @pytest.mark.parametrize("scenario", ["plain", "window", "hub"])
 def test_rows_without_their_terms_are_quarantined_and_not_a_crash(scenario: str) -> None:
     rows = SCENARIOS[scenario]().rows
-    report = verify(drop(rows, *find(rows, Kind.TERMS)), healed=True)
+    report = judged(drop(rows, *find(rows, Kind.TERMS)), healed=True)
     assert not report.violations
     assert report.quarantined
     assert all("terms" in found.sentence for found in report.quarantined)
@@ -74,21 +74,21 @@ def test_terms_that_cannot_be_read_are_quarantined() -> None:
     rows = SCENARIOS["plain"]().rows
     for terms in find(rows, Kind.TERMS):
         rows = change(rows, terms, detail='{"colour":"blue"}')
-    assert any("colour" in found.sentence for found in verify(rows, healed=True).quarantined)
+    assert any("colour" in found.sentence for found in judged(rows, healed=True).quarantined)
 
 
 def test_a_terms_row_without_an_id_explains_nothing() -> None:
     rows = SCENARIOS["plain"]().rows
     for terms in find(rows, Kind.TERMS):
         rows = change(rows, terms, terms_id=None)
-    assert verify(rows, healed=True).quarantined
+    assert judged(rows, healed=True).quarantined
 
 
 def test_a_journal_of_another_version_is_told() -> None:
     rows = SCENARIOS["plain"]().rows
     started = find(rows, Kind.STARTED)[0]
     rows = change(rows, started, said=detail.Started("9.0", journal_version=9))
-    assert "version 9" in verify(rows, healed=True).quarantined[0].sentence
+    assert "version 9" in judged(rows, healed=True).quarantined[0].sentence
 
 
 def test_two_stores_with_one_name_are_told() -> None:
@@ -102,7 +102,7 @@ def test_two_stores_with_one_name_are_told() -> None:
 @pytest.mark.parametrize("kind", [Kind.FAILED, Kind.NOTIFIED])
 def test_a_detail_that_cannot_be_read_is_quarantined_with_its_message(kind: Kind) -> None:
     rows = SCENARIOS["unknown"]().rows
-    report = verify(change(rows, find(rows, kind)[0], detail="{"), healed=True)
+    report = judged(change(rows, find(rows, kind)[0], detail="{"), healed=True)
     assert [found.message_id for found in report.quarantined] == ["m1"]
     assert report.messages == 1
 
@@ -110,25 +110,25 @@ def test_a_detail_that_cannot_be_read_is_quarantined_with_its_message(kind: Kind
 def test_an_unreadable_outcome_is_told_even_where_no_predicate_reads_it() -> None:
     world = World()
     world.node("globex").add(Kind.REFUSED, "m1", detail="{")
-    report = verify(world.rows, healed=True)
+    report = judged(world.rows, healed=True)
     assert [found.message_id for found in report.quarantined] == ["m1"]
     assert report.outcomes == {}
 
 
 def test_an_unreadable_pause_and_an_unreadable_part_are_quarantined() -> None:
     rows = SCENARIOS["transient"]().rows
-    report = verify(change(rows, find(rows, Kind.TRANSIENT)[0], detail="{"), healed=True)
+    report = judged(change(rows, find(rows, Kind.TRANSIENT)[0], detail="{"), healed=True)
     assert {found.message_id for found in report.quarantined} == {"m0"}
     rows = SCENARIOS["split"]().rows
     part = find(rows, Kind.RECEIVED)[0]
-    report = verify(change(rows, part, detail='{"split_id":5}'), healed=True)
+    report = judged(change(rows, part, detail='{"split_id":5}'), healed=True)
     assert any(found.message_id == part.message_id for found in report.quarantined)
 
 
 def test_a_node_that_sends_under_no_terms_at_all_is_quarantined() -> None:
     world = World()
     world.node("acme").add(Kind.FAILED, "m1", said=detail.Failed("unknown", "x"))
-    report = verify(world.rows, healed=True)
+    report = judged(world.rows, healed=True)
     assert any("which terms" in found.sentence for found in report.quarantined)
 
 
@@ -136,7 +136,7 @@ def test_a_clock_that_jumps_is_judged_by_the_monotonic_one() -> None:
     # The UTC clock is set back an hour between two attempts of one boot; nothing is early.
     rows = SCENARIOS["lost_ack"]().rows
     second = find(rows, Kind.SENT)[1]
-    assert verify(change(rows, second, at=second.at - HOUR), healed=True).clean
+    assert judged(change(rows, second, at=second.at - HOUR), healed=True).clean
 
 
 # --- what is excused ----------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_a_copy_after_persist_duration_may_be_new_again() -> None:
     received = find(rows, Kind.RECEIVED)[0]
     later = received._replace(at=received.at + 2 * DAY, mono=received.mono + 2 * DAY)
     rows = insert(rows, received, later)
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_best_effort_copies_may_be_forgotten() -> None:
@@ -156,7 +156,7 @@ def test_best_effort_copies_may_be_forgotten() -> None:
     received = handed._replace(kind=Kind.RECEIVED.value, detail=None, peer="urn:party:acme")
     rows = insert(rows, find(rows, Kind.TERMS, node="globex")[0], received)
     rows = repeat(rows, find(rows, Kind.RECEIVED)[0])
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_a_synchronous_exchange_without_retries_ends_after_one_attempt() -> None:
@@ -171,7 +171,7 @@ def test_a_synchronous_exchange_without_retries_ends_after_one_attempt() -> None
     world.send("m1")
     world.note(Kind.EXHAUSTED, "m1", transport="http")
     world.fail("m1", "unknown", "no answer")
-    assert verify(world.rows, healed=True).clean
+    assert judged(world.rows, healed=True).clean
 
 
 def test_a_reliable_transport_fails_without_our_retries() -> None:
@@ -179,7 +179,7 @@ def test_a_reliable_transport_fails_without_our_retries() -> None:
     world.submit("m1")
     world.send("m1")
     world.fail("m1", "unknown", "transport: rejected by the broker")
-    assert verify(world.rows, healed=True).clean
+    assert judged(world.rows, healed=True).clean
 
 
 def test_a_resume_after_a_failure_opens_the_message_again() -> None:
@@ -191,7 +191,7 @@ def test_a_resume_after_a_failure_opens_the_message_again() -> None:
     world.send("m1", 4)
     world.arrive("m1")
     world.acknowledged("m1")
-    assert verify(world.rows, healed=True).clean
+    assert judged(world.rows, healed=True).clean
 
 
 def test_a_pause_ends_when_the_operator_resumes() -> None:
@@ -217,7 +217,7 @@ def test_a_pause_ends_when_the_operator_resumes() -> None:
     world.send("m2")
     world.arrive("m2")
     world.acknowledged("m2")
-    assert verify(world.rows, healed=True).clean
+    assert judged(world.rows, healed=True).clean
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_pause_ends_when_the_operator_lifts_the_receivers(
     world.send("m1")
     world.arrive("m1")
     world.acknowledged("m1")
-    assert verify(world.rows, healed=True).clean is clean
+    assert judged(world.rows, healed=True).clean is clean
 
 
 def test_a_send_of_an_ended_epoch_is_told_by_the_retry_law_alone() -> None:
@@ -254,7 +254,7 @@ def test_a_send_of_an_ended_epoch_is_told_by_the_retry_law_alone() -> None:
     late = find(rows, Kind.SENT, "m0")[2]
     after = find(rows, Kind.NUMBERED, "m1")[0]
     rows = insert(rows, after, late._replace(attempt=4, at=after.at + HOUR, mono=after.mono + HOUR))
-    assert verify(rows, healed=True).kinds == {"too_many_retries": 1, "late_send": 1}
+    assert judged(rows, healed=True).kinds == {"too_many_retries": 1, "late_send": 1}
 
 
 def test_one_party_may_answer_under_another_of_its_names() -> None:
@@ -263,22 +263,22 @@ def test_one_party_may_answer_under_another_of_its_names() -> None:
     names = detail.Started("0.1.0", parties=("urn:party:globex", "urn:duns:globex"))
     rows = change(rows, started, said=names)
     rows = change(rows, find(rows, Kind.ACKNOWLEDGED)[0], peer="urn:duns:globex")
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_a_peer_nobody_knows_is_given_the_benefit_of_the_doubt() -> None:
     rows = SCENARIOS["plain"]().rows
     stranger = change(rows, find(rows, Kind.ACKNOWLEDGED)[0], peer="urn:party:unheard-of")
-    assert verify(stranger, healed=True).clean
+    assert judged(stranger, healed=True).clean
     # The message went to a name nobody declares, so who may answer for it cannot be told.
     for kind in (Kind.SUBMITTED, Kind.SENT):
         rows = change(rows, find(rows, kind)[0], peer="urn:alias")
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_a_receiver_alone_is_not_blamed_for_a_gap_before_a_held_message() -> None:
     rows = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.node == "globex"]
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_old_epochs_are_closed_and_what_they_left_is_told() -> None:
@@ -290,7 +290,7 @@ def test_old_epochs_are_closed_and_what_they_left_is_told() -> None:
         else:
             world.receive("m0", epoch=0)
     rows = [row for row in world.rows if row.node == "globex"]
-    report = verify(rows, healed=True)
+    report = judged(rows, healed=True)
     assert [(found.kind, found.message_id) for found in report.violations] == [("lost", "m0")]
 
 
@@ -305,7 +305,7 @@ def test_a_number_far_out_of_place_is_still_one_finding() -> None:
     globex.add(Kind.HANDED_OVER, "m5", sequence_number=5, **place)
     globex.add(Kind.SKIPPED, "x7", sequence_number=7, **skip)
     globex.add(Kind.SKIPPED, "x4", sequence_number=4, **skip)
-    report = verify(world.rows, healed=True)
+    report = judged(world.rows, healed=True)
     gaps = [found.sentence for found in report.violations if found.predicate == "S7"]
     assert gaps == [
         "Number 5 was handed over, but 1 neither was nor has a journaled skip.",
@@ -314,7 +314,7 @@ def test_a_number_far_out_of_place_is_still_one_finding() -> None:
     globex.add(Kind.HANDED_OVER, "m6", sequence_number=6, **place)
     globex.add(Kind.HANDED_OVER, "m8", sequence_number=8, **place)
     more = [
-        found for found in verify(world.rows, healed=True).violations if found.predicate == "S7"
+        found for found in judged(world.rows, healed=True).violations if found.predicate == "S7"
     ]
     assert len(more) == 2
 
@@ -326,20 +326,20 @@ def test_neighbouring_skips_leave_no_gap_between_them() -> None:
     for number in (1, 2):
         globex.add(Kind.SKIPPED, f"x{number}", sequence_number=number, **place)
     globex.add(Kind.HANDED_OVER, "m3", sequence_number=3, **place)
-    report = verify(world.rows, healed=True)
+    report = judged(world.rows, healed=True)
     gaps = [found.sentence for found in report.violations if found.predicate == "S7"]
     assert gaps == ["Number 3 was handed over, but 0 neither was nor has a journaled skip."]
     # In the middle of what was passed over, so that two pieces are left.
     globex.add(Kind.HANDED_OVER, "m8", sequence_number=8, **place)
     globex.add(Kind.HANDED_OVER, "m6", sequence_number=6, **place)
-    kinds = verify(world.rows, healed=True).kinds
+    kinds = judged(world.rows, healed=True).kinds
     assert (kinds["gap"], kinds["out_of_order"]) == (3, 1)
 
 
 def test_a_row_of_a_channel_without_a_number_is_passed_over() -> None:
     rows = SCENARIOS["plain"]().rows
     rows = [row._replace(channel=CHANNEL) if row.message_id else row for row in rows]
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_a_settled_number_may_be_named_again() -> None:
@@ -347,13 +347,13 @@ def test_a_settled_number_may_be_named_again() -> None:
     rows = SCENARIOS["window"]().rows
     sent, ack = find(rows, Kind.SENT, "m0")[0], find(rows, Kind.ACKNOWLEDGED, "m0")[0]
     rows = insert(rows, ack, sent._replace(attempt=2, at=ack.at + HOUR, mono=ack.mono + HOUR))
-    assert verify(rows, healed=True).kinds == {"late_send": 1}
+    assert judged(rows, healed=True).kinds == {"late_send": 1}
 
 
 def test_what_arrived_without_being_sent_is_not_called_lost() -> None:
     rows = SCENARIOS["plain"]().rows
     rows = drop(rows, *find(rows, Kind.SENT), *find(rows, Kind.ACKNOWLEDGED))
-    assert verify(rows, healed=True).kinds == {"unfinished": 1}
+    assert judged(rows, healed=True).kinds == {"unfinished": 1}
 
 
 def test_rows_of_nodes_may_alternate_within_a_message() -> None:
@@ -381,7 +381,8 @@ def test_keys() -> None:
 def test_the_folds_over_sorted_rows_find_what_verify_finds(name: str) -> None:
     rows = SCENARIOS[name]().rows
     spoilt = [row for row in rows if row.kind != Kind.CONFIRMED and row.sequence_number != 1]
-    for each in (rows, spoilt):
+    for some in (rows, spoilt):
+        each = numbered(some)
         report = verify(each, healed=True)
         context = Context.gather([row for row in each if row.kind in CONTEXT_KINDS], healed=True)
         context = pickle.loads(pickle.dumps(context))
@@ -391,7 +392,7 @@ def test_the_folds_over_sorted_rows_find_what_verify_finds(name: str) -> None:
             *fold_documents(sorted(each, key=lambda row: document_key(row) or ""), context),
         ]
         assert sorted(found) == sorted([*report.violations, *report.quarantined])
-        outcomes = [outcome for outcome, _ in fold_ledger(_by(each, "message_id"), context)]
+        outcomes = [judged.outcome for judged in fold_ledger(_by(each, "message_id"), context)]
         assert len(outcomes) == report.messages
 
 

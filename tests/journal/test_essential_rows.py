@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.journal.check import verify
 from oncewire.journal.row import Kind, Row
-from tests.journal.changes import numbered
+from tests.journal.changes import judged
 from tests.journal.scenarios import SCENARIOS
 
 # What is not here is either not promised (a DUPLICATE row), or promised only in part (one of
@@ -57,7 +56,7 @@ def test_an_essential_row_that_vanishes_is_missed(choice: tuple[str, int]) -> No
     name, index = choice
     rows = ROWS[name].copy()
     gone = rows.pop(index)
-    assert not verify(rows, healed=True).clean, gone
+    assert not judged(rows, healed=True).clean, gone
 
 
 @given(st.sampled_from(REPEATED))
@@ -65,4 +64,4 @@ def test_a_row_that_may_stand_once_is_seen_twice(choice: tuple[str, int]) -> Non
     name, index = choice
     rows = ROWS[name].copy()
     rows.insert(index, rows[index])
-    assert verify(numbered(rows), healed=True).violations, rows[index]
+    assert judged(rows, healed=True).violations, rows[index]

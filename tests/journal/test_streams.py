@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from oncewire.journal import detail
-from oncewire.journal.check import verify
 from oncewire.journal.predicates import receiving
 from oncewire.journal.row import Kind
 from oncewire.protocol.terms import HopMode
-from tests.journal.changes import change, drop, find
+from tests.journal.changes import change, drop, find, judged
 from tests.journal.histories import CHANNEL, ORDERED, PLAIN, World
 from tests.journal.scenarios import SCENARIOS
 
@@ -18,7 +17,7 @@ def test_a_hub_that_names_only_the_onward_stream_is_not_judged_by_it() -> None:
     """Rows that do not say which number was used up say nothing of numbers."""
     rows = SCENARIOS["hub"]().rows
     rows = change(rows, find(rows, Kind.FORWARDED)[0], channel="hub>globex")
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_what_waits_at_a_hub_for_an_operator_waits_on_the_onward_stream() -> None:
@@ -28,14 +27,14 @@ def test_what_waits_at_a_hub_for_an_operator_waits_on_the_onward_stream() -> Non
         row for row in rows if row.node == "hub" and (row.message_id is None or row.kind in kept)
     ]
     (forwarded,) = find(rows, Kind.FORWARDED)
-    assert verify(rows, healed=True).kinds == {"lost": 1}
+    assert judged(rows, healed=True).kinds == {"lost": 1}
     rows = change(rows, forwarded, said=detail.Forwarded(onward="hub>globex"), channel=CHANNEL)
     suspended = rows[-1]._replace(
         seq=rows[-1].seq + 1, kind=Kind.SUSPENDED.value, message_id=None, channel="hub>globex"
     )
-    assert verify([*rows, suspended], healed=True).clean
+    assert judged([*rows, suspended], healed=True).clean
     elsewhere = suspended._replace(channel=CHANNEL)
-    assert verify([*rows, elsewhere], healed=True).kinds == {"lost": 1}
+    assert judged([*rows, elsewhere], healed=True).kinds == {"lost": 1}
 
 
 def test_hubs_that_pass_on_in_a_circle_end_the_question() -> None:
@@ -45,7 +44,7 @@ def test_hubs_that_pass_on_in_a_circle_end_the_question() -> None:
     world.node("east").add(Kind.PASSED_ON, "m1", peer="urn:party:west", hop=2)
     world.node("west").add(Kind.PASSED_ON, "m1", peer="urn:party:east", hop=3)
     world.acknowledged("m1", by="east")
-    assert "ack_without_store" not in verify(world.rows, healed=True).kinds
+    assert "ack_without_store" not in judged(world.rows, healed=True).kinds
 
 
 def test_epochs_that_wait_for_ever_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +54,7 @@ def test_epochs_that_wait_for_ever_do_not_grow_without_end(monkeypatch: pytest.M
         world.number(f"m{epoch}", 0, epoch=epoch + 1, status="Reset")
         world.receive(f"m{epoch}", epoch=epoch)
     rows = [row for row in world.rows if row.node == "globex"]
-    assert verify(rows, healed=True).kinds == {"lost": 6}
+    assert judged(rows, healed=True).kinds == {"lost": 6}
     opened: list[int] = []
     monkeypatch.setattr(receiving, "EPOCHS_MAX", 2)
     close = receiving.ReceivingChannel._close_old
@@ -65,7 +64,7 @@ def test_epochs_that_wait_for_ever_do_not_grow_without_end(monkeypatch: pytest.M
         opened.append(len(channel._epochs))
 
     monkeypatch.setattr(receiving.ReceivingChannel, "_close_old", counted)
-    assert verify(rows, healed=True).kinds == {"lost": 6}
+    assert judged(rows, healed=True).kinds == {"lost": 6}
     assert max(opened) == 2
 
 
@@ -76,7 +75,7 @@ def test_a_skip_tells_of_a_message_that_was_waiting() -> None:
     handed = find(rows, Kind.HANDED_OVER, "m5")[0]
     rows = drop(rows, *find(rows, Kind.CONFIRMED, "m5"), *find(rows, Kind.ACK_SENT, "m5"))
     rows = change(rows, handed, kind=Kind.SKIPPED.value, said=detail.Skipped("closed"))
-    assert verify(rows, healed=True).clean
+    assert judged(rows, healed=True).clean
 
 
 def test_a_hub_may_pass_over_what_it_closed_for_one_partner() -> None:
@@ -86,15 +85,15 @@ def test_a_hub_may_pass_over_what_it_closed_for_one_partner() -> None:
     (forwarded,) = find(rows, Kind.FORWARDED, "m2")
     onward = (Kind.FORWARDED, Kind.SENT, Kind.ACKNOWLEDGED)
     rows = [row for row in rows if row.message_id not in ("m2", "m6") or row.kind not in onward]
-    assert verify(rows, healed=False).clean, "both wait, and hold up nobody else"
+    assert judged(rows, healed=False).clean, "both wait, and hold up nobody else"
     last = rows[-1]
     skipped = forwarded._replace(
         seq=last.seq + 1, kind=Kind.SKIPPED.value, terms_id=None, detail=None
     )
     (later,) = find(SCENARIOS["hub_in_a_stream"]().rows, Kind.FORWARDED, "m6")
     rows = [*rows, skipped, later._replace(seq=last.seq + 2)]
-    assert verify(rows, healed=False).clean
-    assert verify(drop(rows, skipped), healed=False).kinds == {"gap": 1}
+    assert judged(rows, healed=False).clean
+    assert judged(drop(rows, skipped), healed=False).kinds == {"gap": 1}
 
 
 def test_what_waits_for_the_same_party_is_held_up_by_order() -> None:
@@ -106,7 +105,7 @@ def test_what_waits_for_the_same_party_is_held_up_by_order() -> None:
         world.hand_over(f"m{number}")
         world.confirm(f"m{number}")
     rows = [row for row in world.rows if row.node == "globex"]
-    assert verify(rows, healed=True).kinds == {"out_of_order": 1}
+    assert judged(rows, healed=True).kinds == {"out_of_order": 1}
 
 
 def test_what_a_hub_gives_up_before_it_could_send_it_is_judged() -> None:
@@ -115,4 +114,4 @@ def test_what_a_hub_gives_up_before_it_could_send_it_is_judged() -> None:
     world.ack("m1", at="hub")
     world.note(Kind.ABANDONED, "m1", "hub", said=detail.Abandoned("operator"))
     world.fail("m1", "not_delivered", "abandoned", at="hub")
-    assert verify(world.rows, healed=False).clean
+    assert judged(world.rows, healed=False).clean

@@ -7,7 +7,79 @@ from tests.mutants.mutant import Mutant
 _PREDICATES = "oncewire.journal.predicates"
 _JOURNAL = ("tests/journal",)
 
+_SURVEY = "oncewire.journal.survey"
+
 IN_PREDICATES: tuple[Mutant, ...] = (
+    Mutant(
+        "any hole excuses everything",
+        f"{_PREDICATES}.hole",
+        "        return min(self.before, self.after) <= until and since",
+        "        return True or since",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "what is missing is held against the messages",
+        f"{_PREDICATES}.message",
+        "    if not doubted and not subject.has_hole():\n",
+        "    if not doubted:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "a row that was set aside is held against its message",
+        f"{_PREDICATES}.message",
+        "    doubted = subject.message_id in context.doubted\n",
+        "    doubted = False\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "a channel does not take up behind a hole",
+        f"{_PREDICATES}.channel",
+        "            self._receiving.take_up()\n",
+        "",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "a sender's numbers do not go on behind a hole",
+        f"{_PREDICATES}.channel",
+        "            self._sending.take_up()\n",
+        "",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "terms are believed by their id",
+        f"{_PREDICATES}.context",
+        "        if terms_digest(row.detail) != terms_id:\n",
+        "        if False:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "any acknowledgement will do",
+        f"{_PREDICATES}.acknowledgment",
+        "    if has_it and row.ref_to not in given:\n",
+        "    if False:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "the copy is judged instead of the original",
+        _SURVEY,
+        "        original = max(names",
+        "        original = min(names",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "whatever is missing at the end is lost",
+        "oncewire.journal.check",
+        "        elif found.kind in MISSING and found.node in cut_off:\n",
+        "        elif False:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "a row needs no columns",
+        "oncewire.journal.contract",
+        "        if row[position] is None:\n",
+        "        if False:\n",
+        tests=_JOURNAL,
+    ),
     Mutant(
         "once suspended always excused",
         f"{_PREDICATES}.context",
@@ -25,8 +97,8 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "only the first pause is checked",
         f"{_PREDICATES}.retry",
-        "for row in trace.kinds.get(TRANSIENT, ())]\n",
-        "for row in trace.kinds.get(TRANSIENT, ())[:1]]\n",
+        "            for row in trace.kinds.get(TRANSIENT, ())\n",
+        "            for row in trace.kinds.get(TRANSIENT, ())[:1]\n",
         tests=_JOURNAL,
     ),
     Mutant(
@@ -53,8 +125,8 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "a resume at any time excuses a send after the end",
         f"{_PREDICATES}.retry",
-        "end < row.seq and not trace.between(RESUMED, end, row.seq) for end in ends",
-        "end < row.seq and RESUMED not in trace.kinds for end in ends",
+        "        elif quiet_until == ALWAYS:\n",
+        "        elif quiet_until == ALWAYS and RESUMED not in trace.kinds:\n",
         tests=_JOURNAL,
     ),
     Mutant(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
-from oncewire.journal.predicates.violation import ViolationKind
+from oncewire.journal.predicates.violation import OF_JOURNALS, ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.pipeline.book import write_node_file
 from oncewire.pipeline.lake import Lake
@@ -32,7 +32,7 @@ from oncewire.store.sqlite import SqliteStore
 
 SEED = 20250101
 
-PROMISES = {kind.value for kind in ViolationKind} - {ViolationKind.UNREADABLE.value}
+PROMISES = {kind.value for kind in ViolationKind} - OF_JOURNALS
 """Every kind of violation that can be planted."""
 
 

@@ -24,6 +24,7 @@ TABLES = {
     "sequence_gaps": schemas.SEQUENCE_GAPS,
     "partner_service": schemas.PARTNER_SERVICE,
     "violations": schemas.VIOLATIONS,
+    "judged": schemas.JUDGED,
 }
 
 

@@ -12,8 +12,8 @@ from oncewire.pipeline import jobs
 from oncewire.pipeline.book import open_book
 from oncewire.pipeline.intake import new_range, silver_name, take_in
 from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
-from oncewire.pipeline.schemas import JOURNAL, QUARANTINE
-from tests.pipeline.books import make_export, make_store, small_year
+from oncewire.pipeline.schemas import JOURNAL, QUARANTINE, VIOLATIONS
+from tests.pipeline.books import differences, make_export, make_store, small_year, tables
 
 ROWS = small_year()[1]["globex"]
 COUNT = len(ROWS)
@@ -92,7 +92,7 @@ def test_rows_that_break_the_contract_are_kept_with_their_reason(spark, tmp_path
     with lake.writing() as version:
         taken = take_in(spark, lake, version, [open_book(folder)])
         lake.publish(taken.version)
-    assert (taken.rows, taken.quarantined) == (57, 3)
+    assert (taken.rows, taken.rows_quarantined) == (57, 3)
     rows = lake.read(spark, lake.current(), QUARANTINE, "quarantine").collect()
     problems = {row["seq"]: row["problem"] for row in rows}
     assert problems == {
@@ -128,3 +128,35 @@ def test_archives_are_read_once(spark, tmp_path: Path) -> None:
     (folder / "late.mime").write_bytes(parcel(make_plan(100, 3), 9))
     assert jobs.run(spark, lake, archives=[folder]).envelopes == 1
     assert lake.current().rows("envelopes") == 7
+
+
+def test_a_file_that_comes_late_is_taken_in(spark, tmp_path: Path) -> None:
+    """What is missing in the middle is told, and filled when it comes."""
+    folder = make_export(tmp_path / "globex", "globex", ROWS, per_file=50)
+    late = folder / "part-000100.parquet"
+    away = late.rename(tmp_path / "late.parquet")
+    lake = Lake(tmp_path / "lake")
+    done = jobs.run(spark, lake, [folder], ended=True)
+    assert done.rows == COUNT - 50
+    (hole,) = lake.current().nodes["globex"].holes
+    assert (hole.first, hole.last) == (101, 150)
+    assert (hole.before, hole.after) == (ROWS[99].at, ROWS[150].at)
+    found = lake.read(spark, lake.current(), VIOLATIONS, "violations").collect()
+    assert [row["kind"] for row in found if row["predicate"] == "journal"] == ["hole"]
+
+    away.rename(late)
+    assert jobs.run(spark, lake, [folder], ended=True).rows == 50
+    assert lake.current().nodes["globex"].holes == ()
+    whole = Lake(tmp_path / "whole")
+    jobs.run(spark, whole, [folder], ended=True)
+    assert not differences(tables(spark, whole), tables(spark, lake))
+    assert jobs.run(spark, lake, [folder], ended=True).rows == 0
+
+
+def test_two_journals_whose_rows_add_up_are_told_apart(spark, tmp_path: Path) -> None:
+    """Twenty rows are missing and twenty are there twice."""
+    folder = make_export(tmp_path / "globex", "globex", [*ROWS[:40], *ROWS[60:80]], per_file=20)
+    make_export(tmp_path / "other", "globex", [row._replace(at=row.at + 1) for row in ROWS[20:40]])
+    next((tmp_path / "other").glob("*.parquet")).rename(folder / "other.parquet")
+    with pytest.raises(JournalProblem, match="two rows 21 of globex"):
+        jobs.run(spark, Lake(tmp_path / "lake"), [folder])

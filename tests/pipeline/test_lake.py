@@ -10,7 +10,8 @@ import pytest
 
 from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline.book import CURRENT_FILE
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version, count_rows, safe_name
+from oncewire.pipeline.files import count_rows, safe_name
+from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
 
 
 def write(lake: Lake, path: str, rows: int = 3, **more) -> Entry:
@@ -70,7 +71,7 @@ def test_everything_is_on_disk_before_the_pointer_is(
     lake.publish(Version().adding("t", *entries))
     pointer = next(n for n, path in enumerate(forced) if CURRENT_FILE in path)
     before = forced[:pointer]
-    assert forced[-1] == str(tmp_path)
+    assert forced[pointer + 1] == str(tmp_path)
     # The files, their directories, and every directory that names one of these: each once.
     expected = ["gold", "gold/ledger", "gold/ledger/closed", "gold/ledger/closed/v1"]
     for entry in entries:

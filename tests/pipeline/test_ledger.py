@@ -18,9 +18,9 @@ from oncewire.journal.check import (
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
+from oncewire.journal.survey import doubts, survey
 from oncewire.pipeline import jobs
 from oncewire.pipeline.check import verify
-from oncewire.pipeline.judging import longest_wait
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
@@ -80,10 +80,13 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
     table = judged.lake.read(spark, version, JOURNAL, "journal").toArrow()
     rows = sorted(row for batch in table.to_batches() for row in rows_of_batch(batch))
     rows.sort(key=lambda row: (row.node, row.seq))
-    context = Context.gather(rows, healed=False)
+    # The same context, from the rows themselves instead of from the lake's small tables.
+    found = survey(rows)
+    context = Context.gather(found.rows, healed=False)
     for node in version.nodes:
         context.homes.setdefault(node, {node})
-    context.healed_before = min(one.at for one in version.nodes.values()) - longest_wait(context)
+    doubts(context, found)
+    context.through = {name: state.at for name, state in version.nodes.items()}
     # Every pair of policies that can stand together is among them (tests of the yearbook).
     assert {deal.terms for deal in deals()} <= set(context.terms.values())
 
@@ -94,22 +97,23 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
         *fold_documents(_grouped(rows, document_key), context),
     ):
         told.setdefault(one.message_id, []).append(one)
-    for outcome, violations in fold_ledger(_grouped(rows, message_key), context):
+    for outcome, violations, extent, _ in fold_ledger(_grouped(rows, message_key), context):
         assert outcome is not None
-        if outcome.reliable:
-            values = tuple(getattr(outcome, name) for name in OUTCOME.fieldNames())
-            every = [*violations, *told.get(outcome.message_id, [])]
-            expected[outcome.message_id] = (values, sorted(map(tuple, every), key=repr))
+        values = (*(getattr(outcome, name) for name in OUTCOME.fieldNames()), extent.value)
+        every = [*violations, *told.get(outcome.message_id, [])]
+        expected[outcome.message_id] = (values, sorted(map(tuple, every), key=repr))
 
-    found = {}
+    in_ledger = {}
     for row in read_ledger(spark, judged.lake, version).collect():
-        values = tuple(_instant(row[name]) for name in OUTCOME.fieldNames())
+        values = tuple(_instant(row[name]) for name in (*OUTCOME.fieldNames(), "extent"))
         violations = [tuple(one) for one in row["violations"] or ()]
-        assert row["message_id"] not in found
-        found[row["message_id"]] = (values, sorted(violations, key=repr))
-    assert found.keys() == expected.keys()
-    assert len(found) > 10_000
-    different = {key: (found[key], expected[key]) for key in found if found[key] != expected[key]}
+        assert row["message_id"] not in in_ledger
+        in_ledger[row["message_id"]] = (values, sorted(violations, key=repr))
+    assert in_ledger.keys() == expected.keys()
+    assert len(in_ledger) > 10_000
+    different = {
+        key: (one, expected[key]) for key, one in in_ledger.items() if one != expected[key]
+    }
     assert not different, next(iter(different.items()))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
 from oncewire.journal import detail
@@ -19,9 +20,16 @@ from oncewire.journal.outcome import MessageOutcome, outcome_of
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.document import DocumentFold
-from oncewire.journal.predicates.message import judge_traces
-from oncewire.journal.predicates.violation import QUARANTINE, Violation, unreadable
+from oncewire.journal.predicates.message import Extent, judge_subject, judge_traces
+from oncewire.journal.predicates.violation import (
+    MISSING,
+    QUARANTINE,
+    Violation,
+    ViolationKind,
+    unreadable,
+)
 from oncewire.journal.row import Row
+from oncewire.journal.survey import doubts, survey
 from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED, gather
 from oncewire.message.instant import Instant
 
@@ -63,23 +71,31 @@ _BY_MESSAGE = attrgetter("message_id")
 _BY_CHANNEL = attrgetter("channel")
 
 
-def fold_ledger(
-    rows: Iterable[Row], context: Context
-) -> Iterator[tuple[MessageOutcome | None, list[Violation]]]:
-    """For rows sorted by (message_id, node, seq): each message's outcome and violations.
+class Judged(NamedTuple):
+    """What was found of one message, and how far it was judged.
 
     The outcome is None where the rows cannot be read; a quarantine entry then says why.
     """
+
+    outcome: MessageOutcome | None
+    violations: list[Violation]
+    extent: Extent
+    settled: bool = True
+
+
+def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
+    """For rows sorted by (message_id, node, seq): each message's outcome and violations."""
     for message_id, group in groupby(rows, _BY_MESSAGE):
         if message_id is None:
             continue
         traces = gather(group)
-        violations = judge_traces(traces, context)
+        violations, extent, settled = judge_subject(traces, context)
         try:
-            yield outcome_of(traces, context.terms), violations
+            yield Judged(outcome_of(traces, context.terms), violations, extent, settled)
         except JournalProblem as problem:
             found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
-            yield None, violations if found in violations else [*violations, found]
+            told = violations if found in violations else [*violations, found]
+            yield Judged(None, told, Extent.IN_DOUBT, settled=False)
 
 
 def fold_messages(rows: Iterable[Row], context: Context) -> Iterator[Violation]:
@@ -124,6 +140,8 @@ class Report:
     nodes: int
     messages: int
     outcomes: Counter[str] = field(default_factory=Counter)
+    extents: Counter[str] = field(default_factory=Counter)
+    """How many messages were judged, not yet, or could not be because rows are missing."""
 
     @property
     def clean(self) -> bool:
@@ -149,28 +167,53 @@ def verify(
     that what is missing now is lost. For an archive that still grows, give `healed_before`.
     `calm` says that nothing went wrong in the world that wrote them: then L3 is judged too.
     """
-    ordered, findings = _in_order(rows)
+    every, findings = _in_order(rows)
+    found = survey(every)
+    ordered = found.rows
     context = Context.gather(ordered, healed=healed, healed_before=healed_before)
     context.calm = calm
     context.homes.update({row.node: {row.node} for row in ordered if row.node not in context.homes})
-    findings += context.problems
+    doubts(context, found)
+    findings += [*found.findings, *context.problems]
     outcomes: Counter[str] = Counter()
+    extents: Counter[str] = Counter()
     messages = 0
-    for outcome, violations in fold_ledger(_grouped(ordered, message_key), context):
+    for outcome, violations, extent, _ in fold_ledger(_grouped(ordered, message_key), context):
         messages += 1
+        extents[extent.value] += 1
         findings += violations
         if outcome is not None:
             outcomes[outcome.outcome.value] += 1
     findings += fold_channels(_grouped(ordered, channel_key), context)
     findings += fold_documents(_grouped(ordered, document_key), context)
+    findings = told_once(findings)
     return Report(
         violations=tuple(found for found in findings if found.predicate != QUARANTINE),
         quarantined=tuple(found for found in findings if found.predicate == QUARANTINE),
-        rows=len(ordered),
-        nodes=len({row.node for row in ordered}),
+        rows=len(every),
+        nodes=len({row.node for row in every}),
         messages=messages,
         outcomes=outcomes,
+        extents=extents,
     )
+
+
+def told_once(findings: Iterable[Violation]) -> list[Violation]:
+    """What is wrong with a journal is come upon by many folds, and is one finding; what its end
+    would have told is not called missing."""
+    every = list(findings)
+    cut_off = {found.node for found in every if found.kind == ViolationKind.CUT_OFF}
+    seen: set[Violation] = set()
+    kept = []
+    for found in every:
+        if found.predicate == QUARANTINE:
+            if found in seen:
+                continue
+            seen.add(found)
+        elif found.kind in MISSING and found.node in cut_off:
+            continue
+        kept.append(found)
+    return kept
 
 
 def _in_order(rows: Iterable[Row]) -> tuple[list[Row], list[Violation]]:

@@ -48,6 +48,10 @@ class Book(Protocol):
     local_only: bool
     """Whether it can be read only where it lies, by the process that opened it."""
 
+    def read_at(self, now: int) -> int:
+        """Until when what the node did is in the book, as far as its reader knows at that
+        instant; 0: only its own rows say so."""
+
     def bounds(self) -> tuple[int, int]:
         """The first and the last `seq` that are there; (0, 0) when there is none."""
 

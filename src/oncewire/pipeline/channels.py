@@ -8,12 +8,10 @@ row.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +19,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from oncewire.journal.predicates import channel as channel_module
 from oncewire.journal.predicates import receiving, sending
 from oncewire.journal.predicates.channel import RECEIVING, SENDING, ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import FORWARDED
+from oncewire.message.instant import Instant
 from oncewire.pipeline import gaps
 from oncewire.pipeline.gaps import GapFold
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.rows import batches_of
+from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import FINDING, JOURNAL, SEQUENCE_GAPS, arrow
-from oncewire.protocol import sequence, terms
 from oncewire.protocol.terms import Terms
 
 if TYPE_CHECKING:
@@ -77,6 +75,13 @@ def rows_of_channels(rows: DataFrame) -> DataFrame:
     )
 
 
+def is_of_channel(row: Row) -> bool:
+    """The same for a row that is at hand."""
+    return row.channel is not None and (
+        row.kind in SENDING or row.kind in RECEIVING or row.terms_id is not None
+    )
+
+
 def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: bool) -> DataFrame:
     """Findings, gaps and (if `resumable`) states of all channels among the rows."""
     return (
@@ -88,7 +93,8 @@ def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: b
 
 def findings_of(folded: DataFrame) -> DataFrame:
     """The violations among what the folds gave."""
-    return folded.where(f.col("finding").isNotNull()).select("finding.*")
+    of = f.concat_ws(" ", "node", "channel").alias("of")
+    return folded.where(f.col("finding").isNotNull()).select("finding.*", of)
 
 
 def gaps_of(folded: DataFrame) -> DataFrame:
@@ -99,7 +105,7 @@ def gaps_of(folded: DataFrame) -> DataFrame:
 def states_of(folded: DataFrame) -> DataFrame:
     """The states among what the folds gave."""
     return folded.where(f.col("state").isNotNull()).select(
-        "node", "channel", "seq", f.lit(code_digest()).alias("code"), "state"
+        "node", "channel", "seq", f.lit(rules_digest()).alias("code"), "state"
     )
 
 
@@ -134,15 +140,18 @@ def channel_fold(judging: Judging, *, resumable: bool) -> Fold:
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = arrow(FOLDED)
-        return batches_of(_folded(batches, judging, resumable), schema, ROWS_PER_BATCH)
+        return batches_of(
+            folded(_rows_and_states(batches), judging, resumable), schema, ROWS_PER_BATCH
+        )
 
     return fold
 
 
-def _folded(
-    batches: Iterator[pa.RecordBatch], judging: Judging, resumable: bool
+def folded(
+    fed: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
 ) -> Iterator[tuple[Any, ...]]:
-    keyed = groupby(_rows_and_states(batches), lambda pair: (pair[0].channel, pair[0].node))
+    """The rows of `FOLDED` for rows and states that are sorted by channel, node and position."""
+    keyed = groupby(fed, lambda pair: (pair[0].channel, pair[0].node))
     for (channel, node), pairs in keyed:
         if channel is None:
             continue
@@ -160,10 +169,12 @@ def _fold_one(
     both: _Both, pairs: Iterable[tuple[Row, bytes | None]], judging: Judging, resumable: bool
 ) -> tuple[list[Violation], list[gaps.Gap], tuple[int, bytes] | None]:
     """One channel on one node: what it shows, and the state at the horizon."""
-    horizon = judging.horizon
     kept: tuple[int, bytes] | None = None
     settled, last = True, 0
+    horizon: Instant | None = None
     for row, state in pairs:
+        if last == 0:
+            horizon = judging.horizon(row.node)
         if state is not None:
             both.restore(state, judging.context)
             last = row.seq
@@ -275,11 +286,3 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(
                 f"a channel's state names {module_name}.{global_name}"
             ) from None
-
-
-@cache
-def code_digest() -> str:
-    """Which code a state belongs to: other code may mean something else by it."""
-    modules = (channel_module, sending, receiving, gaps, terms, sequence)
-    text = "".join(inspect.getsource(module) for module in modules)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

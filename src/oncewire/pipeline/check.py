@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +11,36 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from oncewire.journal.check import fold_ledger
+from oncewire.journal.check import fold_ledger, told_once
 from oncewire.journal.predicates.violation import QUARANTINE, Violation
 from oncewire.pipeline import channels, silver
 from oncewire.pipeline.documents import fold_documents
+from oncewire.pipeline.extents import Extents, Way, row_of
 from oncewire.pipeline.intake import Progress, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.ledger import by_message
+from oncewire.pipeline.ledger import Peers, by_message
+from oncewire.pipeline.refresh import without_copies
 from oncewire.pipeline.rows import batches_of, rows_of
-from oncewire.pipeline.schemas import FINDING, JOURNAL, arrow
-from oncewire.pipeline.session import cores_of
+from oncewire.pipeline.rules import rules_digest
+from oncewire.pipeline.schemas import FINDING, JOURNAL, JUDGED, arrow
+from oncewire.pipeline.session import cores_of, pinned
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHECKED = StructType(
-    [*FINDING.fields, StructField("outcome", StringType()), StructField("messages", LongType())]
+COUNTED = StructType(
+    [
+        *(StructField(name, StringType()) for name in Way._fields),
+        StructField("outcome", StringType()),
+        StructField("extent", StringType()),
+        StructField("messages", LongType()),
+    ]
 )
-"""A finding, or how many messages of one task had an outcome."""
+"""How many messages of one task went one way, to one outcome, and how far they were judged."""
+
+CHECKED = StructType([*FINDING.fields, StructField("counted", COUNTED)])
+"""A finding, or a count."""
 
 _NO_FINDING = (None,) * len(FINDING.fields)
 
@@ -46,10 +57,16 @@ class Verification:
     quarantined: tuple[Violation, ...] = ()
     """What cannot be judged, with reasons; no promise is known to be broken there."""
     rows_quarantined: int = 0
+    judged: tuple[dict[str, Any], ...] = ()
+    """How far each channel was judged, by what clock: rows of the table `judged`."""
+    extents: dict[str, int] = field(default_factory=dict)
+    """How many messages were judged, not yet, or are in doubt because rows are missing."""
+    rules: str = ""
+    """Which rules judged: the digest of all that a verdict depends on."""
 
     @property
     def clean(self) -> bool:
-        """Everything was judged, and every promise was kept."""
+        """Everything that can be judged by now was, and every promise was kept."""
         return not self.violations and not self.quarantined and not self.rows_quarantined
 
     @property
@@ -68,28 +85,44 @@ def verify(
     """
     version = lake.current()
     judging = gather(lake, version, ended=ended)
-    tell("judging every row")
+    tell(f"judging {version.rows('journal'):,} rows of {len(version.nodes)} nodes")
     tasks, few = (
         tasks_for(version.rows(table), cores_of(spark)) for table in ("journal", "documents")
     )
-    found = findings(lake.read(spark, version, JOURNAL, "journal"), judging, tasks, few)
+    journal = without_copies(lake.read(spark, version, JOURNAL, "journal"), judging)
+    found = findings(journal, judging, tasks, few)
     violations: list[Violation] = list(judging.context.problems)
     outcomes: Counter[str] = Counter()
+    extents: Counter[str] = Counter()
+    ways: dict[Way, Extents] = {}
     # All tasks at once: an iterator over the partitions would run them one after the other.
-    for row in found.toArrow().to_pylist():
-        if row["messages"] is not None:
-            outcomes[row["outcome"]] += row["messages"]
-        else:
+    with pinned(spark):
+        every = found.toArrow().to_pylist()
+    for row in every:
+        counted = row["counted"]
+        if counted is None:
             violations.append(Violation(*(row[name] for name in Violation._fields)))
-    violations.sort(key=_order)
+            continue
+        outcomes[counted["outcome"]] += counted["messages"]
+        extents[counted["extent"]] += counted["messages"]
+        way = Way(*(counted[name] for name in Way._fields))
+        ways[way] = ways.get(way, Extents()).adding(counted["extent"], counted["messages"])
+    told = sorted(told_once(violations), key=_order)
+    far = [
+        dict(zip(JUDGED.fieldNames(), row_of(way, ways[way], judging), strict=True))
+        for way in sorted(ways, key=_order)
+    ]
     return Verification(
         rows=version.rows("journal"),
         nodes=len(version.nodes),
         messages=sum(outcomes.values()),
         outcomes=dict(sorted(outcomes.items())),
-        violations=tuple(one for one in violations if one.predicate != QUARANTINE),
-        quarantined=tuple(one for one in violations if one.predicate == QUARANTINE),
+        violations=tuple(one for one in told if one.predicate != QUARANTINE),
+        quarantined=tuple(one for one in told if one.predicate == QUARANTINE),
         rows_quarantined=version.rows("quarantine"),
+        judged=tuple(far),
+        extents=dict(sorted(extents.items())),
+        rules=rules_digest(),
     )
 
 
@@ -112,11 +145,7 @@ def findings(journal: DataFrame, judging: Judging, tasks: int, few: int) -> Data
 
 
 def _checked(found: DataFrame) -> DataFrame:
-    return found.select(
-        *FINDING.fieldNames(),
-        f.lit(None).cast(StringType()).alias("outcome"),
-        f.lit(None).cast(LongType()).alias("messages"),
-    )
+    return found.select(*FINDING.fieldNames(), f.lit(None).cast(COUNTED).alias("counted"))
 
 
 def _message_fold(
@@ -126,16 +155,21 @@ def _message_fold(
         return batches_of(_judged(batches), arrow(CHECKED), 1_000)
 
     def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-        outcomes: Counter[str] = Counter()
-        for outcome, violations in fold_ledger(rows_of(batches), judging.context):
-            outcomes["unreadable" if outcome is None else outcome.outcome.value] += 1
+        counts: Counter[tuple[str | None, ...]] = Counter()
+        peers = Peers()
+        for outcome, violations, extent, _ in fold_ledger(
+            rows_of(peers.noting(batches)), judging.context
+        ):
+            way = peers.way(outcome)
+            word = "unreadable" if outcome is None else outcome.outcome.value
+            counts[*way, word, extent.value] += 1
             for violation in violations:
-                yield *violation, None, None
-        for outcome_name, count in outcomes.items():
-            yield *_NO_FINDING, outcome_name, count
+                yield *violation, None
+        for key, count in counts.items():
+            yield *_NO_FINDING, (*key, count)
 
     return fold
 
 
-def _order(found: Violation) -> tuple[str, ...]:
+def _order(found: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(value or "" for value in found)

@@ -8,18 +8,21 @@ is a row with its header's facts and digests; a file that cannot be read is a ro
 
 Options: `payloads` (true adds the payload bytes), `validation` (report, off), `extensions` (names
 with commas), `bytesPerPartition`, `maxBytes` (of one message), `known` (folders of an earlier
-result, with commas: files that are in it unchanged are passed over).
+result, as a JSON list: files that are in it unchanged are passed over). Files are named by their
+whole path, however it was spelled.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, JournalProblem
 from oncewire.message.form import Validation
 from oncewire.pipeline.archive import (
     BYTES_PER_PIECE,
@@ -72,13 +75,13 @@ class EbxmlSource(DataSource):
                 f"validation is {self.options['validation']!r}", remedy="give report or off"
             ) from None
         return EbxmlReader(
-            path.removeprefix("file://").removeprefix("file:"),
+            str(_there(path)),
             payloads=self._flag("payloads"),
             validation=validation,
             suffixes=_suffixes(extensions) if extensions else MESSAGE_SUFFIXES,
             piece_bytes=self._number("bytesPerPartition", BYTES_PER_PIECE),
             largest=self._number("maxBytes", TOO_LARGE),
-            known=[one for one in self.options.get("known", "").split(",") if one],
+            known=json.loads(self.options.get("known", "[]")),
         )
 
     def _flag(self, option: str) -> bool:
@@ -153,6 +156,17 @@ def known_files(folders: Iterable[str]) -> frozenset[FileKey]:
         for batch in table.to_batches(columns=["file", "file_size", "modified"]):
             found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return frozenset(found)
+
+
+def _there(path: str) -> Path:
+    """The archive, by its one true path."""
+    found = Path(path.removeprefix("file://").removeprefix("file:"))
+    if not found.exists():
+        raise JournalProblem(
+            f"there is no archive at {found}",
+            remedy="give the path of a folder, of a file, or of a tar or zip bundle",
+        )
+    return found.resolve()
 
 
 def _suffixes(text: str) -> tuple[str, ...]:

@@ -41,8 +41,11 @@ class ExportBook:
 
     local_only = False
 
-    def __init__(self, path: str, node: str, folders: Sequence[Path]) -> None:
+    def __init__(
+        self, path: str, node: str, folders: Sequence[Path], read_at: int | None = None
+    ) -> None:
         self.path, self.node = path, node
+        self._read_at = read_at
         self._folders = list(folders)
         self._pieces = sorted(
             (
@@ -61,6 +64,9 @@ class ExportBook:
         said = _said(folder / NODE_FILE)
         check_version(said.get("journal_version"))
         return cls(str(folder), str(said.get("node")), [folder])
+
+    def read_at(self, now: int) -> int:
+        return now if self._read_at is None else self._read_at
 
     def bounds(self) -> tuple[int, int]:
         if not self._pieces:
@@ -114,17 +120,21 @@ class ExportBook:
         wanted = expression(filters)
         if wanted is not None:
             condition &= wanted
+        groups: dict[str, list[int]] = {}
         for piece in self._overlapping(start, end):
-            yield from self._read(piece, columns, condition)
+            groups.setdefault(piece.file, []).append(piece.group)
+        for file, some in groups.items():
+            yield from self._read(file, some, columns, condition)
 
     def _read(
-        self, piece: _Piece, columns: Sequence[str], condition: pc.Expression
+        self, file: str, groups: list[int], columns: Sequence[str], condition: pc.Expression
     ) -> Iterator[pa.RecordBatch]:
+        """Some row groups of a file, which is opened once for all of them."""
         import pyarrow.dataset as ds
 
         schema = arrow(nullable(only(JOURNAL, list(columns))))
-        fragment = next(iter(ds.dataset(piece.file, format="parquet").get_fragments()))
-        table = fragment.subset(row_group_ids=[piece.group]).to_table(
+        fragment = next(iter(ds.dataset(file, format="parquet").get_fragments()))
+        table = fragment.subset(row_group_ids=groups).to_table(
             columns=list(schema.names), filter=condition
         )
         yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
@@ -138,7 +148,7 @@ class ExportBook:
         condition = (pc.field("seq") > start) & (pc.field("seq") <= end)
         return [
             value
-            for batch in self._read(piece, [name], condition)
+            for batch in self._read(piece.file, [piece.group], [name], condition)
             for value in batch.column(0).to_pylist()
         ]
 
@@ -150,7 +160,8 @@ def lake_books(lake: Path) -> Iterator[ExportBook]:
     version = Lake(lake).current()
     for node in sorted({entry.key for entry in version.journal}):
         folders = [lake / entry.path for entry in version.journal if entry.key == node]
-        yield ExportBook(str(lake), node, folders)
+        # Another lake's reader read it then; to read the lake is not to read the journal.
+        yield ExportBook(str(lake), node, folders, version.nodes[node].read_at)
 
 
 def _said(file: Path) -> dict[str, Any]:

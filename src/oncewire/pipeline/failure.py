@@ -17,6 +17,7 @@ from oncewire import errors
 from oncewire.errors import JournalProblem, NotAllowed, OncewireError, StoreGone
 
 _OWN = re.compile(r"^\s*(?:oncewire\.errors\.)(\w+): (.+)$", re.MULTILINE)
+_LACKING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _REMEDY = re.compile(r"^(.*) \(([^()]*(?:\([^()]*\)[^()]*)*)\)$", re.DOTALL)
 
 
@@ -42,6 +43,15 @@ def own_error(error: BaseException) -> OncewireError:
         if with_remedy:
             return kind(with_remedy.group(1), remedy=with_remedy.group(2))
         return kind(said)
+    lacking = _LACKING.search(text)
+    if lacking is not None:
+        return NotAllowed(
+            f"Spark's workers have no package {lacking.group(1)!r}",
+            remedy=(
+                "install oncewire[spark] where they run, or name an interpreter that has it with "
+                "--conf spark.pyspark.python=PATH"
+            ),
+        )
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return StoreGone(
             "Spark's process died in the middle of the work",

@@ -23,8 +23,9 @@ from oncewire.errors import NotAllowed
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import DAY
 from oncewire.pipeline.book import write_node_file
+from oncewire.pipeline.files import safe_name
 from oncewire.pipeline.intake import Progress, Taken, quiet, with_silver
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version, safe_name
+from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
 from oncewire.pipeline.rows import batch_of
 from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
 from oncewire.pipeline.session import cores_of

@@ -8,18 +8,40 @@ one with the same name, or an older copy) is refused instead of mixed in.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.row import JOURNAL_VERSION
-from oncewire.pipeline import silver
+from oncewire.journal.predicates.hole import Hole, merged
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
+from oncewire.message.instant import Instant
+from oncewire.pipeline import silver, small_silver
 from oncewire.pipeline.book import Book, Mark, check_distinct, write_node_file
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version, safe_name
-from oncewire.pipeline.schemas import JOURNAL, QUARANTINE
+from oncewire.pipeline.files import count_rows, safe_name
+from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
+from oncewire.pipeline.oncewire_source import CHECKED
+from oncewire.pipeline.proof import chained, digest_of, rows_in
+from oncewire.pipeline.rows import with_problems
+from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, QUARANTINE, arrow, nullable
+from oncewire.pipeline.tables import data_path
+
+PART = "part"
+"""What the rows of several ranges are divided by while they are written together."""
+
+SMALL = 100_000
+"""Ranges of at most so many rows are not worth a job: the driver takes them in itself."""
+
+HOLES_LOOKED_AT = 100
+"""So many holes of a journal are tried in each run, whether rows for them came late."""
+
+Edge = tuple[int, Instant | None]
+"""A position and its instant."""
 
 Progress = Callable[[str], None]
 """Told of each step as it begins."""
@@ -31,36 +53,88 @@ def quiet(step: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """Rows `(start, end]` of a book that the lake does not have."""
+
+    book: Book
+    start: int
+    end: int
+    fills: bool = False
+    """Whether they lie in a hole of what was taken in before: a file that came late."""
+
+    @property
+    def name(self) -> str:
+        """The directory of its rows, below that of the table."""
+        return f"{safe_name(self.book.node)}/{self.start + 1}-{self.end}"
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """The version with what was taken in, not published yet, and how much it was."""
 
     version: Version
     entries: tuple[Entry, ...] = ()
-    quarantined: int = 0
+    quarantined: tuple[Entry, ...] = ()
 
     @property
     def rows(self) -> int:
         """Journal rows that were taken in."""
         return sum(entry.rows for entry in self.entries)
 
+    @property
+    def rows_quarantined(self) -> int:
+        """Rows that were set aside."""
+        return sum(entry.rows for entry in self.quarantined)
+
 
 def take_in(
-    spark: SparkSession, lake: Lake, version: Version, books: list[Book], tell: Progress = quiet
+    spark: SparkSession,
+    lake: Lake,
+    version: Version,
+    books: list[Book],
+    tell: Progress = quiet,
+    *,
+    now: Instant = 0,
 ) -> Taken:
-    """Everything new in some books."""
+    """Everything new in some books, read at that instant of the reader's clock."""
     check_distinct(books)
+    ranges = [one for book in books for one in new_ranges(version, book)]
     taken = Taken(version)
+    for one in ranges:
+        tell(f"taking in {one.book.node} {one.start + 1}..{one.end}")
+    small = [one for one in ranges if one.end - one.start <= SMALL]
+    large = [one for one in ranges if one.end - one.start > SMALL]
+    if small:
+        taken = take_small_ranges(lake, taken, small)
+    if large:
+        taken = take_ranges(lake, taken, [read_range(spark, one) for one in large], large)
+    noted = read_through(taken.version, books, now) if now else taken.version
+    return with_silver(spark, lake, replace(taken, version=noted))
+
+
+def read_through(version: Version, books: Iterable[Book], now: Instant) -> Version:
+    """The version, with the instant at which each journal was read to its end."""
     for book in books:
-        start, end = new_range(taken.version, book)
-        if end > start:
-            tell(f"taking in {book.node} {start + 1}..{end}")
-            frame = read_book(spark, book, start, end)
-            taken = take_range(lake, taken, frame, book, start, end)
-    return with_silver(spark, lake, taken)
+        state = version.nodes.get(book.node)
+        if state is not None and state.seq >= book.bounds()[1]:
+            version = version.with_node(book.node, replace(state, read_at=book.read_at(now)))
+    return version
+
+
+def read_range(spark: SparkSession, one: Range) -> DataFrame:
+    """The rows of a range through `format("oncewire")`, each with what breaks its contract."""
+    return (
+        spark.read.format("oncewire")
+        .option("table", CHECKED)
+        .option("node", one.book.node)
+        .option("startingSeq", str(one.start))
+        .option("endingSeq", str(one.end))
+        .load(one.book.path)
+    )
 
 
 def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFrame:
-    """The rows `(start, end]` of a book through `format("oncewire")`."""
+    """The rows `(start, end]` of a book as they are."""
     return (
         spark.read.format("oncewire")
         .option("node", book.node)
@@ -70,8 +144,18 @@ def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFram
     )
 
 
+def new_ranges(version: Version, book: Book) -> list[Range]:
+    """What the lake does not have of a book: its end, and what holes of it can be filled."""
+    start, end = new_range(version, book)
+    found = [Range(book, start, end)] if end > start else []
+    state = version.nodes.get(book.node)
+    holes = () if state is None else state.holes[:HOLES_LOOKED_AT]
+    late = [hole for hole in holes if book.count(hole.first - 1, hole.last)]
+    return [*found, *(Range(book, one.first - 1, one.last, fills=True) for one in late)]
+
+
 def new_range(version: Version, book: Book) -> tuple[int, int]:
-    """What the lake does not have of a book: the rows `(start, end]`."""
+    """What follows the rows that the lake has of a book: the rows `(start, end]`."""
     state = version.nodes.get(book.node)
     first, last = book.bounds()
     if state is None:
@@ -86,103 +170,251 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
     if last < state.seq:
         raise JournalProblem(
             f"{book.path} ends with row {last}, but the lake has row {state.seq} of {book.node}",
-            remedy="an older copy was restored: take it in under a new node name",
+            remedy="an older copy was restored: take it into a new lake, and keep this one",
         )
     if mark is None and book.next_seq(state.seq) not in (None, state.seq + 1):
         raise JournalProblem(
             f"rows {state.seq + 1}.. of {book.node} were removed before the lake took them",
-            remedy="raise journal.keep, and take in what is left under a new lake",
+            remedy="take journals in before they are trimmed; take what is left into a new lake",
         )
     return state.seq, last
 
 
-def take_range(
-    lake: Lake, taken: Taken, frame: DataFrame, book: Book, start: int, end: int
+def take_ranges(
+    lake: Lake, taken: Taken, frames: Sequence[DataFrame], ranges: Sequence[Range]
 ) -> Taken:
-    """Write the rows `(start, end]` of one book."""
-    name = f"{safe_name(book.node)}/{start + 1}-{end}"
-    problem = silver.problem_of_row(book.node)
-    good = frame.where(problem.isNull()).select(*JOURNAL.fieldNames())
-    entry = lake.write(good, f"bronze/journal/{name}", key=book.node, first=start + 1, last=end)
+    """Write the rows of some ranges, all of them in one job."""
+    parts = [
+        frame.withColumn(
+            PART,
+            f.when(f.col("problem").isNull(), f.lit(f"{index}-rows")).otherwise(
+                f.lit(f"{index}-aside")
+            ),
+        )
+        for index, frame in enumerate(frames)
+    ]
+    folder = _landing(lake, taken, ranges)
+    silver.union(parts).write.mode("overwrite").partitionBy(PART).parquet(str(folder))
+    return _place_all(lake, taken, ranges, folder)
+
+
+def take_small_ranges(lake: Lake, taken: Taken, ranges: Sequence[Range]) -> Taken:
+    """The same for ranges of few rows: the driver reads and writes them itself, in the time that
+    it would take to plan a job."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    folder = _landing(lake, taken, ranges)
+    shutil.rmtree(folder, ignore_errors=True)
+    for index, one in enumerate(ranges):
+        batches = one.book.batches(one.start, one.end, COLUMNS, ())
+        checked = list(with_problems(batches, one.book.node))
+        if not checked:
+            continue
+        rows = pa.Table.from_batches(checked).cast(arrow(nullable(CHECKED_JOURNAL)))
+        good = pc.is_null(rows["problem"])
+        for name, mask in (("rows", good), ("aside", pc.invert(good))):
+            some = rows.filter(mask)
+            if some.num_rows:
+                target = folder / f"{PART}={index}-{name}"
+                target.mkdir(parents=True)
+                pq.write_table(some, target / "part-0.parquet", compression="zstd")
+    return _place_all(lake, taken, ranges, folder)
+
+
+def _landing(lake: Lake, taken: Taken, ranges: Sequence[Range]) -> Path:
+    """Where the rows of several ranges are written together, before each has its own place."""
+    digest = _digest(one.name for one in ranges)
+    return lake.root / f"bronze/landing/v{taken.version.number + 1:08d}-{digest}"
+
+
+def _place_all(lake: Lake, taken: Taken, ranges: Sequence[Range], folder: Path) -> Taken:
+    for index, one in enumerate(ranges):
+        taken = _placed(lake, taken, one, folder, index)
+    shutil.rmtree(folder, ignore_errors=True)
+    return taken
+
+
+def _placed(lake: Lake, taken: Taken, one: Range, landing: Path, index: int) -> Taken:
+    """The rows of one range at their place in bronze, counted and looked over."""
+    book, version = one.book, taken.version
+    entry = _moved(lake, landing / f"{PART}={index}-rows", f"bronze/journal/{one.name}")
+    entry = replace(entry, key=book.node, first=one.start + 1, last=one.end)
+    aside = _set_aside(lake, landing / f"{PART}={index}-aside", one)
     write_node_file((lake.root / entry.path).parent, book.node, JOURNAL_VERSION)
-    expected = book.count(start, end)
-    version, quarantined = taken.version.adding("journal", entry), 0
-    if entry.rows < expected:
-        bad = _quarantine(frame, problem, book)
-        held = lake.write(bad, f"bronze/quarantine/{name}", key=book.node)
-        version, quarantined = version.adding("quarantine", held), held.rows
-    if entry.rows + quarantined != expected:
+    expected = book.count(one.start, one.end)
+    if entry.rows + aside.rows != expected:
         raise JournalProblem(
-            f"{expected} rows of {book.node} were to be taken in, and {entry.rows + quarantined} "
+            f"{expected} rows of {book.node} were to be taken in, and {entry.rows + aside.rows} "
             f"arrived",
             remedy="run again; if it stays so, another program changes the journal",
         )
-    _check_unique(frame.sparkSession, lake, entry, book)
-    return Taken(
-        _advanced(version, book, end), (*taken.entries, entry), taken.quarantined + quarantined
+    before = version.nodes.get(book.node)
+    state = before if one.fills and before is not None else _state_at(book, one.end, before)
+    holes = _holes(lake, one, (entry, aside), before)
+    entry = replace(entry, proof=digest_of(rows_in(lake, entry)))
+    head = chained("" if before is None else before.head, entry.proof)
+    version = version.adding("journal", entry).with_node(
+        book.node, replace(state, holes=holes, head=head)
     )
+    if aside.rows:
+        version = version.adding("quarantine", aside)
+    if one.fills:
+        version = forgetting(version)
+    return Taken(
+        version,
+        (*taken.entries, entry),
+        (*taken.quarantined, aside) if aside.rows else taken.quarantined,
+    )
+
+
+def _set_aside(lake: Lake, found: Path, one: Range) -> Entry:
+    """The few rows that break the contract, as the table `quarantine` has them."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    path = f"bronze/quarantine/{one.name}"
+    shutil.rmtree(lake.root / path, ignore_errors=True)
+    if not found.is_dir():
+        return Entry(path, 0, one.book.node)
+    rows = ds.dataset(found, format="parquet").to_table()
+    whole = rows.select(JOURNAL.fieldNames())
+    values = {
+        "source": pa.array([one.book.path] * rows.num_rows, pa.string()),
+        "raw": pa.array(
+            [json.dumps({k: v for k, v in row.items() if v is not None}, ensure_ascii=False)
+             for row in whole.to_pylist()],
+            pa.string(),
+        ),
+    }  # fmt: skip
+    table = pa.table(
+        [values[name] if name in values else rows[name] for name in QUARANTINE.fieldNames()],
+        schema=arrow(nullable(QUARANTINE)),
+    )
+    (lake.root / path).mkdir(parents=True)
+    pq.write_table(table, lake.root / path / "part-0.parquet", compression="zstd")
+    return Entry(path, table.num_rows, one.book.node)
+
+
+def forgetting(version: Version) -> Version:
+    """The same, to be judged from the first row on: rows came where none were."""
+    nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
+    return replace(version, nodes=nodes, judged={})
+
+
+def _moved(lake: Lake, found: Path, path: str) -> Entry:
+    """A directory at its place, instead of what a killed run may have left there."""
+    target = lake.root / path
+    shutil.rmtree(target, ignore_errors=True)
+    if not found.is_dir():
+        return Entry(path, 0)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    found.rename(target)
+    return Entry(path, count_rows(target))
+
+
+def _holes(
+    lake: Lake, one: Range, entries: Sequence[Entry], before: NodeState | None
+) -> tuple[Hole, ...]:
+    """What is missing of a node after a range was taken in.
+
+    Mostly nothing is. A store's own key sees to it that no position is there twice, so there the
+    number of rows says so; an export may hold anything.
+    """
+    known = () if before is None else before.holes
+    filled = next((hole for hole in known if one.fills and hole.first == one.start + 1), None)
+    kept = [hole for hole in known if hole is not filled]
+    start = 0 if before is None else one.start
+    rows = sum(entry.rows for entry in entries)
+    if one.book.local_only and rows == one.end - start:
+        return tuple(kept)
+    runs = _runs([lake.root / entry.path for entry in entries if entry.rows], one.book)
+    last = (one.end + 1, runs[-1][1][1] if runs else 0)
+    first: Edge = (start, None if before is None else before.at)
+    if filled is not None:
+        first, last = (one.start, filled.before), (one.end + 1, filled.after)
+    ends = [first, *(run[1] for run in runs)]
+    begins = [*(run[0] for run in runs), last]
+    found = [
+        Hole(end[0] + 1, begin[0] - 1, end[1], begin[1] or 0)
+        for end, begin in zip(ends, begins, strict=True)
+        if begin[0] - end[0] > 1
+    ]
+    return tuple(sorted((*kept, *merged(found))))
+
+
+def _runs(folders: Sequence[Path], book: Book) -> list[tuple[Edge, Edge]]:
+    """The first and the last row of each run of positions without a gap, in order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    tables = [ds.dataset(one, format="parquet").to_table(columns=["seq", "at"]) for one in folders]
+    if not tables:
+        return []
+    rows = pa.concat_tables(tables).sort_by("seq")
+    seq, at = rows["seq"].combine_chunks(), rows["at"].combine_chunks()
+    steps = pc.subtract(seq.slice(1), seq.slice(0, len(seq) - 1))
+    twice = pc.index(steps, pa.scalar(0, pa.int64())).as_py()
+    if twice >= 0:
+        raise JournalProblem(
+            f"{book.path} has two rows {seq[twice].as_py()} of {book.node}",
+            remedy="two stores call themselves by one name: export each to a folder of its own",
+        )
+    cuts = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
+    begins, ends = [0, *(cut + 1 for cut in cuts)], [*cuts, len(seq) - 1]
+    return [
+        ((seq[begin].as_py(), at[begin].as_py()), (seq[end].as_py(), at[end].as_py()))
+        for begin, end in zip(begins, ends, strict=True)
+    ]
 
 
 def with_silver(spark: SparkSession, lake: Lake, taken: Taken) -> Taken:
     """The tables that are made from new ranges of journals alone."""
-    if not taken.rows:
+    if not taken.rows and not taken.quarantined:
         return taken
-    name = silver_name(taken.entries)
-    folders = [str(lake.root / entry.path) for entry in taken.entries]
-    rows = lake.read_folders(spark, JOURNAL, folders)
+    name = silver_name((*taken.entries, *taken.quarantined))
+    folders = [str(lake.root / entry.path) for entry in taken.entries if entry.rows]
+    held = [str(lake.root / entry.path) for entry in taken.quarantined]
     version = taken.version
+    if taken.rows <= SMALL:
+        tables = small_silver.tables(folders, held)
+        for table, made in tables.items():
+            version = version.adding(table, lake.write_table(made, data_path(table, name)))
+        return replace(taken, version=version)
+    rows = lake.read_folders(spark, JOURNAL, folders)
     for table, frame in (
         ("context", silver.context_rows(rows)),
+        ("boots", silver.boots(rows, lake.read_folders(spark, QUARANTINE, held))),
         ("documents", silver.document_rows(rows)),
         ("messages", silver.messages(rows)),
         ("attempts", silver.attempts(rows)),
     ):
-        version = version.adding(table, lake.write(frame, f"silver/{table}/{name}"))
+        version = version.adding(table, lake.write(frame, data_path(table, name)))
     return replace(taken, version=version)
 
 
 def silver_name(entries: Sequence[Entry]) -> str:
     """A name that follows from the ranges alone, so that a replay takes the same place."""
-    ranges = sorted(entry.path.removeprefix("bronze/journal/") for entry in entries)
+    ranges = sorted({entry.path.split("/", 2)[2] for entry in entries})
     if len(ranges) == 1:
         return ranges[0]
-    digest = hashlib.sha256("\n".join(ranges).encode()).hexdigest()[:16]
-    return f"{len(ranges)}-nodes/{digest}"
+    return f"{len(ranges)}-nodes/{_digest(ranges)}"
 
 
-def _advanced(version: Version, book: Book, end: int) -> Version:
+def _state_at(book: Book, end: int, before: NodeState | None) -> NodeState:
     """The lake now stands at the last row that it has."""
     mark = book.mark(end)
-    before = version.nodes.get(book.node)
     if mark is None:
         # The last rows of the range are quarantined or were removed; the range is taken anyway.
         mark = Mark(end, before.at if before else 0, before.boot if before else "")
-    state = NodeState(mark.seq, mark.at, mark.boot)
-    return version.with_node(
-        book.node, replace(state, folded=before.folded) if before is not None else state
-    )
+    state = NodeState(mark.seq, mark.at or 0, mark.boot or "")
+    if before is None:
+        return state
+    return replace(state, folded=before.folded, read_at=before.read_at)
 
 
-def _quarantine(frame: DataFrame, problem: Column, book: Book) -> DataFrame:
-    values = {
-        "source": f.lit(book.path),
-        "problem": problem,
-        "raw": f.to_json(f.struct(*JOURNAL.fieldNames())),
-    }
-    bad = frame.where(problem.isNotNull())
-    return bad.select(
-        *(values.get(name, f.col(name)).alias(name) for name in QUARANTINE.fieldNames())
-    )
-
-
-def _check_unique(spark: SparkSession, lake: Lake, entry: Entry, book: Book) -> None:
-    """Two journals that were put into one export under one name."""
-    if book.local_only:
-        return  # A store's own key sees to it.
-    rows = lake.read_folders(spark, JOURNAL, [str(lake.root / entry.path)])
-    twice = rows.groupBy("seq").count().where("count > 1").orderBy("seq").limit(1).collect()
-    if twice:
-        raise JournalProblem(
-            f"{book.path} has two rows {twice[0]['seq']} of {book.node}",
-            remedy="two stores call themselves by one name: export each to a folder of its own",
-        )
+def _digest(names: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]

@@ -5,30 +5,42 @@ Each takes a session and paths and hands back values; what it does meanwhile it 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncewire.errors import JournalProblem
+from oncewire.message.instant import Instant
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import Book, check_distinct, open_books
+from oncewire.pipeline.compact import compacted
+from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import (
     Progress,
+    Range,
     Taken,
     new_range,
     quiet,
+    read_through,
     take_in,
-    take_range,
+    take_ranges,
     with_silver,
 )
-from oncewire.pipeline.lake import Entry, Lake, Version
-from oncewire.pipeline.refresh import read_ledger, refresh
+from oncewire.pipeline.lake import Entry, Lake, Version, count_values
+from oncewire.pipeline.oncewire_source import CHECKED
+from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
+from oncewire.pipeline.session import pinned
 from oncewire.pipeline.silver import union
+
+CONTENT = ("file", "member", "position", "sha256")
+"""What tells a message of an archive from every other one, however often its file is touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +69,24 @@ def run(
     *,
     archives: Sequence[str | Path] = (),
     ended: bool = False,
+    now: Instant | None = None,
     tell: Progress = quiet,
 ) -> Done:
     """Take in what is new in the stores and archives, bring every table up to date, publish."""
     books = [book for store in stores for book in open_books(store)]
-    with lake.writing() as before:
-        taken = take_in(spark, lake, before, books, tell)
+    _need_input(lake, books, archives)
+    with pinned(spark), lake.writing() as before:
+        taken = take_in(spark, lake, before, books, tell, now=now or _now())
         version, entries = taken.version, []
         for archive in archives:
             tell(f"reading {archive}")
             entries.append(_take_archive(spark, lake, version, str(archive)))
             version = version.adding("envelopes", entries[-1])
-        version = refresh(spark, lake, version, ended=ended, tell=tell)
-        published = lake.publish(version) if version != before else before
-    return _done(spark, lake, published, taken.rows, taken.quarantined, entries)
+        made = refresh(spark, lake, version, ended=ended, tell=tell)
+        # That a journal was read again is noted when there is anything else to say.
+        changed = made is not version or taken.entries or entries
+        published = lake.publish(compacted(lake, made)) if changed else before
+        return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
 
 
 def stream(
@@ -93,7 +109,7 @@ def stream(
     books = [book for store in stores for book in open_books(store)]
     check_distinct(books)
     counted = [0, 0]
-    with lake.writing() as version:
+    with pinned(spark), lake.writing() as version:
         frames = [_streamed(spark, version, book, rows_per_batch) for book in books]
         take = _batch(spark, lake, books, counted, ended, tell)
         writer = (
@@ -109,13 +125,14 @@ def stream(
             query.awaitTermination()
         finally:
             query.stop()
-    return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
+        return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
 
 
 def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch: int) -> DataFrame:
     start, _ = new_range(version, book)
     return (
         spark.readStream.format("oncewire")
+        .option("table", CHECKED)
         .option("node", book.node)
         .option("startingSeq", str(start))
         .option("maxRowsPerBatch", str(rows_per_batch))
@@ -136,11 +153,10 @@ def _batch(
     def take(frame: DataFrame, batch: int) -> None:
         held = frame.persist()
         try:
-            ranges = held.groupBy("node").agg(
-                f.min("seq").alias("first"), f.max("seq").alias("last")
-            )
-            bounds = {row["node"]: (row["first"], row["last"]) for row in ranges.collect()}
+            seen = held.groupBy("node").agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
+            bounds = {row["node"]: (row["first"], row["last"]) for row in seen.collect()}
             taken = Taken(lake.current_or_new())
+            ranges: list[Range] = []
             for book in books:
                 if book.node not in bounds:
                     continue
@@ -149,15 +165,20 @@ def _batch(
                 first, last = bounds[book.node]
                 if begin is not None and last <= begin:
                     continue  # Played again: the lake has it.
-                start = _start(book, begin, first)
-                tell(f"batch {batch}: {book.node} {start + 1}..{last}")
-                rows = held.where((f.col("node") == book.node) & (f.col("seq") > start))
-                taken = take_range(lake, taken, rows, book, start, last)
-            if taken.entries:
+                ranges.append(Range(book, _start(book, begin, first), last))
+                tell(f"batch {batch}: {book.node} {ranges[-1].start + 1}..{last}")
+            if ranges:
+                frames = [
+                    held.where((f.col("node") == one.book.node) & (f.col("seq") > one.start))
+                    for one in ranges
+                ]
+                taken = take_ranges(lake, taken, frames, ranges)
                 counted[0] += taken.rows
-                counted[1] += taken.quarantined
-                version = with_silver(spark, lake, taken).version
-                lake.publish(refresh(spark, lake, version, ended=ended, tell=tell))
+                counted[1] += taken.rows_quarantined
+                version = read_through(with_silver(spark, lake, taken).version, books, _now())
+                # A stream may run for months: what no version refers to any more goes with it.
+                made = refresh(spark, lake, version, ended=ended, tell=tell)
+                lake.sweep(lake.publish(compacted(lake, made)))
         finally:
             held.unpersist()
         crash.reached("before_commit_log")
@@ -178,10 +199,28 @@ def _start(book: Book, begin: int | None, first: int) -> int:
     return begin
 
 
+def _need_input(lake: Lake, books: Sequence[Book], archives: Sequence[str | Path]) -> None:
+    """Without any input there is nothing to do, except for a lake that waits to be judged."""
+    if not books and not archives and not lake.exists:
+        raise JournalProblem(
+            f"nothing is named that could be taken into {lake.root}",
+            remedy="name a journal with --store, or raw messages with --archive",
+        )
+
+
 def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: str) -> Entry:
-    """What an archive has that the table `envelopes` has not."""
-    known = ",".join(lake.folders(version, "envelopes"))
-    frame = spark.read.format("ebxml").option("known", known).load(archive)
+    """What an archive has that the table `envelopes` has not.
+
+    Files that are there unchanged are not read. What was only touched is read, and known by its
+    content.
+    """
+    known = lake.folders(version, "envelopes")
+    place = str(local_path(archive).resolve())
+    frame = spark.read.format("ebxml").option("known", json.dumps(known)).load(place)
+    if known:
+        old = lake.read_folders(spark, ENVELOPES, known)
+        same = reduce(Column.__and__, (frame[name].eqNullSafe(old[name]) for name in CONTENT))
+        frame = frame.join(old, same, "left_anti")
     number = len(version.tables.get("envelopes", ())) + 1
     stamp = f"{version.number + 1:08d}-{number:04d}"
     return lake.write(frame.select(*ENVELOPES.fieldNames()), f"bronze/envelopes/{stamp}")
@@ -195,8 +234,7 @@ def _done(
     quarantined: int,
     archived: Sequence[Entry] = (),
 ) -> Done:
-    counts = read_ledger(spark, lake, version).groupBy("verdict").count().collect()
-    verdicts = {row["verdict"]: row["count"] for row in counts}
+    verdicts = count_values(lake, version, "verdict", "ledger_closed", "ledger_open")
     unreadable, cut_off = _doubtful(spark, lake, archived)
     return Done(
         version=version.number,
@@ -245,3 +283,7 @@ def timing(seen: list[Timed]) -> Progress:
         started.append((step, now))
 
     return tell
+
+
+def _now() -> Instant:
+    return time.time_ns() // 1_000

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from dataclasses import dataclass
-from statistics import median_low
+from dataclasses import dataclass, field
 from typing import Any
 
+from oncewire.journal import survey
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.journal.trace import STARTED, TERMS
+from oncewire.journal.trace import RESUMED, STARTED, TERMS
 from oncewire.message.instant import DAY, Duration, Instant
-from oncewire.pipeline.lake import Lake, Version
+from oncewire.pipeline.lake import Lake, NodeState, Version
 from oncewire.pipeline.rows import rows_of_batch
 
-SILENT_AFTER: Duration = 30 * DAY
-"""A node that wrote nothing for so long, while most others did, is not waited for."""
+CLOCKS_DIFFER: Duration = DAY
+"""By so much the reader's clock and a node's may differ before silence is called silence."""
+
+OWN_CLOCK, TIME_OF_READING, CLOSED = "its own clock", "time of reading", "the books are closed"
 
 ROWS_PER_TASK = 200_000
 """So many rows a fold's task sorts and holds; more only make it spill."""
@@ -34,19 +35,42 @@ class Judging:
 
     context: Context
     ended: bool
+    copies: frozenset[str] = frozenset()
+    """Nodes whose journals are copies of others': their rows are left out."""
+    clocks: dict[str, str] = field(default_factory=dict)
+    """For each node by which clock it is known how far its journal goes."""
+
+    def horizon(self, node: str) -> Instant | None:
+        """Rows of a node before this instant are settled; None: all of them are."""
+        if self.context.healed:
+            return None
+        reached = self.context.through.get(node)
+        return None if reached is None else reached - self.context.wait_of(None)
 
     @property
-    def horizon(self) -> Instant | None:
-        """Rows before this instant are settled; None: all of them are."""
-        return None if self.context.healed else self.context.healed_before
+    def settled_before(self) -> Instant | None:
+        """Rows of any node before this instant are settled; None: all of them are."""
+        if self.context.healed:
+            return None
+        reached = self.context.through.values()
+        return min(reached, default=0) - self.context.wait_of(None)
 
     def as_dict(self) -> dict[str, Any]:
         """What must be equal for an earlier judgement to stand."""
         homes = sorted((name, sorted(nodes)) for name, nodes in self.context.homes.items())
-        text = json.dumps([homes, self.context.declared, self.ended])
+        doubts = [
+            sorted(
+                (node, [list(one) for one in some]) for node, some in self.context.holes.items()
+            ),
+            sorted(self.context.doubted),
+            sorted(self.context.doubted_terms),
+            sorted(self.copies),
+        ]
+        text = json.dumps([homes, self.context.declared, self.ended, doubts])
         return {
             "circumstances": hashlib.sha256(text.encode()).hexdigest(),
-            "healed_before": self.context.healed_before,
+            "settled_before": self.settled_before,
+            "through": self.context.through,
             "ended": self.ended,
         }
 
@@ -60,13 +84,74 @@ class Judging:
 
 
 def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
-    """The context of all nodes of a version, from its table `context`."""
-    found = Context.gather(_few(lake.folders(version, "context")), healed=ended)
+    """The context of all nodes of a version, from its small tables."""
+    boots = _boots(lake.folders(version, "boots"))
+    aside = _aside(lake.folders(version, "quarantine"))
+    ends = {name: (state.seq, state.at) for name, state in version.nodes.items()}
+    holes = {name: list(state.holes) for name, state in version.nodes.items() if state.holes}
+    copies = survey.copies(boots, ends)
+    few = [row for row in _few(lake.folders(version, "context")) if row.node not in copies]
+    found = Context.gather(few, healed=ended)
     for node in version.nodes:
-        found.homes.setdefault(node, set()).add(node)
+        if node not in copies:
+            found.homes.setdefault(node, set()).add(node)
+    survey.place(found, aside, holes, ends, copies)
+    found.problems = [
+        *survey.copied(boots, copies),
+        *survey.unstarted(boots, holes, copies),
+        *(survey.told(one) for one in aside if one.node not in copies),
+        *found.problems,
+    ]
     if not ended:
-        found.healed_before = _settled_before(version, found)
-    return Judging(found, ended)
+        reached = {name: _reached(state) for name, state in version.nodes.items()}
+        found.through = {name: at for name, (at, _) in reached.items() if name not in copies}
+    return Judging(found, ended, frozenset(copies), _clocks(version))
+
+
+def _reached(state: NodeState) -> tuple[Instant, str]:
+    """Until when all that a node did is here, and by which clock.
+
+    Its last row says so; where it is silent, the time at which its journal was read does. A clock
+    that runs ahead of the reader's is not believed: it would call everything late.
+    """
+    own = min(state.at, state.read_at) if state.read_at else state.at
+    read = state.read_at - CLOCKS_DIFFER
+    return (read, TIME_OF_READING) if read > own else (own, OWN_CLOCK)
+
+
+def _clocks(version: Version) -> dict[str, str]:
+    return {name: _reached(state)[1] for name, state in version.nodes.items()}
+
+
+def _boots(folders: list[str]) -> list[survey.Boot]:
+    """The runs of all processes; one that lies in several ranges is put together."""
+    import pyarrow.dataset as ds
+
+    found: dict[tuple[str, str], survey.Boot] = {}
+    for folder in folders:
+        for values in ds.dataset(folder, format="parquet").to_table().to_pylist():
+            one = survey.Boot(**values)
+            known = found.get((one.node, one.boot))
+            if known is not None:
+                first = min(known, one, key=lambda boot: boot.first)
+                one = first._replace(
+                    started=known.started or one.started, at_work=known.at_work or one.at_work
+                )
+            found[one.node, one.boot] = one
+    return sorted(found.values(), key=lambda one: (one.node, one.first))
+
+
+def _aside(folders: list[str]) -> list[survey.Aside]:
+    """The rows that were set aside, as far as they can be placed."""
+    import pyarrow.dataset as ds
+
+    names = list(survey.Aside._fields)
+    found = [
+        survey.Aside(**{**values, "node": values["node"] or "", "at": values["at"] or 0})
+        for folder in folders
+        for values in ds.dataset(folder, format="parquet").to_table(columns=names).to_pylist()
+    ]
+    return sorted(found, key=lambda one: (one.node, one.seq))
 
 
 def _few(folders: list[str]) -> list[Row]:
@@ -88,30 +173,9 @@ def _few(folders: list[str]) -> list[Row]:
                     before = last.setdefault((row.node, row.channel), row)
                     if before.seq < row.seq:
                         last[row.node, row.channel] = row
+                elif row.kind == RESUMED:
+                    said[row.node, row.kind, row.peer or "", str(row.seq)] = row
     return sorted((*said.values(), *last.values()), key=lambda row: (row.node, row.seq))
-
-
-def _settled_before(version: Version, context: Context) -> Instant:
-    """The instant before which every timer of every message has run out, on every node.
-
-    Each node's last row says how far its journal goes. A single clock that runs ahead is not
-    believed, neither against ours nor against most others: it would call everything late.
-    """
-    now = time.time_ns() // 1_000
-    reached = [min(state.at, now) for state in version.nodes.values()]
-    if not reached:
-        return 0
-    usual = median_low(reached)
-    return min(at for at in reached if usual - at < SILENT_AFTER) - longest_wait(context)
-
-
-def longest_wait(context: Context) -> Duration:
-    """How long after its submission a message may be under way.
-
-    A sender stops at persistDuration, and then a hub may begin with its own.
-    """
-    longest = max((terms.persist_duration for terms in context.terms.values()), default=DAY)
-    return 2 * longest
 
 
 def tasks_for(rows: int, cores: int) -> int:

@@ -15,32 +15,37 @@ The lake is a folder on a file system that the driver and every executor can rea
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import JournalProblem, NotAllowed
+from oncewire.journal.predicates.hole import Hole
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.journal.schema import check_version
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.files import count_rows, force_folders, local_path, write_forced
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 LAYERS = ("bronze", "silver", "gold")
 VERSIONS = "versions"
 LOCK = ".lock"
-FORCED_AT_ONCE = 8
+NOT_DATA = "_delta_log"
+"""A folder of a table that is not its data."""
+SHOWN = "SHOWN"
+"""Beside the versions: the last one that other tools see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class Entry:
     first: int = 0
     last: int = 0
     """The range of `seq` that it holds, where it holds a node's rows."""
+    proof: str = ""
+    """The digest of these rows; see `proof`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,12 @@ class NodeState:
     boot: str
     folded: int = 0
     """How far its rows are in the gold tables."""
+    read_at: int = 0
+    """When its journal was last read, by the reader's clock; 0: nobody noted it."""
+    holes: tuple[Hole, ...] = ()
+    """What is missing in it, so far as it was taken in."""
+    head: str = ""
+    """The head of the chain over the digests of its ranges, in the order they were taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ class Version:
         return replace(self, nodes={**self.nodes, node: state})
 
     def as_text(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(asdict(self), indent=1, sort_keys=True, default=list) + "\n"
 
     @classmethod
     def of_text(cls, text: str) -> Version:
@@ -113,7 +126,7 @@ class Version:
         return cls(
             number=values["number"],
             journal_version=values["journal_version"],
-            nodes={name: NodeState(**state) for name, state in values["nodes"].items()},
+            nodes={name: _state(state) for name, state in values["nodes"].items()},
             tables={
                 table: tuple(Entry(**entry) for entry in entries)
                 for table, entries in values["tables"].items()
@@ -122,11 +135,16 @@ class Version:
         )
 
 
+def _state(values: dict[str, Any]) -> NodeState:
+    holes = tuple(Hole(*one) for one in values.get("holes", ()))
+    return NodeState(**{**values, "holes": holes})
+
+
 class Lake:
     """One lake on disk."""
 
     def __init__(self, root: Path | str) -> None:
-        self.root = Path(root)
+        self.root = local_path(root)
 
     # --- reading ---
 
@@ -150,6 +168,17 @@ class Lake:
                 f"the lake at {self.root} cannot be read: {error}",
                 remedy="its CURRENT file names a version; see that the file is there and whole",
             ) from None
+
+    def version(self, number: int) -> Version:
+        """A version by its number, as long as it is kept."""
+        file = self.root / VERSIONS / f"{number:08d}.json"
+        if not file.is_file():
+            kept = ", ".join(sorted(str(int(one.stem)) for one in file.parent.glob("*.json")))
+            raise JournalProblem(
+                f"the lake at {self.root} does not keep version {number}",
+                remedy=f"choose one of {kept}",
+            )
+        return Version.of_text(file.read_text(encoding="utf-8"))
 
     def current_or_new(self) -> Version:
         """The published version, or an empty one."""
@@ -197,6 +226,7 @@ class Lake:
                     remedy="wait for it; one lake has one writer",
                 ) from None
             version = self.current_or_new()
+            self._show_if_behind(version)
             self.sweep(version)
             yield version
         finally:
@@ -209,6 +239,18 @@ class Lake:
         folder = self.root / path
         frame.write.mode("overwrite").parquet(str(folder))
         return Entry(path, count_rows(folder), key, first, last)
+
+    def write_table(self, table: pa.Table, path: str, *, key: str = "") -> Entry:
+        """The same for rows that are at hand; without any there is no directory."""
+        import pyarrow.parquet as pq
+
+        folder = self.root / path
+        shutil.rmtree(folder, ignore_errors=True)
+        if not table.num_rows:
+            return Entry(path, 0, key)
+        folder.mkdir(parents=True)
+        pq.write_table(table, folder / "part-0.parquet", compression="zstd")
+        return Entry(path, table.num_rows, key)
 
     def write_divided(self, frame: DataFrame, path: str, by: str) -> list[Entry]:
         """Write one directory for each value of a column, which stays in the files too."""
@@ -229,11 +271,29 @@ class Lake:
         force_folders(self.root, made - known)
         name = f"{published.number:08d}.json"
         (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        _write_forced(self.root / VERSIONS / name, published.as_text())
+        write_forced(self.root / VERSIONS / name, published.as_text())
         crash.reached("before_publishing")
-        _write_forced(self.root / CURRENT_FILE, name + "\n")
+        write_forced(self.root / CURRENT_FILE, name + "\n")
         crash.reached("after_publishing")
+        self._show(published, before)
         return published
+
+    def _show(self, version: Version, before: Version) -> None:
+        """Let other tools see what is published: Delta's logs and the folders `current`."""
+        from oncewire.pipeline import delta, shown
+
+        now = time.time_ns() // 1_000
+        delta.follow(self, version, before, now)
+        shown.switch(self, version, before)
+        write_forced(self.root / VERSIONS / SHOWN, f"{version.number}\n")
+
+    def _show_if_behind(self, version: Version) -> None:
+        """A run that was killed after it had published did not come to show it."""
+        file = self.root / VERSIONS / SHOWN
+        if version.number and (
+            not file.is_file() or file.read_text(encoding="utf-8").strip() != str(version.number)
+        ):
+            self._show(version, Version())
 
     def sweep(self, version: Version) -> int:
         """Remove directories that neither this version nor the one before refers to.
@@ -262,6 +322,8 @@ class Lake:
             return 0
         removed, has_data = 0, False
         for one in list(folder.iterdir()):
+            if one.is_symlink() or one.name == NOT_DATA:
+                continue
             if one.is_dir() and one.name != "_temporary":
                 removed += self._sweep_folder(one, kept)
             elif one.suffix == ".parquet" or one.name in ("_temporary", "_SUCCESS"):
@@ -277,53 +339,15 @@ class Lake:
         return folder.relative_to(self.root).as_posix() + "/"
 
 
-def safe_name(text: str) -> str:
-    """A folder's name for any node's name: readable, and different for different nodes."""
-    readable = re.sub(r"[^A-Za-z0-9.-]", "_", text)[:60].lstrip("._")
-    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+def count_values(lake: Lake, version: Version, column: str, *tables: str) -> dict[str, int]:
+    """How often each value of a column occurs in some tables; only that column is read."""
+    import pyarrow.dataset as ds
 
-
-def count_rows(folder: Path) -> int:
-    """How many rows the Parquet files of a directory hold, by their footers."""
-    import pyarrow.parquet as pq
-
-    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
-
-
-def force_folders(root: Path, paths: Iterable[str]) -> None:
-    """Force to disk every file of some directories, and each directory on the way to them, once.
-
-    A file that nobody forced may be empty after a power failure, and a directory's own name is
-    an entry of the one above it. Several are forced at a time, because a disk does that in the
-    time of one.
-    """
-    files: list[Path] = []
-    folders: set[Path] = set()
-    for folder in (root / path for path in paths):
-        found = list(folder.rglob("*"))
-        files += [one for one in found if one.is_file() and "_SUCCESS" not in one.name]
-        folders.update(one for one in found if one.is_dir())
-        folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
-    with ThreadPoolExecutor(FORCED_AT_ONCE) as pool:
-        for kind in (files, sorted(folders)):
-            for _ in pool.map(_force, kind):
-                pass
-
-
-def _force(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write_forced(path: Path, text: str) -> None:
-    """Write beside, force to disk, rename: the file is whole at every moment."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("w", encoding="utf-8") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    beside.replace(path)
-    _force(path.parent)
+    found: Counter[str] = Counter()
+    for table in tables:
+        for folder in lake.folders(version, table):
+            values = ds.dataset(folder, format="parquet").to_table(columns=[column])[column]
+            found.update(
+                {one["values"]: one["counts"] for one in values.value_counts().to_pylist()}
+            )
+    return dict(found)

@@ -1,4 +1,4 @@
-"""The ledger: one row and one verdict for each reliable message.
+"""The ledger: one row and one verdict for each message.
 
 The verdict is the fold of `oncewire.journal`, run over each message's rows where Spark has
 brought them together. Nothing here decides anything about a message.
@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BooleanType, StructField, StructType, TimestampType
 
-from oncewire.journal.check import fold_ledger
+from oncewire.journal.check import Judged, fold_ledger
 from oncewire.journal.outcome import MessageOutcome
+from oncewire.journal.predicates.message import Extent
 from oncewire.journal.predicates.violation import QUARANTINE, Violation, ViolationKind
 from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
+from oncewire.pipeline.extents import Way
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.rows import batch_of, rows_of
 from oncewire.pipeline.schemas import FINDING, LEDGER, OUTCOME, arrow
@@ -32,7 +34,7 @@ FOLDED = StructType([*LEDGER.fields, StructField("closed", BooleanType(), False)
 
 MESSAGES_PER_BATCH = 5_000
 
-_RANK = {kind.value: rank for rank, kind in enumerate(ViolationKind)}
+RANK = {kind.value: rank for rank, kind in enumerate(ViolationKind)}
 _UNREADABLE = "unreadable"
 _INSTANTS = [field.name for field in OUTCOME.fields if isinstance(field.dataType, TimestampType)]
 _NOTHING = (None,) * (len(OUTCOME.fields) - 1)
@@ -65,20 +67,62 @@ def ledger_fold(judging: Judging) -> Fold:
     return fold
 
 
-class _Page:
-    """Ledger rows of one task, made column by column.
+class Peers:
+    """Whom messages went to and came from, noted as their batches pass by.
 
-    A few facts of a message are not kept by its outcome. They are noted as its batches pass by,
-    from whole columns, and forgotten when its row is written.
+    A few facts of a message are not kept by its outcome. They are taken from whole columns, and
+    forgotten when they are asked for.
     """
 
-    __slots__ = ("_documents", "_from_peer", "_judging", "_suspended", "_to_peer", "_waiting")
+    __slots__ = ("_from_peer", "_to_peer")
+
+    def __init__(self) -> None:
+        self._to_peer: dict[str, str | None] = {}
+        self._from_peer: dict[str, dict[str, str | None]] = {}
+
+    def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches."""
+        for batch in batches:
+            self.note(batch)
+            yield batch
+
+    def note(self, batch: pa.RecordBatch) -> None:
+        """One more batch."""
+        import pyarrow.compute as pc
+
+        kinds = batch["kind"]
+        self._to_peer.update(_values(batch, pc.equal(kinds, SUBMITTED), "message_id", "peer"))
+        received = _values(batch, pc.equal(kinds, RECEIVED), "message_id", "node", "peer")
+        for message_id, node, peer in received:
+            self._from_peer.setdefault(message_id, {})[node] = peer
+
+    def to(self, message_id: str) -> str | None:
+        """Whom it was submitted for."""
+        return self._to_peer.pop(message_id, None)
+
+    def of(self, message_id: str, receiver: str | None) -> str | None:
+        """Whom the receiver has it from."""
+        return self._from_peer.pop(message_id, _NOWHERE).get(receiver or "")
+
+    def way(self, outcome: MessageOutcome | None) -> Way:
+        """The way of a message."""
+        if outcome is None:
+            return Way(None, None, None, None, None)
+        to = self.to(outcome.message_id)
+        of = self.of(outcome.message_id, outcome.receiver)
+        partner = to if outcome.sender else of
+        return Way(outcome.sender, outcome.receiver, partner, outcome.channel, outcome.terms_id)
+
+
+class _Page:
+    """Ledger rows of one task, made column by column."""
+
+    __slots__ = ("_documents", "_judging", "_peers", "_suspended", "_waiting")
 
     def __init__(self, judging: Judging) -> None:
         self._judging = judging
         self._suspended = sorted({channel for _, channel in judging.context.suspended})
-        self._to_peer: dict[str, str | None] = {}
-        self._from_peer: dict[str, dict[str, str | None]] = {}
+        self._peers = Peers()
         self._documents: set[str] = set()
         self._waiting: set[str] = set()
 
@@ -89,12 +133,8 @@ class _Page:
 
         suspended = pa.array(self._suspended, pa.string())
         for batch in batches:
-            kinds = batch["kind"]
-            self._to_peer.update(_values(batch, pc.equal(kinds, SUBMITTED), "message_id", "peer"))
-            received = _values(batch, pc.equal(kinds, RECEIVED), "message_id", "node", "peer")
-            for message_id, node, peer in received:
-                self._from_peer.setdefault(message_id, {})[node] = peer
-            joined = _values(batch, pc.equal(kinds, JOINED), "message_id")
+            self._peers.note(batch)
+            joined = _values(batch, pc.equal(batch["kind"], JOINED), "message_id")
             self._documents.update(message_id for (message_id,) in joined)
             if len(suspended):
                 waits = pc.is_in(batch["channel"], value_set=suspended)
@@ -102,26 +142,31 @@ class _Page:
                 self._waiting.update(message_id for (message_id,) in waiting)
             yield batch
 
-    def written(self, judged: list[tuple[MessageOutcome | None, list[Violation]]]) -> Any:
+    def written(self, judged: list[Judged]) -> Any:
         """A batch of ledger rows, one for each message."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         schema = arrow(FOLDED)
-        values = [outcome or (found[-1].message_id, *_NOTHING) for outcome, found in judged]
+        values = [
+            one.outcome
+            or (next(told.message_id for told in one.violations if told.message_id), *_NOTHING)
+            for one in judged
+        ]
         ids = [one[0] or "" for one in values]
         outcomes = batch_of(list(zip(*values, strict=True)), arrow(OUTCOME))
-        told = [found for _, found in judged]
+        told = [found for _, found, _, _ in judged]
         # The last thing that is known to have happened to it, on any node.
         ended = pc.max_element_wise(*(outcomes[name].cast(pa.int64()) for name in _INSTANTS))
         rest = {
             "verdict": _verdicts(judged, outcomes["outcome"]),
+            "extent": [one.extent.value for one in judged],
             "document": [message_id in self._documents for message_id in ids],
             "from_peer": [
-                self._from_peer.pop(message_id, _NOWHERE).get(receiver)
+                self._peers.of(message_id, receiver)
                 for message_id, receiver in zip(ids, outcomes["receiver"].to_pylist(), strict=True)
             ],
-            "to_peer": [self._to_peer.pop(message_id, None) for message_id in ids],
+            "to_peer": [self._peers.to(message_id) for message_id in ids],
             "closed_on": ended.cast(pa.timestamp("us")).cast(pa.date32()),
             "violations": [found or None for found in told],
             "closed": self._closed(judged, ended.to_pylist()),
@@ -135,19 +180,20 @@ class _Page:
 
     def _closed(
         self,
-        judged: list[tuple[MessageOutcome | None, list[Violation]]],
+        judged: list[Judged],
         ended: list[int | None],
     ) -> list[bool]:
         """Whether nothing more is expected of each message."""
-        is_healed = self._judging.context.is_healed
-        found = []
-        for (outcome, violations), at in zip(judged, ended, strict=True):
-            found.append(
-                outcome is not None and outcome.final and at is not None and is_healed(at)
-                and outcome.message_id not in self._waiting
-                and not (violations and any(one.predicate == QUARANTINE for one in violations))
-            )  # fmt: skip
-        return found
+        return [
+            one.outcome is not None
+            and one.outcome.final
+            and one.settled
+            and one.extent is Extent.JUDGED
+            and at is not None
+            and one.outcome.message_id not in self._waiting
+            and not any(found.predicate == QUARANTINE for found in one.violations)
+            for one, at in zip(judged, ended, strict=True)
+        ]
 
 
 def _values(batch: pa.RecordBatch, mask: pa.Array, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -155,21 +201,19 @@ def _values(batch: pa.RecordBatch, mask: pa.Array, *names: str) -> Iterator[tupl
     return zip(*(batch[name].filter(mask).to_pylist() for name in names), strict=True)
 
 
-def _verdicts(
-    judged: list[tuple[MessageOutcome | None, list[Violation]]], outcomes: pa.Array
-) -> list[str]:
+def _verdicts(judged: list[Judged], outcomes: pa.Array) -> list[str]:
     """The words of all outcomes, except where a promise is broken or nothing can be read."""
     found: list[str | None] = outcomes.to_pylist()
     return [
         (word or _UNREADABLE) if not violations else verdict(word or _UNREADABLE, violations)
-        for word, (_, violations) in zip(found, judged, strict=True)
+        for word, (_, violations, _, _) in zip(found, judged, strict=True)
     ]
 
 
 def verdict(outcome: str, violations: list[Violation]) -> str:
     """The outcome, or the gravest violation: the first in the order of `ViolationKind`."""
     broken = [found.kind for found in violations if found.predicate != QUARANTINE]
-    return min(broken, key=_RANK.__getitem__) if broken else outcome
+    return min(broken, key=RANK.__getitem__) if broken else outcome
 
 
 def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
@@ -188,7 +232,7 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
         f.col("more").isNotNull(),
         f.concat(f.coalesce(f.col("violations"), f.array().cast(_FINDINGS)), f.col("more")),
     ).otherwise(f.col("violations"))
-    ranks = f.create_map(*(f.lit(value) for pair in _RANK.items() for value in pair))
+    ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
     gravest = f.array_min(
         f.transform(
             f.filter("more", lambda one: one["predicate"] != QUARANTINE),
@@ -196,7 +240,7 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
         )
     )
     own = f.struct(
-        f.coalesce(ranks[f.col("verdict")], f.lit(len(_RANK))).alias("rank"),
+        f.coalesce(ranks[f.col("verdict")], f.lit(len(RANK))).alias("rank"),
         f.col("verdict").alias("kind"),
     )
     final = f.when(gravest.isNotNull(), f.least(own, gravest)["kind"]).otherwise(f.col("verdict"))
@@ -209,8 +253,3 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
 
 
 _FINDINGS = ArrayType(FINDING)
-
-
-def reliable(ledger: DataFrame) -> DataFrame:
-    """Only messages whose delivery was promised, and those that cannot be read."""
-    return ledger.where(f.col("reliable") | f.col("reliable").isNull())

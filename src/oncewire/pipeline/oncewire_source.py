@@ -3,8 +3,10 @@
     spark.read.format("oncewire").load("acme.db")                          the journal
     spark.read.format("oncewire").option("table", "messages").load(...)    what the store holds now
     spark.readStream.format("oncewire").option("maxRowsPerBatch", "50000").load(...)
+    spark.read.format("oncewire").option("table", "ledger").load("lake")   any table of a lake
 
-Options: `table` (journal, messages), `node` (where a place holds several journals), `columns`
+Options: `table` (of a store: journal, messages; of a lake: any), `version` (of a lake: its number),
+`node` (where a place holds several journals), `columns`
 (names with commas: only these are read), `startingSeq` and `endingSeq` (rows above the first, up
 to the second), `rowsPerPartition`, `maxRowsPerBatch` (streams). The offset of a stream is the
 journal's own `seq`. Driver methods plan ranges; `read` runs on executors and is told all it needs.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import (
@@ -32,17 +35,38 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.journal.row import COLUMNS
 from oncewire.pipeline import crash, filters
-from oncewire.pipeline.book import Book, open_book
-from oncewire.pipeline.schemas import JOURNAL, STORED_MESSAGES, nullable, only
+from oncewire.pipeline.book import BATCH_ROWS, CURRENT_FILE, Book, open_book
+from oncewire.pipeline.files import parquet_files
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.rows import with_problems
+from oncewire.pipeline.schemas import (
+    CHECKED_JOURNAL,
+    JOURNAL,
+    STORED_MESSAGES,
+    arrow,
+    nullable,
+    only,
+)
 from oncewire.pipeline.sqlite_book import SqliteBook
+from oncewire.pipeline.tables import EVERY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES}
+CHECKED = "checked journal"
+"""The journal, each row with what breaks its contract: the way into a lake."""
+
+TABLES = {"journal": JOURNAL, "messages": STORED_MESSAGES, CHECKED: CHECKED_JOURNAL}
 ROWS_PER_PARTITION = 250_000
+TASKS_OF_TABLE = 16
 MAX_ROWS_PER_BATCH = 1_000_000
+
+
+def is_lake(path: str) -> bool:
+    """Whether a lake was published there."""
+    return (Path(path) / CURRENT_FILE).is_file()
 
 
 def is_local(master: str) -> bool:
@@ -71,11 +95,20 @@ class Request:
     end: int | None
     rows_per_partition: int
     rows_per_batch: int
+    whole: StructType
+    """All columns of the table."""
+    version: int | None = None
+    """Of a lake: which published version; None: the current one."""
 
     @property
     def schema(self) -> StructType:
         """The columns asked for."""
-        return nullable(only(TABLES[self.table], list(self.columns)))
+        return nullable(only(self.whole, list(self.columns)))
+
+    @property
+    def of_lake(self) -> bool:
+        """Whether a table of a lake is asked for, and not a journal in it."""
+        return is_lake(self.path) and self.table not in ("journal", CHECKED)
 
 
 class OncewireSource(DataSource):
@@ -92,14 +125,15 @@ class OncewireSource(DataSource):
         """The table's columns, or those that `columns` names."""
         return self._request().schema
 
-    def reader(self, schema: StructType) -> OncewireReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return OncewireReader(self._checked(schema))
+        request = self._checked(schema)
+        return LakeTableReader(request) if request.of_lake else OncewireReader(request)
 
     def streamReader(self, schema: StructType) -> OncewireStreamReader:  # noqa: N802
         """For `spark.readStream`; only the journal grows at its end, so only it can stream."""
         request = self._checked(schema)
-        if request.table != "journal":
+        if request.table == "messages":
             raise NotAllowed(
                 f"table {request.table} cannot be streamed: its rows change in place",
                 remedy="stream the journal, or read the table as a batch",
@@ -108,13 +142,15 @@ class OncewireSource(DataSource):
 
     def _checked(self, schema: StructType) -> Request:
         request = self._request()
-        known = set(TABLES[request.table].fieldNames())
+        known = set(request.whole.fieldNames())
         unknown = sorted(set(schema.fieldNames()) - known)
         if unknown:
             raise InvalidValue(
                 f"table {request.table} has no {', '.join(unknown)}",
                 remedy="leave the schema to the source, or choose with option columns",
             )
+        if request.of_lake:
+            return request
         book = open_book(request.path, request.node)
         if book.local_only and not is_local(self.master):
             raise NotAllowed(
@@ -130,20 +166,24 @@ class OncewireSource(DataSource):
 
     def _request(self) -> Request:
         options = self.options
-        table = options.get("table", "journal")
-        if table not in TABLES:
-            raise InvalidValue(
-                f"there is no table {table!r}", remedy=f"choose one of {', '.join(TABLES)}"
-            )
         path = options.get("path") or options.get("store")
         if not path:
             raise InvalidValue("no store is named", remedy="give its path to load()")
-        ending = options.get("endingSeq")
+        path = path.removeprefix("file://").removeprefix("file:")
+        table, known = options.get("table", "journal"), TABLES
+        if is_lake(path):
+            known = {CHECKED: CHECKED_JOURNAL} | {one.name: one.schema for one in EVERY.values()}
+        if table not in known:
+            names = ", ".join(name for name in known if name != CHECKED)
+            raise InvalidValue(f"{path} has no table {table!r}", remedy=f"choose one of {names}")
+        ending, version = options.get("endingSeq"), options.get("version")
         return Request(
-            path=path.removeprefix("file://").removeprefix("file:"),
+            path=path,
             node=options.get("node") or None,
             table=table,
-            columns=_columns(options.get("columns"), TABLES[table]),
+            columns=_columns(options.get("columns"), known[table]),
+            whole=known[table],
+            version=None if version is None else _number("version", version, 1),
             start=_number("startingSeq", options.get("startingSeq", "0"), 0),
             end=None if ending is None else _number("endingSeq", ending, 0),
             rows_per_partition=_number(
@@ -162,6 +202,44 @@ class Range(InputPartition):
         self.table, self.start, self.end = table, start, end
 
 
+class Files(InputPartition):
+    """Files of a lake's table, for one task."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+
+class LakeTableReader(DataSourceReader):
+    """A table of one published version; which one is settled when the read is planned."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        lake = Lake(request.path)
+        version = lake.current() if request.version is None else lake.version(request.version)
+        entries = EVERY[request.table].entries(version)
+        self._files = [
+            str(file) for entry in entries for file in parquet_files(lake.root / entry.path)
+        ]
+
+    def partitions(self) -> list[InputPartition]:
+        """Some files for each task."""
+        share = max(1, -(-len(self._files) // TASKS_OF_TABLE))
+        return [
+            Files(self._files[start : start + share]) for start in range(0, len(self._files), share)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some files, on an executor."""
+        import pyarrow.dataset as ds
+
+        if not isinstance(partition, Files):
+            return
+        schema = arrow(self._request.schema)
+        for file in partition.files:
+            table = ds.dataset(file, format="parquet").to_table(columns=schema.names)
+            yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+
+
 class OncewireReader(DataSourceReader):
     """A bounded read: everything there is, or what the filters and options leave of it."""
 
@@ -171,7 +249,7 @@ class OncewireReader(DataSourceReader):
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take what means the same here as in Spark."""
-        self._filters, left = filters.split(filters_, set(TABLES[self._request.table].fieldNames()))
+        self._filters, left = filters.split(filters_, set(self._request.whole.fieldNames()))
         return left
 
     def partitions(self) -> list[InputPartition]:
@@ -259,7 +337,11 @@ def _read(
         return  # Spark asks for one empty partition where there are none.
     book = open_book(request.path, request.node)
     ordered = request.schema.fieldNames()
-    if partition.table == "journal":
+    if partition.table == "journal" and request.table == CHECKED:
+        batches = with_problems(
+            book.batches(partition.start, partition.end, COLUMNS, pushed), book.node
+        )
+    elif partition.table == "journal":
         batches = book.batches(partition.start, partition.end, ordered, pushed)
     elif isinstance(book, SqliteBook):
         batches = book.message_batches(

@@ -76,7 +76,8 @@ def reconcile(
     rows = sum(book.count(0, book.bounds()[1]) for book in (ours, theirs))
     found = compared_messages(frames[0], frames[1], sides, tasks_for(rows, cores_of(spark)))
     compared, disagreements = 0, []
-    for row in found.toLocalIterator():
+    # All tasks at once: an iterator over the partitions would run them one after the other.
+    for row in found.toArrow().to_pylist():
         if row["compared"] is not None:
             compared += row["compared"]
         else:

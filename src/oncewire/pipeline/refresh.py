@@ -15,16 +15,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from oncewire.journal.predicates.violation import Violation
-from oncewire.pipeline import channels, ledger
+from oncewire.journal.predicates.violation import MISSING, QUARANTINE, Violation, ViolationKind
+from oncewire.pipeline import channels, extents, ledger
 from oncewire.pipeline.documents import fold_documents
-from oncewire.pipeline.intake import Progress, quiet
+from oncewire.pipeline.extents import has_come_due
+from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
     FINDING,
+    FINDINGS_OF,
     JOURNAL,
+    JUDGED,
     LEDGER,
     PARTNER_SERVICE,
     SEQUENCE_GAPS,
@@ -32,6 +36,10 @@ from oncewire.pipeline.schemas import (
 from oncewire.pipeline.service import partner_service
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.small_refresh import SmallRefresh, new_entries
+from oncewire.pipeline.tables import data_path
+
+BY_CHANNEL = ["node", "channel"]
 
 WORK = "gold/work"
 """Directories that only the run itself reads."""
@@ -39,8 +47,11 @@ WORK = "gold/work"
 GOLD = (
     "ledger_closed", "ledger_open", "open_rows", "message_findings", "channel_findings",
     "document_findings", "channel_states", "channel_rows", "sequence_gaps", "partner_service",
-    "violations",
+    "violations", "judged",
 )  # fmt: skip
+
+OF_OTHERS = ("channel_findings", "document_findings")
+"""Findings that are not of a message's own rows."""
 
 DAYS_MAX = 200
 """More days than this are not looked for one by one."""
@@ -56,11 +67,15 @@ def refresh(
 ) -> Version:
     """The version with gold tables that know every row of its journal; not published yet."""
     judging = gather(lake, version, ended=ended)
+    given = version
     if not _stands(judging, version):
         version = _forgetting(version)
-    fresh = _Refresh(spark, lake, version, judging)
-    if not fresh.new_rows and version.judged:
-        return version
+    little = _is_little(version)
+    fresh: SmallRefresh | _Refresh = (
+        SmallRefresh(lake, version, judging) if little else _Refresh(spark, lake, version, judging)
+    )
+    if not fresh.new_rows and version.judged and not has_come_due(lake, version, judging):
+        return given
     tell("judging channels")
     fresh.channels()
     tell("judging documents")
@@ -72,16 +87,22 @@ def refresh(
     return fresh.finished()
 
 
+def _is_little(version: Version) -> bool:
+    """Whether what must be folded is not worth a job."""
+    new = sum(entry.rows for entry in new_entries(version))
+    tables = ("open_rows", "channel_rows", "documents")
+    return new + sum(version.rows(table) for table in tables) <= SMALL
+
+
 def _stands(judging: Judging, version: Version) -> bool:
-    return judging.stands(version.judged) and version.judged["code"] == channels.code_digest()
+    return judging.stands(version.judged) and version.judged.get("rules") == rules_digest()
 
 
 def _forgetting(version: Version) -> Version:
     """The same without gold: everything is judged from the first row on."""
     for table in GOLD:
         version = version.with_table(table, ())
-    nodes = {name: replace(state, folded=0) for name, state in version.nodes.items()}
-    return replace(version, nodes=nodes, judged={})
+    return forgetting(version)
 
 
 class _Refresh:
@@ -92,13 +113,10 @@ class _Refresh:
         self._version = self._before = version
         self._name = f"v{version.number + 1:08d}"
         self._cores = cores_of(spark)
-        entries = [
-            entry for entry in version.journal if entry.last > version.nodes[entry.key].folded
-        ]
+        entries = new_entries(version)
         self.new_rows = sum(entry.rows for entry in entries)
-        self._new = lake.read_folders(
-            spark, JOURNAL, [str(lake.root / entry.path) for entry in entries]
-        )
+        rows = lake.read_folders(spark, JOURNAL, [str(lake.root / entry.path) for entry in entries])
+        self._new = without_copies(rows, judging)
         self._folded: DataFrame | None = None
         self._reopened_days: list[str] = []
 
@@ -110,7 +128,7 @@ class _Refresh:
 
     def _write(self, table: str, frame: DataFrame, path: str | None = None) -> None:
         """A table that is written whole in every run."""
-        target = path or f"gold/{table}/{self._name}"
+        target = path or data_path(table, self._name)
         self._version = self._version.with_table(table, [self._lake.write(frame, target)])
 
     def _aside(self, name: str, frame: DataFrame) -> DataFrame:
@@ -118,6 +136,10 @@ class _Refresh:
         path = f"{WORK}/{name}-{self._name}"
         self._lake.write(frame, path)
         return self._lake.read_folders(self._spark, frame.schema, [str(self._lake.root / path)])
+
+    def _findings(self, version: Version, table: str) -> DataFrame:
+        """The findings of a table, whatever else it keeps of them."""
+        return self._lake.read(self._spark, version, FINDING, table)
 
     def _tasks(self, *tables: str) -> int:
         rows = self.new_rows + sum(self._before.rows(table) for table in tables)
@@ -136,12 +158,20 @@ class _Refresh:
             "channels",
             channels.fold_channels(fed, self._judging, self._tasks("channel_rows"), resumable=True),
         )
-        for table, schema, found in (
-            ("channel_findings", FINDING, channels.findings_of(folded)),
-            ("sequence_gaps", SEQUENCE_GAPS, channels.gaps_of(folded)),
-            ("channel_states", channels.CHANNEL_STATES, channels.states_of(folded)),
+        of = f.concat_ws(" ", "node", "channel")
+        touched_keys = touched.select(of.alias("of"))
+        for table, schema, found, keys, by in (
+            ("channel_findings", FINDINGS_OF, channels.findings_of(folded), touched_keys, ["of"]),
+            ("sequence_gaps", SEQUENCE_GAPS, channels.gaps_of(folded), touched, BY_CHANNEL),
+            (
+                "channel_states",
+                channels.CHANNEL_STATES,
+                channels.states_of(folded),
+                touched,
+                BY_CHANNEL,
+            ),
         ):
-            kept = self._read(table, schema).join(touched, ["node", "channel"], "left_anti")
+            kept = self._read(table, schema).join(keys, by, "left_anti")
             self._write(table, found.unionByName(kept.select(*found.columns)).coalesce(self._cores))
         reached = folded.where(f.col("state").isNotNull()).select(
             "node", "channel", f.col("seq").alias("reached")
@@ -155,8 +185,8 @@ class _Refresh:
 
     def documents(self) -> None:
         """Findings of every document that is not settled yet or has new rows."""
-        rows = self._read("documents", DOCUMENT_ROWS)
-        settled = self._before.judged.get("healed_before")
+        rows = without_copies(self._read("documents", DOCUMENT_ROWS), self._judging)
+        settled = self._before.judged.get("settled_before")
         touched = self._is_new()
         if settled is not None:
             touched |= f.col("at") >= settled
@@ -172,21 +202,19 @@ class _Refresh:
 
     def _is_new(self) -> Column:
         """Whether a row came since the last run."""
-        condition = f.lit(False)
-        for node, state in self._before.nodes.items():
-            condition |= (f.col("node") == node) & (f.col("seq") > state.folded)
-        return condition
+        if not self._before.nodes:
+            return f.lit(False)
+        # One map, however many nodes: a condition for each would be too deep for Spark.
+        reached = [
+            f.lit(x) for name, state in self._before.nodes.items() for x in (name, state.folded)
+        ]
+        return f.col("seq") > f.coalesce(f.create_map(*reached)[f.col("node")], f.lit(0))
 
     # --- messages ---
 
     def messages(self) -> None:
         """The ledger rows of every message that is open, has new rows, or was told of."""
-        told = union(
-            [
-                self._lake.read(self._spark, self._version, FINDING, table)
-                for table in ("channel_findings", "document_findings")
-            ]
-        )
+        told = union([self._findings(self._version, table) for table in OF_OTHERS])
         rows = self._rows_to_fold(told)
         tasks = self._tasks("open_rows")
         folded = self._aside("messages", ledger.fold_messages(rows, self._judging, tasks))
@@ -195,7 +223,9 @@ class _Refresh:
         judged = ledger.with_findings(folded, told)
         closed = judged.where("closed").select(*LEDGER.fieldNames())
         still_open = judged.where(~f.col("closed")).select(*LEDGER.fieldNames())
-        days = self._lake.write_divided(closed, f"gold/ledger/closed/{self._name}", "closed_on")
+        days = self._lake.write_divided(
+            closed, data_path("ledger", f"closed/{self._name}"), "closed_on"
+        )
         rewritten = self._without_reopened()
         old = [
             entry
@@ -204,7 +234,9 @@ class _Refresh:
         ]
         self._version = self._version.with_table("ledger_closed", [*old, *rewritten, *days])
         self._write(
-            "ledger_open", still_open.coalesce(self._cores), f"gold/ledger/open/{self._name}"
+            "ledger_open",
+            still_open.coalesce(self._cores),
+            data_path("ledger", f"open/{self._name}"),
         )
         # The few that are open, from their own small table: so that no journal row must move.
         ids = self._lake.read(self._spark, self._version, LEDGER, "ledger_open")
@@ -220,9 +252,7 @@ class _Refresh:
         )
         if not self._before.tables.get("ledger_closed"):
             return rows
-        before = union(
-            [self._read(table, FINDING) for table in ("channel_findings", "document_findings")]
-        )
+        before = union([self._findings(self._before, table) for table in OF_OTHERS])
         changed = told.exceptAll(before).unionByName(before.exceptAll(told))
         ids = (
             self._new.select("message_id")
@@ -237,7 +267,9 @@ class _Refresh:
         ]
         if not self._reopened_days:
             return rows
-        history = self._read("journal", JOURNAL).where(~self._is_new())
+        history = without_copies(self._read("journal", JOURNAL), self._judging).where(
+            ~self._is_new()
+        )
         return rows.unionByName(history.join(opened, "message_id", "left_semi"))
 
     def _without_reopened(self) -> list[Entry]:
@@ -257,18 +289,18 @@ class _Refresh:
         kept = self._lake.read_folders(self._spark, LEDGER, touched).join(
             opened, "message_id", "left_anti"
         )
-        path = f"gold/ledger/closed/{self._name}-rewritten"
+        path = data_path("ledger", f"closed/{self._name}-rewritten")
         return self._lake.write_divided(kept.select(*LEDGER.fieldNames()), path, "closed_on")
 
     def _write_findings(self, folded: DataFrame) -> None:
-        old = self._read("message_findings", FINDING)
-        kept = old.join(folded.select("message_id"), "message_id", "left_anti")
+        old = self._read("message_findings", FINDINGS_OF)
+        kept = old.join(folded.select(f.col("message_id").alias("of")), "of", "left_anti")
         found = folded.where(f.col("violations").isNotNull()).select(
-            f.explode("violations").alias("one")
+            f.explode("violations").alias("one"), f.col("message_id").alias("of")
         )
         self._write(
             "message_findings",
-            found.select("one.*").unionByName(kept.select(*FINDING.fieldNames())),
+            found.select("one.*", "of").unionByName(kept.select(*FINDINGS_OF.fieldNames())),
         )
 
     # --- service ---
@@ -281,7 +313,7 @@ class _Refresh:
         current = self._lake.read(
             self._spark, self._version, LEDGER, "ledger_closed", "ledger_open"
         )
-        rows = ledger.reliable(current)
+        rows = current
         if days is not None:
             rows = rows.where(
                 f.to_date("submitted_at").isin(days) | f.to_date("received_at").isin(days)
@@ -289,7 +321,7 @@ class _Refresh:
         made = partner_service(rows).withColumn("day", f.to_date("hour"))
         if days is not None:
             made = made.where(f.col("day").isin(days))
-        entries = self._lake.write_divided(made, f"gold/partner_service/{self._name}", "day")
+        entries = self._lake.write_divided(made, data_path("partner_service", self._name), "day")
         replaced = None if days is None else {str(day) for day in days}
         old = [
             entry
@@ -316,22 +348,44 @@ class _Refresh:
 
     def finished(self) -> Version:
         """The version with everything that this run made."""
-        tables = ("message_findings", "channel_findings", "document_findings")
-        every = [self._lake.read(self._spark, self._version, FINDING, table) for table in tables]
+        tables = ("message_findings", *OF_OTHERS)
+        every = [self._findings(self._version, table) for table in tables]
         problems: list[Violation] = self._judging.context.problems
         every.append(self._spark.createDataFrame([tuple(one) for one in problems], FINDING))
-        self._write("violations", union(every).coalesce(1))
+        self._write("violations", told_once(union(every)).coalesce(1))
+        far = extents.judged_channels(self._lake, self._version, self._before, self._judging)
+        self._write("judged", self._spark.createDataFrame(far, JUDGED).coalesce(1))
         nodes = {
             name: replace(state, folded=state.seq) for name, state in self._version.nodes.items()
         }
-        judged = {**self._judging.as_dict(), "code": channels.code_digest()}
+        judged = {**self._judging.as_dict(), "rules": rules_digest()}
         shutil.rmtree(self._lake.root / WORK, ignore_errors=True)
         return replace(self._version, nodes=nodes, judged=judged)
 
 
+def told_once(findings: DataFrame) -> DataFrame:
+    """The same as `oncewire.journal.check.told_once`, over all findings of a lake."""
+    cut_off = (
+        findings.where(f.col("kind") == ViolationKind.CUT_OFF.value)
+        .select(f.col("node").alias("cut"))
+        .distinct()
+    )
+    of_journals = findings.where(f.col("predicate") == QUARANTINE).distinct()
+    others = findings.where(f.col("predicate") != QUARANTINE)
+    excused = (others["node"] == cut_off["cut"]) & others["kind"].isin(sorted(MISSING))
+    return others.join(cut_off, excused, "left_anti").unionByName(of_journals)
+
+
+def without_copies(rows: DataFrame, judging: Judging) -> DataFrame:
+    """Rows of all journals but those that are copies of others."""
+    if not judging.copies:
+        return rows
+    return rows.where(~f.col("node").isin(sorted(judging.copies)))
+
+
 def read_ledger(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
-    """The ledger as published: every reliable message, closed or open."""
-    return ledger.reliable(lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open"))
+    """The ledger as published: every message, closed or open."""
+    return lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open")
 
 
 def read_service(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import JournalProblem
+from oncewire.journal.contract import problem_of
 from oncewire.journal.row import COLUMNS, Row
-from oncewire.journal.schema import rows_from_columns
+from oncewire.journal.schema import SCHEMA, rows_from_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,28 @@ def rows_of_batch(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 _NAMES = frozenset(COLUMNS)
+
+
+def with_problems(batches: Iterable[pa.RecordBatch], node: str) -> Iterator[pa.RecordBatch]:
+    """The same rows of a node, each with what breaks its contract."""
+    import pyarrow as pa
+
+    for batch in batches:
+        problems = pa.array([_problem(row, node) for row in rows_of_batch(batch)], pa.string())
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, problems], names=[*batch.schema.names, "problem"]
+        )
+
+
+def _problem(row: Row, node: str) -> str | None:
+    """A row's own problem; types are the reader's matter, but not what is empty."""
+    for name, value in zip(_ALWAYS, row, strict=False):
+        if value is None:
+            return f"{name} is missing"
+    return f"it is a row of node {row.node}" if row.node != node else problem_of(row)
+
+
+_ALWAYS = tuple(column.name for column in SCHEMA if not column.nullable)
 
 
 def batch_of(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:

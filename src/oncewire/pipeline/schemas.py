@@ -62,8 +62,27 @@ QUARANTINE: Final = _table(
     ("seq", _LONG),
     ("problem", _TEXT, False),
     ("raw", _TEXT, False),
+    ("at", _LONG),
+    ("boot", _TEXT),
+    ("kind", _TEXT),
+    ("message_id", _TEXT),
+    ("channel", _TEXT),
+    ("terms_id", _TEXT),
 )
 """Journal rows that break the contract, as JSON, each with the reason: kept, not judged."""
+
+CHECKED_JOURNAL: Final = StructType([*JOURNAL.fields, StructField("problem", _TEXT)])
+"""Journal rows as they come, each with what breaks the contract, if anything does."""
+
+BOOTS: Final = _table(
+    ("node", _TEXT, False),
+    ("boot", _TEXT, False),
+    ("first", _LONG, False),
+    ("at", _LONG, False),
+    ("started", _FLAG, False),
+    ("at_work", _FLAG, False),
+)
+"""The runs of the handlers' processes, as far as one range of a journal shows them."""
 
 DOCUMENT_ROWS: Final = StructType([*JOURNAL.fields, StructField("document", _TEXT)])
 """Journal rows about a split document, with its SplitId."""
@@ -220,6 +239,10 @@ FINDING: Final = StructType([StructField(name, _TEXT, True) for name in Violatio
 
 VIOLATIONS: Final = FINDING
 
+FINDINGS_OF: Final = StructType([*FINDING.fields, StructField("of", _TEXT, True)])
+"""Findings with the message or channel whose rows showed them, which is not always the one that
+they are about: it is what they are replaced by when those rows are folded again."""
+
 
 def _spelled(annotation: Any) -> str:
     """An annotation as it was written: an Instant is an int, but not every int is one."""
@@ -249,6 +272,7 @@ LEDGER: Final = StructType(
     [
         *OUTCOME.fields,
         StructField("verdict", _TEXT, False),
+        StructField("extent", _TEXT, False),
         StructField("document", _FLAG, False),
         StructField("from_peer", _TEXT),
         StructField("to_peer", _TEXT),
@@ -256,7 +280,7 @@ LEDGER: Final = StructType(
         StructField("violations", ArrayType(FINDING)),
     ]
 )
-"""One row and one verdict for each reliable message."""
+"""One row and one verdict for each message."""
 
 SEQUENCE_GAPS: Final = _table(
     ("node", _TEXT, False),
@@ -282,6 +306,8 @@ PARTNER_SERVICE: Final = _table(
     ("not_delivered", _LONG, False),
     ("unknown", _LONG, False),
     ("in_flight", _LONG, False),
+    ("best_effort", _LONG, False),
+    ("arrived", _LONG, False),
     ("violations", _LONG, False),
     ("resends", _LONG, False),
     ("duplicates_stopped", _LONG, False),
@@ -291,6 +317,20 @@ PARTNER_SERVICE: Final = _table(
     ("latency_p99", DoubleType()),
 )
 """What a partner gets and gives, by the hour of submission (or receipt); latency in seconds."""
+
+JUDGED: Final = _table(
+    ("sender", _TEXT),
+    ("receiver", _TEXT),
+    ("partner", _TEXT),
+    ("channel", _TEXT),
+    ("terms_id", _TEXT),
+    ("through", _TIME),
+    ("clock", _TEXT, False),
+    ("messages", _LONG, False),
+    ("not_yet", _LONG, False),
+    ("in_doubt", _LONG, False),
+)
+"""How far each channel was judged, by whose clock, and how many messages were not."""
 
 RECONCILIATION: Final = _table(
     ("message_id", _TEXT, False),

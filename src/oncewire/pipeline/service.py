@@ -46,6 +46,8 @@ def _by_hour(messages: DataFrame) -> DataFrame:
         f.count("*").alias("messages"),
         f.sum("size").alias("bytes"),
         *(_count(f.col("outcome") == outcome.value).alias(outcome.value) for outcome in _OUTCOMES),
+        _count(~f.col("reliable")).alias("best_effort"),
+        _count(~f.col("reliable") & f.col("received_at").isNotNull()).alias("arrived"),
         _count(f.col("violations").isNotNull()).alias("violations"),
         f.sum("resends").alias("resends"),
         f.sum("duplicates_stopped").alias("duplicates_stopped"),

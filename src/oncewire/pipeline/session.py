@@ -11,7 +11,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -53,6 +54,14 @@ QUERIES: dict[str, str] = {
     "spark.sql.shuffle.partitions": "8",
 }
 """Settings of queries, which the jobs rely on."""
+
+PINNED: dict[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""Settings that the content of tables depends on: each job sets them for itself."""
 
 BRIEF: dict[str, str] = {
     # What runs for seconds does not earn back the time it takes to compile it well.
@@ -109,6 +118,26 @@ def register(session: SparkSession) -> SparkSession:
     session.dataSource.register(oncewire_source_for(session.sparkContext.master))
     session.dataSource.register(EbxmlSource)
     return session
+
+
+@contextmanager
+def pinned(session: SparkSession) -> Iterator[SparkSession]:
+    """The session with the settings that tables depend on, whatever its owner has set.
+
+    An hour of a table is one of UTC, in a session of any zone; a value that does not fit is an
+    error and never an empty cell. What was set before is set again.
+    """
+    before = {key: session.conf.get(key, None) for key in PINNED}
+    try:
+        for key, value in PINNED.items():
+            session.conf.set(key, value)
+        yield session
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
 
 
 def cores_of(session: SparkSession) -> int:

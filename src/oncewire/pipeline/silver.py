@@ -26,18 +26,16 @@ from oncewire.journal import detail
 from oncewire.journal.check import document_key
 from oncewire.journal.predicates.context import CONTEXT_KINDS
 from oncewire.journal.row import Kind
+from oncewire.journal.survey import AT_WORK
 from oncewire.pipeline.rows import rows_of_batch
-from oncewire.pipeline.schemas import ATTEMPTS, DOCUMENT_ROWS, JOURNAL, MESSAGES, arrow
+from oncewire.pipeline.schemas import ATTEMPTS, BOOTS, DOCUMENT_ROWS, JOURNAL, MESSAGES, arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KNOWN_BY = (Kind.SUBMITTED, Kind.RECEIVED, Kind.FORWARDED, Kind.JOINED)
-_ATTEMPT_KINDS = (Kind.SENT, Kind.SEND_FAILED)
+KNOWN_BY = (Kind.SUBMITTED, Kind.RECEIVED, Kind.FORWARDED, Kind.JOINED)
+ATTEMPT_KINDS = (Kind.SENT, Kind.SEND_FAILED)
 _DOCUMENT_KINDS = (Kind.SUBMITTED, Kind.RECEIVED, Kind.HANDED_OVER)
-
-NO_INSTANT = 253_402_300_800_000_000
-"""The year 10000: dates of tables end before it, so a clock that shows it is not believed."""
 
 _DETAIL_TYPES: dict[str, DataType] = {
     "str": StringType(),
@@ -63,8 +61,8 @@ def detail_schema(*kinds: Kind) -> StructType:
 
 def messages(journal: DataFrame) -> DataFrame:
     """A message becomes known to a node."""
-    said = detail_schema(*_KNOWN_BY)
-    rows = _of_kinds(journal, *_KNOWN_BY).withColumn("said", f.from_json("detail", said))
+    said = detail_schema(*KNOWN_BY)
+    rows = _of_kinds(journal, *KNOWN_BY).withColumn("said", f.from_json("detail", said))
     own = set(JOURNAL.fieldNames())
     columns = []
     for field in MESSAGES.fields:
@@ -85,7 +83,7 @@ def messages(journal: DataFrame) -> DataFrame:
 def attempts(journal: DataFrame) -> DataFrame:
     """A transmission began, or failed."""
     said = detail_schema(Kind.SEND_FAILED)
-    rows = _of_kinds(journal, *_ATTEMPT_KINDS).withColumn("said", f.from_json("detail", said))
+    rows = _of_kinds(journal, *ATTEMPT_KINDS).withColumn("said", f.from_json("detail", said))
     event = f.when(f.col("kind") == Kind.SENT.value, f.lit("began")).otherwise(
         f.coalesce(f.col("said.outcome"), f.lit(detail.SendFailed().outcome))
     )
@@ -132,24 +130,21 @@ def _with_document() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
     return keyed
 
 
-def problem_of_row(node: str) -> Column:
-    """What is wrong with a journal row of that node, as words; null when nothing is."""
-    reasons = [
-        f.when(f.col(field.name).isNull(), f.lit(f"{field.name} is missing"))
-        for field in JOURNAL.fields
-        if not field.nullable
-    ]
-    reasons.append(
-        f.when(f.col("node") != node, f.concat(f.lit("it is a row of node "), f.col("node")))
-    )
-    reasons.append(
-        f.when(
-            (f.col("at") < 0) | (f.col("at") >= NO_INSTANT),
-            f.concat(f.lit("at is "), f.col("at"), f.lit(", which no calendar has")),
+def boots(journal: DataFrame, aside: DataFrame) -> DataFrame:
+    """The runs of the handlers' processes among some rows, those that were set aside included."""
+    names = ("node", "boot", "seq", "at", "kind")
+    rows = journal.select(*names).unionByName(aside.select(*names))
+    return (
+        rows.where(f.col("node").isNotNull() & f.col("boot").isNotNull())
+        .groupBy("node", "boot")
+        .agg(
+            f.min("seq").alias("first"),
+            f.min_by("at", "seq").alias("at"),
+            f.max(f.col("kind") == Kind.STARTED.value).alias("started"),
+            f.max(f.col("kind").isin(sorted(AT_WORK))).alias("at_work"),
         )
+        .select(*BOOTS.fieldNames())
     )
-    found = f.concat_ws("; ", *reasons)
-    return f.when(found != "", found)
 
 
 def _of_kinds(journal: DataFrame, *kinds: Kind) -> DataFrame:

@@ -61,6 +61,9 @@ class SqliteBook:
                 remedy="read it with the version of Oncewire that wrote it",
             )
 
+    def read_at(self, now: int) -> int:
+        return now
+
     def bounds(self) -> tuple[int, int]:
         first = self._run("SELECT seq FROM journal ORDER BY seq LIMIT 1")
         last = self._run("SELECT seq FROM journal ORDER BY seq DESC LIMIT 1")

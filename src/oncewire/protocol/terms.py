@@ -219,8 +219,7 @@ class Terms:
     @property
     def terms_id(self) -> str:
         """A digest of every value: equal terms have one id on every node and run."""
-        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return terms_id_of(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as the journal keeps terms and `agreement show` prints them."""
@@ -237,6 +236,12 @@ class Terms:
                 remedy="read them with the version of Oncewire that wrote them",
             )
         return cls(**{name: _restore(name, value) for name, value in values.items()})
+
+
+def terms_id_of(values: dict[str, Any]) -> str:
+    """The id of terms with these plain values, whichever version wrote them."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 _ENUMS: dict[str, type[Enum]] = {

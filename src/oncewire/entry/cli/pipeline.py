@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import OK, WRONG, Json, Listing, Report
+from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.pipeline_reports import (
+    report_of_books,
+    report_of_check,
+    report_of_proof,
+    report_of_run,
+    shown,
+)
 from oncewire.entry.cli.place import loaded
 from oncewire.entry.files import NotHere
 from oncewire.entry.settings import FILE
@@ -20,13 +27,8 @@ from oncewire.errors import InvalidValue
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncewire.pipeline.check import Verification
     from oncewire.pipeline.intake import Progress
-    from oncewire.pipeline.jobs import Done
-    from oncewire.pipeline.reconcile import Reconciliation
-
-SHOWN_MAX = 20
-"""Rows of a table for people; `--json` has all of them."""
+    from oncewire.pipeline.lake import Lake
 
 LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
 _BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
@@ -47,7 +49,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    for command in (run, stream, verify, reconcile, generate):
+    for command in (run, stream, verify, reconcile, prove, compact, sql, report, generate):
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
 
@@ -70,21 +72,23 @@ def run(
     """
 
     def work() -> Report:
+        place, settings = _lake(lake), _settings(conf)
         books = [_book(one) for one in store or []]
         archives = [_there(one, "archive") for one in archive or []]
-        with session(master, _settings(conf), json=json) as (spark, tell):
+        if not books and not archives:
+            _need_lake(lake)
+        with session(master, settings, json=json) as (spark, tell):
             from oncewire.pipeline import jobs
-            from oncewire.pipeline.lake import Lake
 
             done = jobs.run(
                 spark,
-                Lake(lake),
+                place,
                 books,
                 archives=archives,
                 ended=ended,
                 tell=tell,
             )
-        return _report_of_run(done, lake)
+        return report_of_run(done, lake)
 
     output.answer(work, json=json)
 
@@ -110,6 +114,7 @@ def stream(
     """
 
     def work() -> Report:
+        _lake(lake)
         books = [_book(one) for one in store]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
@@ -126,7 +131,7 @@ def stream(
                 ended=ended,
                 tell=tell,
             )
-        return _report_of_run(done, lake)
+        return report_of_run(done, lake)
 
     output.answer(work, json=json)
 
@@ -150,7 +155,7 @@ def verify(
             from oncewire.pipeline.lake import Lake
 
             found = judge(spark, Lake(lake), ended=ended, tell=tell)
-        return _report_of_check(found, json=json)
+        return report_of_check(found, json=json)
 
     output.answer(work, json=json)
 
@@ -186,7 +191,101 @@ def reconcile(
 
             books = [open_book(place, node) for place, node in places]
             found = join(spark, books[0], books[1], tell=tell)
-        return _report_of_books(found, json=json)
+        return report_of_books(found, json=json)
+
+    output.answer(work, json=json)
+
+
+def prove(lake: LakePath, store: Stores = None, json: Json = False) -> None:
+    """Show that journals are as they were taken in: the lake's, and with --store the store's.
+
+    Status 1 if a row was changed, added or taken away since. It needs no Spark.
+    """
+
+    def work() -> Report:
+        _need_lake(lake)
+        from oncewire.pipeline.book import open_books
+        from oncewire.pipeline.proof import check_book, check_lake
+
+        place = _lake(lake)
+        version = place.current()
+        found = [check_lake(place, version)]
+        for one in store or []:
+            found += [check_book(place, version, book) for book in open_books(_book(one))]
+        return report_of_proof(found, version.nodes)
+
+    output.answer(work, json=json)
+
+
+def compact(lake: LakePath, json: Json = False) -> None:
+    """Write small directories together, so that readers open fewer files. It needs no Spark.
+
+    Runs and streams do so by themselves where there are many; this does it wherever there are two.
+    """
+
+    def work() -> Report:
+        _need_lake(lake)
+        from oncewire.pipeline.compact import compacted
+
+        place = _lake(lake)
+        with place.writing() as before:
+            made = compacted(place, before, many=2)
+            version = place.publish(made) if made != before else before
+        counts = [sum(map(len, one.tables.values())) for one in (before, version)]
+        return Report(
+            facts={"version": version.number, "directories": counts[1], "before": counts[0]},
+            summary=f"{counts[0]} directories are {counts[1]} now",
+        )
+
+    output.answer(work, json=json)
+
+
+def sql(
+    question: Annotated[str, typer.Argument(help="A SELECT over the tables of the lake.")],
+    lake: LakePath,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 1_000,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> None:
+    """Ask the tables of a lake in SQL; each is a view, all of one version."""
+
+    def work() -> Report:
+        _need_lake(lake)
+        with session(master, _settings(conf), json=json) as (spark, tell):
+            from oncewire.pipeline.sql import ask
+
+            tell("asking")
+            found = ask(spark, _lake(lake), question, rows)
+        values = [[shown(value) for value in row] for row in found.rows]
+        return Report(
+            facts={"version": found.version, "rows": len(values), "cut": found.cut},
+            listings=(Listing("answer", found.columns, values),),
+            summary=f"{len(values)} rows" + (" (there are more: --rows)" if found.cut else ""),
+        )
+
+    output.answer(work, json=json)
+
+
+def report(
+    lake: LakePath,
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")],
+    csv: Annotated[
+        Path | None, typer.Option(help="Folder for a CSV of each partner, to send to it.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write what the lake shows as one HTML file that needs no network, nor Spark."""
+
+    def work() -> Report:
+        _need_lake(lake)
+        from oncewire.pipeline import report as pages
+
+        facts = pages.write(_lake(lake), out, csv)
+        return Report(
+            facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
+            summary=pages.sentence(facts),
+        )
 
     output.answer(work, json=json)
 
@@ -212,6 +311,7 @@ def generate(
     """
 
     def work() -> Report:
+        _lake(out)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.generate import generate as write
             from oncewire.pipeline.lake import Lake
@@ -287,10 +387,15 @@ def _there(path: Path, what: str) -> Path:
     return path
 
 
-def _need_lake(lake: Path) -> None:
+def _lake(path: Path) -> Lake:
+    """The lake of that name; a place that cannot hold one is refused before Spark starts."""
     from oncewire.pipeline.lake import Lake
 
-    if not Lake(lake).exists:
+    return Lake(path)
+
+
+def _need_lake(lake: Path) -> None:
+    if not _lake(lake).exists:
         raise NotHere(
             f"there is no lake at {lake}",
             remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
@@ -302,79 +407,3 @@ def _teller(advance: output.Advance) -> Callable[[str], None]:
         advance(1, description=step)
 
     return tell
-
-
-# --- reports ----------------------------------------------------------------------------------
-
-
-def _report_of_run(done: Done, lake: Path) -> Report:
-    return Report(
-        facts={
-            "lake": str(lake),
-            "version": done.version,
-            "rows": done.rows,
-            "quarantined": done.quarantined,
-            "envelopes": done.envelopes,
-            "unreadable": done.unreadable,
-            "cut_off": done.cut_off,
-            "messages": done.messages,
-            "violations": done.violations,
-        },
-        listings=(
-            Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
-        ),
-        summary=f"{done.messages} messages in the ledger, {done.violations} violations",
-        hints=(f"oncewire pipeline verify --lake {lake}",),
-    )
-
-
-def _report_of_check(found: Verification, *, json: bool) -> Report:
-    facts: dict[str, Any] = {
-        "clean": found.clean,
-        "messages": found.messages,
-        "rows": found.rows,
-        "nodes": found.nodes,
-        "outcomes": found.outcomes,
-        "kinds": found.kinds,
-        "rows_quarantined": found.rows_quarantined,
-    }
-    columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
-    every = [_values(one, columns) for one in (*found.violations, *found.quarantined)]
-    listings = [Listing("findings", columns, every if json else every[:SHOWN_MAX])]
-    if json:
-        short = ("kind", "message_id")
-        listings.insert(
-            0, Listing("violations", short, [_values(one, short) for one in found.violations])
-        )
-    unjudged = len(found.quarantined) + found.rows_quarantined
-    return Report(
-        facts=facts,
-        listings=tuple(listings),
-        summary=f"{len(found.violations)} violations in {found.messages:,} messages"
-        + (f", {unjudged} things that cannot be judged" if unjudged else ""),
-        exit_code=OK if found.clean else WRONG,
-    )
-
-
-def _report_of_books(found: Reconciliation, *, json: bool) -> Report:
-    columns = (
-        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
-        "sender_proof", "receiver_proof", "sentence",
-    )  # fmt: skip
-    rows = [[one[name] for name in columns] for one in found.disagreements]
-    ours, theirs = found.parties
-    return Report(
-        facts={
-            "parties": list(found.parties),
-            "compared": found.compared,
-            "agreed": found.agreed,
-            "kinds": found.kinds,
-        },
-        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
-        summary=f"{ours} and {theirs} agree on {found.agreed:,} of {found.compared:,} messages",
-        exit_code=OK if not found.disagreements else WRONG,
-    )
-
-
-def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
-    return [getattr(found, name) for name in columns]

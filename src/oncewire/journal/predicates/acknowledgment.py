@@ -6,7 +6,16 @@ from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import ACKNOWLEDGED, FAILED, FORWARDED, RESUMED, SENT, SUBMITTED, Trace
+from oncewire.journal.trace import (
+    ACK_SENT,
+    ACKNOWLEDGED,
+    FAILED,
+    FORWARDED,
+    RESUMED,
+    SENT,
+    SUBMITTED,
+    Trace,
+)
 from oncewire.message.header import AckRequest
 
 _PLAIN = detail.Acknowledged()
@@ -21,13 +30,14 @@ def judge(subject: Subject) -> None:
         settled: Row | None = None
         for row in rows:
             said = _PLAIN if row.detail is None else detail.Acknowledged.read(row.detail)
-            _judge_match(subject, trace, row, settled)
+            if _judge_match(subject, trace, row, settled):
+                _judge_given(subject, trace, row, said)
             _judge_signature(subject, trace, said)
             if said.final:
                 settled = row
 
 
-def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) -> None:
+def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) -> bool:
     sent = trace.first(SENT)
     if sent is None or sent.seq > row.seq:
         problem = "An acknowledgement was accepted before the message was sent."
@@ -36,8 +46,35 @@ def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) 
     elif row.peer not in (None, sent.peer) and not _answers(subject, trace, row.peer or ""):
         problem = f"An acknowledgement of {row.peer} was accepted, who was never sent the message."
     else:
-        return
+        return True
     subject.found("S10", ViolationKind.UNMATCHED_ACK, trace.node, problem)
+    return False
+
+
+def _judge_given(subject: Subject, trace: Trace, row: Row, said: detail.Acknowledged) -> None:
+    """Who is said to have given it, and has the message, gave one by that id.
+
+    Where nobody's acknowledgements of it are here, nothing is known of their ids.
+    """
+    if row.ref_to is None or said.by != "ack" or subject.has(ViolationKind.UNMATCHED_ACK):
+        return
+    given = {
+        ack.ref_to
+        for other in subject.traces
+        if other.node != trace.node
+        for ack in other.kinds.get(ACK_SENT, ())
+    }
+    homes = subject.context.homes.get(row.peer or "", set())
+    has_it = any(
+        ACK_SENT in other.kinds for other in subject.traces if other.node in homes - {trace.node}
+    )
+    if has_it and row.ref_to not in given:
+        subject.found(
+            "S10",
+            ViolationKind.UNMATCHED_ACK,
+            trace.node,
+            f"The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.",
+        )
 
 
 def _reopened(trace: Trace, after: int, before: int) -> bool:

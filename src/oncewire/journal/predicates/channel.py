@@ -7,7 +7,7 @@ their own node. So rows may be divided by (channel, node) as well as by channel.
 from __future__ import annotations
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.context import Context, TermsMissing
 from oncewire.journal.predicates.receiving import ReceivingChannel
 from oncewire.journal.predicates.sending import SendingChannel
 from oncewire.journal.predicates.violation import Violation, unreadable
@@ -48,7 +48,16 @@ RECEIVING = frozenset({RECEIVED, SKIPPED, HANDED_OVER, FORWARDED})
 class ChannelFold:
     """Feed the rows of one channel in order of (node, seq), then finish."""
 
-    __slots__ = ("_context", "_found", "_node", "_receiving", "_sending", "_terms", "_unknown")
+    __slots__ = (
+        "_context",
+        "_found",
+        "_last",
+        "_node",
+        "_receiving",
+        "_sending",
+        "_terms",
+        "_unknown",
+    )
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -59,6 +68,7 @@ class ChannelFold:
         self._node = node
         self._terms: Terms | None = None
         self._unknown = False
+        self._last = 0
         self._sending = SendingChannel(self._found)
         self._receiving = ReceivingChannel(self._found)
 
@@ -67,6 +77,13 @@ class ChannelFold:
         if row.node != self._node:
             self._receiving.finish(self._context)
             self._open(row.node)
+        if (self._context.holes or self._context.aside) and self._context.is_broken(
+            row.node, row.channel, self._last, row.seq
+        ):
+            # What the missing rows told is not known: both take up from what the next ones show.
+            self._sending.take_up()
+            self._receiving.take_up()
+        self._last = row.seq
         kind = row.kind
         terms = self._terms
         if row.terms_id is not None and kind != FORWARDED:
@@ -92,16 +109,21 @@ class ChannelFold:
             )
 
     def _quarantine(self, row: Row) -> None:
-        if not self._unknown:
-            self._unknown = True
-            self._found.append(
-                unreadable(
-                    f"no terms row explains the numbers of channel {row.channel} on node "
-                    f"{row.node}, from row {row.seq} on",
-                    channel=row.channel,
-                    node=row.node,
-                )
+        context = self._context
+        if self._unknown or row.terms_id in context.doubted_terms:
+            return
+        self._unknown = True
+        missing = unreadable(str(TermsMissing(row)), node=row.node)
+        if row.terms_id is None:
+            missing = unreadable(
+                f"no terms row explains the numbers of channel {row.channel} on node "
+                f"{row.node}, from row {row.seq} on",
+                channel=row.channel,
+                node=row.node,
             )
+        # They are written once, however long before: any hole may have swallowed them.
+        if not context.has_hole_before(row.node, row.seq):
+            self._found.append(missing)
 
     def finish(self) -> list[Violation]:
         """Every promise about this channel that its rows show broken."""

@@ -6,12 +6,19 @@ where the folds run. It never holds an instant of one node for comparison with a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from oncewire.errors import JournalProblem
 from oncewire.journal import detail
-from oncewire.journal.predicates.violation import Violation, unreadable
+from oncewire.journal.predicates.hole import Hole
+from oncewire.journal.predicates.violation import (
+    QUARANTINE,
+    Violation,
+    ViolationKind,
+    unreadable,
+)
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.journal.trace import (
     ABANDONED,
@@ -24,8 +31,8 @@ from oncewire.journal.trace import (
     TERMS,
     Trace,
 )
-from oncewire.message.instant import Instant
-from oncewire.protocol.terms import Terms
+from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.protocol.terms import Terms, terms_id_of
 
 CONTEXT_KINDS: frozenset[str] = frozenset(
     {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED}
@@ -33,14 +40,26 @@ CONTEXT_KINDS: frozenset[str] = frozenset(
 """The kinds that `Context.gather` reads; all other rows may be left out."""
 
 
+class TermsMissing(JournalProblem):
+    """Rows name terms that no row explains: one cause, however many messages it leaves open."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(
+            f"no terms row explains the terms {row.terms_id!r} that node {row.node} names",
+            remedy="read the journal from its beginning, or add the terms rows of that node",
+        )
+        self.node, self.terms_id, self.seq = row.node, row.terms_id, row.seq
+
+
 @dataclass(slots=True)
 class Context:
-    """Terms by id, whose journals are here, and whether time enough has passed.
+    """Terms by id, whose journals are here and how far they go, and what is missing in them.
 
     While a run is still going (`healed` false) the absence of a row on another node proves
     nothing: the message may be under way, or that node's rows not yet read. Only what the rows
-    do say is judged then. `healed_before` judges messages submitted before that instant as
-    healed, for archives whose end is still moving.
+    do say is judged then. For archives whose end is still moving, `through` says for each node
+    until when all that it did is here, and a message is healed when its timers have run out by
+    then on every node that it concerns. `healed_before` is the same for all nodes at once.
     """
 
     healed: bool = True
@@ -50,10 +69,23 @@ class Context:
     """For each name that `peer` may hold: the nodes that act for it."""
     declared: bool = False
     """Whether any node said which parties it acts for."""
+    named: set[str] = field(default_factory=set)
+    """The nodes that said so."""
     suspended: set[tuple[str, str]] = field(default_factory=set)
     """(node, channel) that wait for the operator at the end."""
     lifted: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """For each (node, peer): the positions at which an operator ended the peer's pause."""
+    through: dict[str, Instant] = field(default_factory=dict)
+    ends: dict[str, tuple[int, Instant]] = field(default_factory=dict)
+    """For each node the position and the instant of its last row."""
+    holes: dict[str, list[Hole]] = field(default_factory=dict)
+    """For each node what is missing in its journal."""
+    aside: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """For each (node, channel) the positions of rows that were set aside; "" is any channel."""
+    doubted: set[str] = field(default_factory=set)
+    """Messages of which a row was set aside."""
+    doubted_terms: set[str] = field(default_factory=set)
+    """Terms whose row cannot be believed, which is told already."""
     problems: list[Violation] = field(default_factory=list)
     calm: bool = False
     """Whether the world says of itself that nothing went wrong in it (L3)."""
@@ -76,8 +108,7 @@ class Context:
         self.homes.setdefault(row.node, set()).add(row.node)
         kind = row.kind
         if kind == TERMS:
-            if row.terms_id is not None and row.terms_id not in self.terms:
-                self.terms[row.terms_id] = detail.read_terms(row.detail)
+            self._take_terms(row)
         elif kind == STARTED:
             started = detail.Started.read(row.detail)
             if started.journal_version != JOURNAL_VERSION:
@@ -86,6 +117,7 @@ class Context:
                     f"this is version {JOURNAL_VERSION}",
                     remedy="check it with the version of Oncewire that wrote it",
                 )
+            self.named.add(row.node)
             for party in started.parties:
                 self.declared = True
                 self.homes.setdefault(party, set()).add(row.node)
@@ -97,6 +129,27 @@ class Context:
                 self.suspended.discard((row.node, row.channel))
         elif kind == RESUMED and row.message_id is None and row.peer is not None:
             self.lifted.setdefault((row.node, row.peer), []).append(row.seq)
+
+    def _take_terms(self, row: Row) -> None:
+        """Terms are believed by their content: their id is its digest."""
+        terms_id = row.terms_id
+        if terms_id is None:
+            return
+        if terms_digest(row.detail) != terms_id:
+            self.doubted_terms.add(terms_id)
+            self.problems.append(
+                Violation(
+                    QUARANTINE,
+                    ViolationKind.OTHER_TERMS.value,
+                    None,
+                    None,
+                    row.node,
+                    f"Its row {row.seq} explains the terms {terms_id} by other values than that "
+                    "id stands for: they are not believed.",
+                )
+            )
+        elif terms_id not in self.terms:
+            self.terms[terms_id] = detail.read_terms(row.detail)
 
     def is_lifted(self, row: Row, since: int) -> bool:
         """Whether an operator ended the pause of a row's receiver after that position."""
@@ -111,16 +164,74 @@ class Context:
         """The terms a row names."""
         terms = self.terms.get(row.terms_id) if row.terms_id is not None else None
         if terms is None:
-            raise JournalProblem(
-                f"no terms row explains terms {row.terms_id!r} of the {row.kind} row {row.seq} "
-                f"of node {row.node}",
-                remedy="read the journal from its beginning, or add the terms rows of that node",
-            )
+            raise TermsMissing(row)
         return terms
 
-    def is_healed(self, since: Instant) -> bool:
-        """Whether every timer of a message first seen at that instant has run out."""
-        return self.healed or (self.healed_before is not None and since < self.healed_before)
+    # --- how far it is judged ---
+
+    def is_healed(
+        self, since: Instant, nodes: Iterable[str] = (), terms: Terms | None = None
+    ) -> bool:
+        """Whether every timer of a message first seen at that instant has run out, on the nodes
+        that it concerns."""
+        if self.healed or (self.healed_before is not None and since < self.healed_before):
+            return True
+        horizon = self.horizon(nodes, terms)
+        return horizon is not None and since < horizon
+
+    def horizon(self, nodes: Iterable[str], terms: Terms | None) -> Instant | None:
+        """Until when messages between these nodes are judged for what is missing."""
+        reached = [self.through[node] for node in nodes if node in self.through]
+        if not reached:
+            return None
+        return min(reached) - self.wait_of(terms)
+
+    def wait_of(self, terms: Terms | None) -> Duration:
+        """How long after its submission a message may be under way: its sender stops at
+        persistDuration, and then a hub may begin with its own."""
+        longest = max((one.persist_duration for one in self.terms.values()), default=DAY)
+        return (longest if terms is None else terms.persist_duration) + longest
+
+    # --- what is missing ---
+
+    def has_hole(self, nodes: Iterable[str], since: Instant, until: Instant) -> bool:
+        """Whether a hole may hold rows of something under way in that time on these nodes."""
+        wait = self.wait_of(None)
+        return any(
+            hole.touches(since - wait, until + wait)
+            for node in nodes
+            for hole in self.holes.get(node, ())
+        )
+
+    def has_hole_before(self, node: str, position: int) -> bool:
+        """Whether rows are missing before a position of a node."""
+        return any(hole.first < position for hole in self.holes.get(node, ()))
+
+    def is_broken(self, node: str, channel: str | None, after: int, before: int) -> bool:
+        """Whether rows are missing, or were set aside, between two positions of a channel."""
+        holes = self.holes.get(node)
+        if holes and any(after < hole.last and hole.first < before for hole in holes):
+            return True
+        return bool(self.aside) and any(
+            after < seq < before
+            for name in (channel or "", "")
+            for seq in self.aside.get((node, name), ())
+        )
+
+    def ended_before(self, node: str, at: Instant) -> Violation | None:
+        """The finding that a node's journal ends before something that others know of it."""
+        end = self.ends.get(node)
+        if end is None or at <= end[1]:
+            return None
+        return Violation(
+            QUARANTINE,
+            ViolationKind.CUT_OFF.value,
+            None,
+            None,
+            node,
+            f"Its journal ends with row {end[0]}, at {format_instant(end[1])}, but others hold its "
+            "word on messages after that: an older copy was read, or its end was never stored.",
+        )
 
     def waits_for_operator(self, trace: Trace, row: Row) -> bool:
         """Whether the message, or the channel it is sent on, is suspended at the end."""
@@ -129,3 +240,16 @@ class Context:
             # Its own channel is the one that the message came on.
             channel = detail.Forwarded.read(row.detail).onward or channel
         return trace.suspended or (channel is not None and (trace.node, channel) in self.suspended)
+
+
+def terms_digest(text: str | None) -> str | None:
+    """The id that belongs to the values of a TERMS row; None where they are no values."""
+    try:
+        return terms_id_of(json.loads(text or ""))
+    except ValueError:
+        return None
+
+
+def homes_of(peers: Iterable[str | None], homes: Mapping[str, set[str]]) -> set[str]:
+    """The nodes that act for these names, where their journals are here."""
+    return {node for peer in peers if peer is not None for node in homes.get(peer, ())}

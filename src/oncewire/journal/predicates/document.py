@@ -9,7 +9,7 @@ from __future__ import annotations
 from oncewire.errors import JournalProblem
 from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
-from oncewire.journal.predicates.violation import Violation, ViolationKind, unreadable
+from oncewire.journal.predicates.violation import EVIDENT, Violation, ViolationKind, unreadable
 from oncewire.journal.row import Row
 from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
 
@@ -17,11 +17,21 @@ from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
 class _Joining:
     """What one node did with the parts of one document."""
 
-    __slots__ = ("joined", "joins", "node", "parts", "parts_handed", "since", "total", "whole")
+    __slots__ = (
+        "joined",
+        "joins",
+        "node",
+        "parts",
+        "parts_handed",
+        "since",
+        "total",
+        "until",
+        "whole",
+    )
 
     def __init__(self, row: Row) -> None:
         self.node = row.node
-        self.since = row.at
+        self.since = self.until = row.at
         self.parts: dict[int | None, set[str | None]] = {}
         self.parts_handed: set[str | None] = set()
         self.total: int | None = None
@@ -47,6 +57,7 @@ class DocumentFold:
         node = self._nodes.get(row.node)
         if node is None:
             node = self._nodes[row.node] = _Joining(row)
+        node.until = row.at
         try:
             self._take(node, row)
         except JournalProblem as problem:
@@ -94,7 +105,7 @@ class DocumentFold:
                 self._note(
                     node, ViolationKind.ALTERED, "The joined document differs from the one split."
                 )
-            if not self._context.is_healed(node.since) or node.whole:
+            if not self._context.is_healed(node.since, (node.node,)) or node.whole:
                 continue
             if joined is not None:
                 self._note(node, ViolationKind.LOST, "It was joined, but never handed over.")
@@ -103,4 +114,18 @@ class DocumentFold:
         return self._found
 
     def _note(self, node: _Joining, kind: ViolationKind, sentence: str) -> None:
+        if kind.value not in EVIDENT and self._is_doubted(node):
+            return
         self._found.append(Violation("S13", kind.value, self._split_id, None, node.node, sentence))
+
+    def _is_doubted(self, node: _Joining) -> bool:
+        """Whether a row that is missing, or was set aside, may be one of the document's."""
+        context = self._context
+        known = {
+            self._split_id,
+            *node.parts_handed,
+            *(one for ids in node.parts.values() for one in ids),
+        }
+        return context.has_hole((node.node,), node.since, node.until) or bool(
+            context.doubted & known
+        )

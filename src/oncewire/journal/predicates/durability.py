@@ -87,13 +87,23 @@ def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
         sent = trace.last(SENT)
         peer = sent.peer if sent is not None else None
     silent = _without_it(subject, peer)
-    if silent is not None:
+    if silent is not None and not _is_cut_off(subject, silent, row):
         subject.found(
             "S3",
             ViolationKind.ACK_WITHOUT_STORE,
             trace.node,
             f"{silent} acknowledged it, but its journal does not have it.",
         )
+
+
+def _is_cut_off(subject: Subject, silent: str, row: Row) -> bool:
+    """Whether the journal of who gave the acknowledgement ends before it: that is told instead."""
+    context = subject.context
+    ends = [context.ended_before(node, row.at) for node in sorted(context.homes[silent])]
+    if not ends or None in ends:
+        return False
+    subject.tell(ends[0])
+    return True
 
 
 def _without_it(subject: Subject, peer: str | None) -> str | None:

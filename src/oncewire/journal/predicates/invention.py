@@ -6,7 +6,18 @@ from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import CONFIRMED, HANDED_OVER, JOINED, RECEIVED, SUBMITTED, Trace
+from oncewire.journal.trace import (
+    CONFIRMED,
+    FORWARDED,
+    HANDED_OVER,
+    JOINED,
+    PASSED_ON,
+    RECEIVED,
+    SUBMITTED,
+    Trace,
+)
+
+_PASSING = {FORWARDED, PASSED_ON}
 
 
 def judge(subject: Subject) -> None:
@@ -55,9 +66,10 @@ def _judge_origin(subject: Subject, trace: Trace, row: Row, received: list[Row])
     context = subject.context
     arrival = next((each for each in received if each.digest == row.digest), received[0])
     digest = row.digest or arrival.digest
+    peer = _origin(subject, arrival.peer)
     if context.declared:
         # Another partner may use the same MessageId; only the From Party's own word counts.
-        homes = context.homes.get(arrival.peer or "", set())
+        homes = context.homes.get(peer or "", set())
         digests = {
             submitted.digest
             for each in subject.traces
@@ -68,9 +80,27 @@ def _judge_origin(subject: Subject, trace: Trace, row: Row, received: list[Row])
         digests = {*subject.submitted_digests}
     if digests and digest not in digests:
         kind, problem = ViolationKind.ALTERED, "with other content than was submitted"
-    elif not digests and subject.healed and context.has_journal_of(arrival.peer):
-        kind, problem = ViolationKind.INVENTED, f"but {arrival.peer} never submitted it"
+    elif not digests and subject.healed and context.has_journal_of(peer):
+        kind, problem = ViolationKind.INVENTED, f"but {peer} never submitted it"
     else:
         return
     if not subject.has(kind):
         subject.found("S1", kind, trace.node, f"It was handed over, {problem}.")
+
+
+def _origin(subject: Subject, peer: str | None) -> str | None:
+    """Who must have submitted what came from a peer: behind a hub, whom the hub has it from."""
+    asked: set[str] = set()
+    while peer is not None and peer not in asked:
+        asked.add(peer)
+        homes = subject.context.homes.get(peer, set())
+        hubs = [
+            each
+            for each in subject.traces
+            if each.node in homes and SUBMITTED not in each.kinds and _PASSING & each.kinds.keys()
+        ]
+        if not hubs:
+            return peer
+        arrivals = hubs[0].kinds.get(RECEIVED)
+        peer = arrivals[0].peer if arrivals else None
+    return peer

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.predicates import (
@@ -18,16 +20,23 @@ from oncewire.journal.predicates import (
     invention,
     once,
     retry,
+    steps,
     taken_back,
     told,
 )
-from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.context import Context, TermsMissing
 from oncewire.journal.predicates.subject import Subject
-from oncewire.journal.predicates.violation import Violation, unreadable
+from oncewire.journal.predicates.violation import (
+    EVIDENT,
+    QUARANTINE,
+    Violation,
+    unreadable,
+)
 from oncewire.journal.row import Row
 from oncewire.journal.trace import Trace, gather
 
 PREDICATES = (
+    steps.judge,
     given.judge,
     invention.judge,
     once.judge,
@@ -44,6 +53,16 @@ PREDICATES = (
     calm.judge,
 )
 """In this order: a later one passes over what an earlier one has told already."""
+
+
+class Extent(StrEnum):
+    """How far a message was judged."""
+
+    JUDGED = "judged"
+    NOT_YET = "not_yet"
+    """Its timers run, or a journal does not go far enough: what is missing may come."""
+    IN_DOUBT = "in_doubt"
+    """Rows are missing that may be its own."""
 
 
 class MessageFold:
@@ -71,15 +90,56 @@ def judge_message(rows: Iterable[Row], context: Context) -> list[Violation]:
 
 def judge_traces(traces: list[Trace], context: Context) -> list[Violation]:
     """The same for rows that are gathered already."""
+    return judge_subject(traces, context).violations
+
+
+class Sentence(NamedTuple):
+    """What the judge says of one message."""
+
+    violations: list[Violation]
+    extent: Extent
+    settled: bool
+    """Whether nothing more can come of it: its last row, too, lies before the horizon."""
+
+
+def judge_subject(traces: list[Trace], context: Context) -> Sentence:
+    """The violations, and how far the message was judged."""
     if not traces:
-        return []
-    message_id = traces[0].message_id
-    subject = Subject(message_id, traces, context)
+        return Sentence([], Extent.JUDGED, settled=True)
+    subject = Subject(traces[0].message_id, traces, context)
+    doubted = subject.message_id in context.doubted
     for judge in PREDICATES:
         try:
             judge(subject)
+        except TermsMissing as missing:
+            doubted = True
+            # They are written once, however long before: any hole may have swallowed them.
+            told = missing.terms_id in context.doubted_terms
+            if not told and not context.has_hole_before(missing.node, missing.seq):
+                subject.tell(unreadable(str(missing), node=missing.node))
         except JournalProblem as problem:
-            found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
-            if found not in subject.violations:
-                subject.violations.append(found)
-    return subject.violations
+            subject.tell(
+                unreadable(str(problem), message_id=subject.message_id, node=traces[0].node)
+            )
+    found = subject.violations
+    if found:
+        found, left_out = _without_doubt(subject, doubted)
+        doubted = doubted or left_out
+    extent = Extent.JUDGED if subject.healed else Extent.NOT_YET
+    settled = subject.healed and subject.is_settled()
+    return Sentence(found, Extent.IN_DOUBT if doubted else extent, settled)
+
+
+def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bool]:
+    """The findings that missing rows cannot explain, and whether there are others.
+
+    What is missing is a finding of its own, told once.
+    """
+    if not doubted and not subject.has_hole():
+        return subject.violations, False
+    kept = [
+        one
+        for one in subject.violations
+        if one.kind in EVIDENT or (one.predicate == QUARANTINE and one.message_id is None)
+    ]
+    return kept, len(kept) < len(subject.violations)

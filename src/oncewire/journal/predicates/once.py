@@ -65,7 +65,12 @@ def _problem(subject: Subject, trace: Trace, rows: list[Row]) -> str | None:
         if before is not None and not _excused(before, row):
             return "It was handed over again without a crash that excuses it."
         latest[row.digest] = row
-    if confirmed is not None and len(latest) == 1 and rows[-1].seq > confirmed.seq:
+    if (
+        confirmed is not None
+        and len(latest) == 1
+        and rows[-1].seq > confirmed.seq
+        and not subject.has(ViolationKind.IMPOSSIBLE_ORDER)
+    ):
         return "It was handed over after the application had confirmed it."
     return None
 

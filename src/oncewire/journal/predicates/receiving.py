@@ -33,9 +33,14 @@ class _Epoch:
 
     __slots__ = (
         "behind",
+        "doubtful",
+        "due",
         "expected",
         "first",
+        "follow",
         "handed",
+        "jumped",
+        "loose",
         "missing",
         "reached",
         "size",
@@ -57,22 +62,55 @@ class _Epoch:
         self.missing: list[tuple[int, int, Row]] = []
         # The last places used up and whose they were.
         self.handed: dict[int, str | None] = {}
+        # After a hole: where the rows that follow take up is not known yet, and what waited may
+        # have been used up by rows that are missing.
+        self.loose = False
+        self.doubtful: set[str | None] = set()
+        # After a break: the place that is next if the row that broke had had the place due.
+        self.due: int | None = None
+        # And the place behind one that was told as late or repeated: a run of them is one cause.
+        self.follow: int | None = None
+        # Behind an arrival further ahead than a window: believed when the next one is there too.
+        self.jumped: int | None = None
 
-    def place_of_arrival(self, number: int) -> int:
+    def take_up(self) -> None:
+        """Rows are missing here."""
+        self.loose = True
+        self.doubtful.update(self.waiting)
+        self.skipped.clear()
+        self.behind.clear()
+        self.missing.clear()
+        self.handed.clear()
+        self.due = self.follow = None
+
+    def begin_at(self, place: int) -> None:
+        """The first place used up behind a hole; what arrived since lies ahead of it."""
+        self.loose, self.expected = False, place
+        for message_id, (arrived, row) in self.waiting.items():
+            if arrived < place and 2 * (arrived + self.size - place) <= self.size:
+                self.waiting[message_id] = arrived + self.size, row
+        self.reached = max(place + 1, *(one + 1 for one, _ in self.waiting.values()), 0)
+
+    def place_of_arrival(self, number: int, window: int) -> int:
         """Where a number lies that arrived or was skipped: within W of the furthest one."""
         place = self.reached + (number - self.first - self.reached) % self.size
         earlier = place - self.size
         if 2 * (place - self.reached) >= self.size and earlier >= 0:
             place = earlier
-        self.reached = max(self.reached, place + 1)
+        if place < self.reached + window or place == self.jumped:
+            self.reached = max(self.reached, place + 1)
+        self.jumped = place + 1
         return place
 
     def place_of_use(self, row: Row, number: int) -> tuple[int, Row | None]:
         """Where a number lies that is used up now: where it arrived (the row is given back, too),
         else near the expected one."""
         arrived = self.waiting.pop(row.message_id, None)
-        if arrived is not None:
+        self.doubtful.discard(row.message_id)
+        if arrived is not None and arrived[1].sequence_number == number:
             return arrived
+        if self.loose:
+            return number - self.first, None
         place = self.expected + (number - self.first - self.expected) % self.size
         earlier = place - self.size
         if place - self.expected > self.size // 2 or self._is_missing(earlier):
@@ -132,18 +170,28 @@ class ReceivingChannel:
     """One pass over RECEIVED, SKIPPED, HANDED_OVER and FORWARDED rows; for each open epoch O(W)
     state and what was received and not used up."""
 
-    __slots__ = ("_epochs", "_found")
+    __slots__ = ("_epochs", "_found", "_loose", "_unnumbered")
 
     def __init__(self, found: list[Violation]) -> None:
         self._found = found
         self._epochs: dict[int | None, _Epoch] = {}
+        self._loose = False
+        self._unnumbered = False
+
+    def take_up(self) -> None:
+        """Rows are missing here: what they received and used up is not known."""
+        self._loose = True
+        for epoch in self._epochs.values():
+            epoch.take_up()
 
     def take(self, row: Row, terms: Terms, context: Context) -> None:
         """One more row of a kind in `RECEIVING`."""
-        number = row.sequence_number
-        if not terms.ordered or number is None:
+        if not terms.ordered:
             return
-        kind = row.kind
+        number, kind = row.sequence_number, row.kind
+        if number is None or number not in terms.numbers:
+            self._out_of_range(row, terms)
+            return
         if kind == HANDED_OVER and row.detail is not None and "redelivered" in row.detail:
             # Order is judged by the first hand-over; whether a second may be is S2's matter.
             return
@@ -151,15 +199,39 @@ class ReceivingChannel:
         if epoch is None:
             self._close_old(context)
             epoch = self._epochs[row.epoch] = _Epoch(terms.numbers)
+            # It may have begun in the hole.
+            epoch.loose, self._loose = self._loose, False
         if kind == RECEIVED:
-            epoch.waiting[row.message_id] = epoch.place_of_arrival(number), row
+            place = epoch.place_of_arrival(number, terms.window_size)
+            epoch.waiting[row.message_id] = place, row
         elif kind == SKIPPED:
-            self._skipped(epoch, row, number)
+            self._skipped(epoch, row, number, terms)
         else:
             self._used(epoch, row, number, terms)
 
+    def _out_of_range(self, row: Row, terms: Terms) -> None:
+        """A number that cannot be, or none: told once for a channel, and one is used up by it."""
+        if row.kind == RECEIVED and not self._unnumbered:
+            self._unnumbered = True
+            self._note(
+                "S7",
+                ViolationKind.GAP,
+                row,
+                f"It is ordered, and from row {row.seq} on there are arrivals without a number of "
+                f"{terms.numbers.first}..{terms.numbers.last}.",
+            )
+        epoch = self._epochs.get(row.epoch)
+        if epoch is not None and row.kind in (HANDED_OVER, FORWARDED):
+            epoch.waiting.pop(row.message_id, None)
+            epoch.expected += 1
+            epoch.pass_skipped()
+
     def _used(self, epoch: _Epoch, row: Row, number: int, terms: Terms) -> None:
         place, received = epoch.place_of_use(row, number)
+        if epoch.loose:
+            epoch.begin_at(place)
+        if epoch.due is not None:
+            self._go_on(epoch, place)
         if place == epoch.expected and not epoch.behind:
             epoch.expected += 1
             if epoch.skipped:
@@ -173,9 +245,12 @@ class ReceivingChannel:
     def _used_otherwise(self, epoch: _Epoch, row: Row, place: int, to_party: str | None) -> bool:
         """Not the plain next one: False if it was used up before."""
         if place >= epoch.expected:
+            due = epoch.expected + 1
             self._passed_over(epoch, row, place, to_party)
+            epoch.due = due
         elif not epoch.leaves_behind(place, to_party) and not self._was_late(epoch, row, place):
-            self._repeated(epoch, row, place)
+            if self._repeated(epoch, row, place):
+                epoch.due = epoch.expected + 1
             return False
         # What still waits for the same To Party from before was passed by this one.
         behind = epoch.behind.get(to_party or "", {})
@@ -183,6 +258,17 @@ class ReceivingChannel:
             epoch.leaves_behind(earlier, to_party)
             epoch.missing.append((earlier, 1, row))
         return True
+
+    def _go_on(self, epoch: _Epoch, place: int) -> None:
+        """After a break: the rows go on as if the one before had had the place that was due."""
+        due, epoch.due = epoch.due, None
+        if due is None or place != due:
+            return
+        for index, (start, _, row) in enumerate(epoch.missing):
+            if start == due - 1:
+                epoch.missing[index:] = [(start, 1, row)]
+                break
+        epoch.expected = due
 
     def _passed_over(self, epoch: _Epoch, row: Row, place: int, to_party: str | None) -> None:
         """Remember what was passed over: its own later row shows disorder, none shows a gap."""
@@ -204,6 +290,9 @@ class ReceivingChannel:
         passed_by = epoch.take_missing(place)
         if passed_by is None:
             return False
+        followed, epoch.follow = epoch.follow == place, place + 1
+        if followed:
+            return True  # The whole run was passed at once, and that is told.
         self._note(
             "S6",
             ViolationKind.OUT_OF_ORDER,
@@ -213,20 +302,25 @@ class ReceivingChannel:
         )
         return True
 
-    def _repeated(self, epoch: _Epoch, row: Row, place: int) -> None:
+    def _repeated(self, epoch: _Epoch, row: Row, place: int) -> bool:
         """The same message again is S2's matter; another message under the number is not."""
         owner = epoch.handed.get(place, row.message_id)
-        if owner != row.message_id:
+        followed, epoch.follow = epoch.follow == place, place + 1
+        if owner == row.message_id:
+            return False
+        if not followed:
             self._note(
                 "S8",
                 ViolationKind.REPEATED_NUMBER,
                 row,
                 f"It was {_words(row)} as number {row.sequence_number}, as {owner} was before.",
             )
+        return True
 
-    def _skipped(self, epoch: _Epoch, row: Row, number: int) -> None:
+    def _skipped(self, epoch: _Epoch, row: Row, number: int, terms: Terms) -> None:
         arrived = epoch.waiting.pop(row.message_id, None)
-        place = epoch.place_of_arrival(number) if arrived is None else arrived[0]
+        window = terms.window_size
+        place = epoch.place_of_arrival(number, window) if arrived is None else arrived[0]
         if place >= epoch.expected:
             epoch.skipped.add(place)
             epoch.pass_skipped()
@@ -253,9 +347,12 @@ class ReceivingChannel:
         for start, count, row in epoch.missing:
             self._gap(epoch.first + start % epoch.size, count, row)
         for place, row in epoch.waiting.values():
+            if row.message_id in epoch.doubtful:
+                continue  # A row that is missing may have used it up.
             # With the sender's journal at hand the message's own fold tells it.
             due = ended or place == epoch.expected or epoch.is_behind(place)
-            if due and context.is_healed(row.at) and not context.has_journal_of(row.peer):
+            healed = context.is_healed(row.at, (row.node,))
+            if due and healed and not context.has_journal_of(row.peer):
                 self._note(
                     "S4",
                     ViolationKind.LOST,

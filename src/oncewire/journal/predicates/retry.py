@@ -6,6 +6,8 @@ counts begin anew with each resume (RTY-13) and, where so agreed, on each transp
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from oncewire.journal import detail
 from oncewire.journal.outcome import elapsed
 from oncewire.journal.predicates.subject import Subject
@@ -29,6 +31,9 @@ from oncewire.journal.trace import (
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import RetryCount, SyncRetries, Terms
+
+ALWAYS: Instant = 2**63
+"""Later than any instant: nothing may be sent any more."""
 
 
 def judge(subject: Subject) -> None:
@@ -65,11 +70,11 @@ def _way(terms: Terms, row: Row) -> str | None:
 def _judge_attempts(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) -> None:
     allowed = attempts_allowed(terms)
     before: dict[str | None, tuple[int, Row]] = {}
-    position = 0
+    resumed = trace.kinds.get(RESUMED, [])[::-1]
     for row in sends:
-        if trace.between(RESUMED, position, row.seq):
+        while resumed and resumed[-1].seq < row.seq:
+            resumed.pop()
             before.clear()
-        position = row.seq
         way = _way(terms, row)
         count, previous = before.get(way, (0, row))
         before[way] = (count + 1, row)
@@ -121,12 +126,22 @@ def _time_to_live(trace: Trace) -> Instant | None:
 
 def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) -> None:
     """Nothing is sent once the message is settled, nor while the receiver asked for a pause."""
-    ends = [row.seq for row in _ends(trace, terms)]
-    pauses = [(row.seq, row) for row in trace.kinds.get(TRANSIENT, ())]
-    if not ends and not pauses:
-        return
-    for row in sends:
-        if any(end < row.seq and not trace.between(RESUMED, end, row.seq) for end in ends):
+    marks: list[tuple[int, Row | None, Instant]] = [
+        *((row.seq, row, 0) for row in sends),
+        *((row.seq, None, ALWAYS) for row in _ends(trace, terms)),
+        *((row.seq, None, 0) for row in trace.kinds.get(RESUMED, ())),
+        *(
+            (row.seq, None, max(1, detail.Transient.read(row.detail).until))
+            for row in trace.kinds.get(TRANSIENT, ())
+        ),
+    ]
+    # One pass in order: until when nothing may be sent, as far as the rows have told.
+    quiet_until: Instant = 0
+    for _, sent, until in sorted(marks, key=itemgetter(0)):
+        if sent is None:
+            # An operator who resumes it ends what was before.
+            quiet_until = max(quiet_until, until) if until else 0
+        elif quiet_until == ALWAYS:
             subject.found(
                 "S11",
                 ViolationKind.LATE_SEND,
@@ -134,19 +149,14 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
                 "It was sent again after it had been acknowledged or had failed.",
             )
             return
-        for position, pause in pauses:
-            if (
-                position < row.seq
-                and row.at < detail.Transient.read(pause.detail).until
-                and not trace.between(RESUMED, position, row.seq)
-            ):
-                subject.found(
-                    "S11",
-                    ViolationKind.EARLY_RETRY,
-                    trace.node,
-                    "It was sent again before the pause that the receiver asked for was over.",
-                )
-                return
+        elif sent.at < quiet_until:
+            subject.found(
+                "S11",
+                ViolationKind.EARLY_RETRY,
+                trace.node,
+                "It was sent again before the pause that the receiver asked for was over.",
+            )
+            return
 
 
 def _ends(trace: Trace, terms: Terms) -> list[Row]:

@@ -10,18 +10,29 @@ from oncewire.journal.trace import EPOCH_ENDED, FAILED, NUMBERED, RESUMED, SENT,
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import ResetRule, Terms
 
+TOLD_MAX = 100
+"""How many messages whose number was told as wrong are remembered, at most."""
+
 
 class SendingChannel:
-    """The epoch, the next number, and the numbers that are given and not settled: O(W) state."""
+    """The epoch, the next number, and the numbers that are given and not settled: O(W) state.
+
+    After a break it takes up from what the rows show, so that one cause is told once: the next
+    number is right whether it goes on from the wrong one or from the one that was due.
+    """
 
     __slots__ = (
+        "_due",
         "_epoch",
         "_expected",
         "_first",
         "_found",
+        "_partial",
         "_paused_at",
         "_paused_by",
         "_paused_until",
+        "_taking_up",
+        "_told",
         "_unsettled",
         "_used",
     )
@@ -36,6 +47,19 @@ class SendingChannel:
         self._paused_until: Instant = 0
         self._paused_by: str | None = None
         self._paused_at = 0
+        # After a break: what would be next if the row that broke had had the number due.
+        self._due: int | None = None
+        # Messages whose number was told as wrong: their other rows tell nothing new.
+        self._told: dict[str | None, None] = {}
+        # After a hole: nothing is known of the epoch yet; then, not all of it.
+        self._taking_up = False
+        self._partial = False
+
+    def take_up(self) -> None:
+        """Rows are missing here: what they gave and settled is not known."""
+        self._unsettled.clear()
+        self._paused_until = 0
+        self._taking_up = self._partial = True
 
     def take(self, row: Row, terms: Terms, context: Context) -> None:
         """One more row of a kind in `SENDING`."""
@@ -45,7 +69,7 @@ class SendingChannel:
         elif kind == SENT:
             self._sent(row, terms, context)
         elif kind == EPOCH_ENDED:
-            self._settle_message(row, terms)
+            self._settle_message(row)
         elif kind == TRANSIENT:
             if self._unsettled.get(_number(row)) == row.message_id:
                 until = detail.Transient.read(row.detail).until
@@ -56,51 +80,96 @@ class SendingChannel:
             self._paused_until = 0
         elif kind != FAILED or not terms.numbered:
             # A failure settles nothing while the receiver may still wait for the number.
-            self._settle(row, terms)
+            self._settle(row)
 
     def _numbered(self, row: Row, terms: Terms) -> None:
         number, numbers = _number(row), terms.numbers
-        if row.epoch != self._epoch:
-            if self._unsettled:
-                self._note(
-                    row,
-                    ViolationKind.EARLY_RESET,
-                    f"Epoch {row.epoch} began while {len(self._unsettled)} numbers of epoch "
-                    f"{self._epoch} were unsettled.",
-                )
-            self._epoch, self._expected, self._first = row.epoch, numbers.first, numbers.first
-            self._used = 0
-            self._unsettled.clear()
+        if self._taking_up:
+            self._epoch, self._expected, self._first = row.epoch, number, number
+            self._taking_up = False
+        elif row.epoch != self._epoch:
+            self._begin(row, terms)
         if number not in numbers:
-            self._note(
+            self._tell(
                 row,
                 ViolationKind.GAP,
                 f"Number {number} lies outside {numbers.first}..{numbers.last}.",
             )
+            # Whatever it should have been, it used one up.
+            self._expected = numbers.after(self._expected)
+            self._slide()
             return
-        if number != self._expected:
+        if not self._is_due(number, terms):
             self._unexpected(row, number, terms)
-        if (number - self._first) % numbers.size >= terms.window_size:
+        elif self._beyond(number, terms):
             self._note(
                 row,
                 ViolationKind.WINDOW_EXCEEDED,
                 f"Number {number} lies beyond the window of {terms.window_size} that begins "
                 f"at {self._first}.",
             )
+        while self._unsettled and self._beyond(number, terms):
+            # The sender went on as if the first of them were settled, and so does the fold.
+            del self._unsettled[next(iter(self._unsettled))]
+            self._slide()
+        if not self._unsettled:
+            self._first = number
         self._judge_status(row, terms)
         self._unsettled[number] = row.message_id
-        self._expected = numbers.first if number == numbers.last else number + 1
+        self._expected = numbers.after(number)
         self._used += 1
+
+    def _begin(self, row: Row, terms: Terms) -> None:
+        """A new epoch."""
+        if self._unsettled:
+            self._note(
+                row,
+                ViolationKind.EARLY_RESET,
+                f"Epoch {row.epoch} began while {len(self._unsettled)} numbers of epoch "
+                f"{self._epoch} were unsettled.",
+            )
+        self._epoch, self._expected = row.epoch, terms.numbers.first
+        self._first = terms.numbers.first
+        self._used = 0
+        self._partial = False
+        self._due = None
+        self._unsettled.clear()
+
+    def _beyond(self, number: int, terms: Terms) -> bool:
+        return (number - self._first) % terms.numbers.size >= terms.window_size
+
+    def _is_due(self, number: int, terms: Terms) -> bool:
+        """Whether the number goes on from the last one, or from before a break."""
+        due, self._due = self._due, None
+        if number == self._expected:
+            return True
+        if number == due:
+            # The wrong number was that of the one before.
+            wrong = terms.numbers.after(self._expected, -1)
+            if wrong in self._unsettled:
+                owner = self._unsettled.pop(wrong)
+                self._unsettled[terms.numbers.after(number, -1)] = owner
+            self._first = next(iter(self._unsettled), number)
+            return True
+        self._due = terms.numbers.after(self._expected)
+        return False
 
     def _unexpected(self, row: Row, number: int, terms: Terms) -> None:
         ahead = terms.numbers.distance(self._expected, number) <= terms.numbers.size // 2
         kind = ViolationKind.GAP if ahead else ViolationKind.REPEATED_NUMBER
-        self._note(row, kind, f"Number {number} was given where {self._expected} was next.")
-        if ahead and not self._unsettled:
-            self._first = number
+        self._tell(row, kind, f"Number {number} was given where {self._expected} was next.")
+
+    def _tell(self, row: Row, kind: ViolationKind, sentence: str) -> None:
+        """Note that a message has a wrong number, once for all its rows."""
+        if row.message_id in self._told:
+            return
+        self._told[row.message_id] = None
+        if len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        self._note(row, kind, sentence)
 
     def _judge_status(self, row: Row, terms: Terms) -> None:
-        if terms.reset is ResetRule.SILENT:
+        if terms.reset is ResetRule.SILENT or self._partial:
             return
         marked = terms.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
         is_reset = row.detail is not None and '"Reset"' in row.detail
@@ -123,52 +192,55 @@ class SendingChannel:
                 predicate="S11",
             )
         number = row.sequence_number
-        if number is None or row.epoch is None:
+        if number is None or row.epoch is None or self._taking_up:
             return
-        if self._epoch is None or row.epoch > self._epoch:
-            self._note(
-                row, ViolationKind.GAP, f"It was sent with number {number}, which was never given."
-            )
-        elif row.epoch < self._epoch:
-            return  # A number of an ended epoch is settled: S11 tells of the send.
-        elif number in self._unsettled:
+        if number in self._unsettled and row.epoch == self._epoch:
             owner = self._unsettled[number]
             if owner != row.message_id:
-                self._note(
+                self._tell(
                     row,
                     ViolationKind.REPEATED_NUMBER,
                     f"It was sent with number {number}, which was given to {owner}.",
                 )
+        elif self._partial:
+            return  # It may have been given, and settled, by a row that is missing.
+        elif self._epoch is None or row.epoch > self._epoch:
+            self._tell(
+                row, ViolationKind.GAP, f"It was sent with number {number}, which was never given."
+            )
+        elif row.epoch < self._epoch:
+            return  # A number of an ended epoch is settled: S11 tells of the send.
         elif terms.numbers.distance(self._expected, number) < terms.numbers.size // 2:
-            self._note(
+            self._tell(
                 row,
                 ViolationKind.GAP,
                 f"It was sent with number {number}, which was not given yet.",
             )
 
-    def _settle(self, row: Row, terms: Terms) -> None:
+    def _settle(self, row: Row) -> None:
         if row.epoch != self._epoch or row.sequence_number is None:
             return
         number = row.sequence_number
-        if self._unsettled.get(number) != row.message_id:
-            return
-        del self._unsettled[number]
-        self._slide(terms)
+        if self._unsettled.get(number) == row.message_id:
+            del self._unsettled[number]
+            self._slide()
+        elif row.message_id in self._told:
+            self._settle_message(row)
 
-    def _settle_message(self, row: Row, terms: Terms) -> None:
+    def _settle_message(self, row: Row) -> None:
         """The number given up with the end of the epoch is its message's (gap 14)."""
         for number, message_id in self._unsettled.items():
             if message_id == row.message_id:
                 del self._unsettled[number]
-                self._slide(terms)
+                self._slide()
                 return
 
-    def _slide(self, terms: Terms) -> None:
-        """Move SSW to the first unsettled number, or to the next one to be given (SW-5)."""
-        first, last = self._first, terms.numbers.last
-        while first != self._expected and first not in self._unsettled:
-            first = terms.numbers.first if first == last else first + 1
-        self._first = first
+    def _slide(self) -> None:
+        """Move SSW to the first unsettled number, or to the next one to be given (SW-5).
+
+        They were given in order, so the first of them is the one that waits longest.
+        """
+        self._first = next(iter(self._unsettled), self._expected)
 
     def _note(self, row: Row, kind: ViolationKind, sentence: str, *, predicate: str = "S8") -> None:
         self._found.append(

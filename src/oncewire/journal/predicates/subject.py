@@ -6,21 +6,28 @@ from collections.abc import Sequence
 
 from oncewire.errors import JournalProblem
 from oncewire.journal import detail
-from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.context import Context, homes_of
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,
+    ACKNOWLEDGED,
     FORWARDED,
     INCIDENT,
     NOTIFIED,
     NUMBERED,
+    PASSED_ON,
     RECEIVED,
     SENT,
     SUBMITTED,
     Trace,
 )
 from oncewire.protocol.terms import Terms
+
+_NAMING = (SUBMITTED, SENT, FORWARDED, RECEIVED, PASSED_ON, ACKNOWLEDGED)
+"""Kinds whose `peer` takes part in the message's way."""
+
+_UNDER_TERMS = (SUBMITTED, RECEIVED, FORWARDED)
 
 _ARRIVALS: tuple[tuple[str, type[detail.Submitted] | type[detail.Received]], ...] = (
     (SUBMITTED, detail.Submitted),
@@ -32,6 +39,7 @@ class Subject:
     """The traces of one message, its submission, and the findings so far."""
 
     __slots__ = (
+        "_nodes",
         "context",
         "healed",
         "message_id",
@@ -53,9 +61,64 @@ class Subject:
             if rows is not None:
                 self.submitted = self.submitted or rows[0]
                 self.submitted_digests.update(row.digest for row in rows if row.digest is not None)
-        # Without a submission there is no instant of the From Party to go by.
-        since = self.submitted or next(iter(traces[0].kinds.values()))[0]
-        self.healed = context.is_healed(since.at)
+        self._nodes: set[str] | None = None
+        self.healed = context.healed or self._is_healed()
+
+    @property
+    def since(self) -> Row:
+        """The row from which on its timers run; without a submission there is no instant of the
+        From Party to go by."""
+        return self.submitted or next(iter(self.traces[0].kinds.values()))[0]
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes that it concerns: those that wrote of it, and those that they name."""
+        if self._nodes is None:
+            peers = {
+                row.peer
+                for trace in self.traces
+                for kind in _NAMING
+                for row in trace.kinds.get(kind, ())
+            }
+            context = self.context
+            self._nodes = {
+                *(trace.node for trace in self.traces),
+                *homes_of(peers, context.homes),
+            }
+            if any(peer is not None and peer not in context.homes for peer in peers):
+                # A node that no row gives a party's name to may be the one that is meant.
+                self._nodes.update(node for node in context.holes if node not in context.named)
+        return self._nodes
+
+    @property
+    def terms(self) -> Terms | None:
+        """The terms of its submission, or of its arrival, where they are known."""
+        for trace in self.traces:
+            for kind in _UNDER_TERMS:
+                row = trace.first(kind)
+                if row is not None and row.terms_id in self.context.terms:
+                    return self.context.terms[row.terms_id]
+        return None
+
+    def _is_healed(self) -> bool:
+        return self.context.is_healed(self.since.at, self.nodes, self.terms)
+
+    def is_settled(self) -> bool:
+        """Whether every timer has run out since the last thing that happened to it."""
+        if self.context.healed:
+            return True
+        last = max(rows[-1].at for trace in self.traces for rows in trace.kinds.values())
+        return self.context.is_healed(last, self.nodes, self.terms)
+
+    def has_hole(self) -> bool:
+        """Whether rows of this message may be missing in a hole."""
+        context = self.context
+        if not context.holes:
+            return False
+        instants = [
+            row.at for trace in self.traces for rows in trace.kinds.values() for row in rows
+        ]
+        return context.has_hole(self.nodes, min(instants), max(instants))
 
     def sending_terms(self, trace: Trace) -> Terms:
         """The terms under which a node transmits the message."""
@@ -90,6 +153,11 @@ class Subject:
         self.violations.append(
             Violation(predicate, kind.value, self.message_id, channel, node, sentence)
         )
+
+    def tell(self, found: Violation | None) -> None:
+        """Note a finding that is not about this message alone; it is told once for all."""
+        if found is not None and found not in self.violations:
+            self.violations.append(found)
 
     def has(self, kind: ViolationKind) -> bool:
         """Whether this is among the findings already, so that one cause is told once."""

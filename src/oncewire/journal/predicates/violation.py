@@ -38,12 +38,21 @@ class ViolationKind(StrEnum):
     UNSIGNED = "unsigned"  # a signature was agreed and does not cover what was used
     INCOMPLETE = "incomplete"  # a document without all its parts
     UNFINISHED = "unfinished"  # all timers ran out, and the sender has no outcome
-    UNREADABLE = "unreadable"  # rows that cannot be judged: quarantined, not a broken promise
+    IMPOSSIBLE_ORDER = "impossible_order"  # a step stands before the one it follows from
+    CONTRADICTION = "contradiction"  # rows of one message on one node name different numbers
+    # What follows is wrong with the journal itself: quarantined, no promise is known to be broken.
+    HOLE = "hole"  # rows are missing in the middle of a journal
+    TRIMMED = "trimmed"  # rows are missing at its beginning, and something depends on them
+    CUT_OFF = "cut_off"  # it ends before things that others have its word on
+    UNSTARTED = "unstarted"  # a handler was at work, and no row says that it was started
+    OTHER_TERMS = "other_terms"  # terms whose content is not what their id stands for
+    COPIED = "copied"  # one journal under two names
+    UNREADABLE = "unreadable"  # rows that break the contract, or that nothing explains
 
 
 class Violation(NamedTuple):
     """A finding. `predicate` is S1..S15, L1, L3, or one that has a name of its own (`taken back`,
-    `told`); `journal` marks rows that cannot be judged."""
+    `told`, `steps`); `journal` marks what is wrong with the journal itself."""
 
     predicate: str
     kind: str
@@ -54,7 +63,37 @@ class Violation(NamedTuple):
 
 
 QUARANTINE = "journal"
-"""The `predicate` of rows that cannot be judged."""
+"""The `predicate` of what is wrong with the journal itself, so that promises cannot be judged."""
+
+OF_JOURNALS: frozenset[str] = frozenset(
+    kind.value
+    for kind in (
+        ViolationKind.HOLE,
+        ViolationKind.TRIMMED,
+        ViolationKind.CUT_OFF,
+        ViolationKind.UNSTARTED,
+        ViolationKind.OTHER_TERMS,
+        ViolationKind.COPIED,
+        ViolationKind.UNREADABLE,
+    )
+)
+"""Its kinds."""
+
+EVIDENT: frozenset[str] = frozenset(
+    {ViolationKind.TWICE.value, ViolationKind.ALTERED.value, ViolationKind.UNSIGNED.value}
+)
+"""Kinds that the rows which are there prove, whatever rows are missing."""
+
+MISSING: frozenset[str] = frozenset(
+    kind.value
+    for kind in (
+        ViolationKind.LOST,
+        ViolationKind.UNNOTIFIED,
+        ViolationKind.UNCONFIRMED,
+        ViolationKind.UNFINISHED,
+    )
+)
+"""Kinds that rows at the end of a journal would have kept from being told."""
 
 
 def unreadable(

@@ -128,6 +128,10 @@ def _counted(stream: Stream) -> bool:
     return stream.terms.numbered and not stream.terms.ordered and stream.terms.window_size > 3
 
 
+def _numbered(stream: Stream) -> bool:
+    return stream.terms.numbered and not stream.terms.ordered
+
+
 def _ordered(stream: Stream) -> bool:
     return stream.terms.ordered
 
@@ -213,5 +217,7 @@ RECIPES: tuple[Recipe, ...] = (
         aligned=PARTS,
     ),
     Recipe(_K.UNFINISHED.value, "no_end", _direct, _only("no_end")),
+    Recipe(_K.IMPOSSIBLE_ORDER.value, "handed_over_first", _direct, _only("handed_over_first")),
+    Recipe(_K.CONTRADICTION.value, "other_number", _numbered, _only("other_number")),
 )
-"""Every kind of violation has at least one; `unreadable` is no broken promise."""
+"""Every kind of violation has at least one; what is wrong with a journal is no broken promise."""

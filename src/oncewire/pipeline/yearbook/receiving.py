@@ -79,6 +79,12 @@ class Receiver:
             return NOWHERE
         return Place(self._stream.channel, one.epoch, one.number)
 
+    def _place_given(self, one: Arrived) -> Place:
+        """The place that a hand-over names."""
+        if one.force.twist != "other_number" or one.number is None:
+            return self._place(one)
+        return Place(self._stream.channel, one.epoch, one.number + 1)
+
     def _arrive(self, one: Arrived) -> None:
         if not one.arrivals:
             return
@@ -189,7 +195,8 @@ class Receiver:
             cursor = max(cursor + 2, ready)
             self._hand_over(one, cursor)
             if late is not None:
-                cursor += 2
+                # Late, but not before it has come.
+                cursor = max(cursor + 2, late.arrivals[0] + 4 * MILLISECOND)
                 self._hand_over(late, cursor)
                 late = None
         return cursor
@@ -211,6 +218,8 @@ class Receiver:
         twist = one.force.twist
         if twist == "never_handed_over":
             return
+        if twist == "handed_over_first":
+            when = one.arrivals[0] - 2
         self._handed_over(one, when)
         if twist == "never_confirmed":
             return
@@ -244,7 +253,7 @@ class Receiver:
             Kind.HANDED_OVER,
             one.message_id,
             terms_id=self._terms_id,
-            place=self._place(one),
+            place=self._place_given(one),
             peer=self._peer,
             digest=_given(one),
             size=one.size,

@@ -1,0 +1,134 @@
+"""What the commands of `oncewire pipeline` answer, as reports for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.entry.cli.output import OK, WRONG, Listing, Report
+
+if TYPE_CHECKING:
+    from oncewire.pipeline.check import Verification
+    from oncewire.pipeline.jobs import Done
+    from oncewire.pipeline.lake import NodeState
+    from oncewire.pipeline.proof import Proven
+    from oncewire.pipeline.reconcile import Reconciliation
+
+SHOWN_MAX = 20
+"""Rows of a table for people; `--json` has all of them."""
+
+
+def report_of_run(done: Done, lake: Path) -> Report:
+    return Report(
+        facts={
+            "lake": str(lake),
+            "version": done.version,
+            "rows": done.rows,
+            "quarantined": done.quarantined,
+            "envelopes": done.envelopes,
+            "unreadable": done.unreadable,
+            "cut_off": done.cut_off,
+            "messages": done.messages,
+            "violations": done.violations,
+        },
+        listings=(
+            Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
+        ),
+        summary=f"{done.messages} messages in the ledger, {done.violations} violations",
+        hints=(f"oncewire pipeline verify --lake {lake}",),
+    )
+
+
+def report_of_check(found: Verification, *, json: bool) -> Report:
+    facts: dict[str, Any] = {
+        "clean": found.clean,
+        "messages": found.messages,
+        "rows": found.rows,
+        "nodes": found.nodes,
+        "outcomes": found.outcomes,
+        "kinds": found.kinds,
+        "rows_quarantined": found.rows_quarantined,
+        "extents": found.extents,
+        "not_judged_yet": found.extents.get("not_yet", 0),
+        "in_doubt": found.extents.get("in_doubt", 0),
+        "rules": found.rules,
+    }
+    columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
+    every = [_values(one, columns) for one in (*found.violations, *found.quarantined)]
+    listings = [
+        Listing("findings", columns, every if json else every[:SHOWN_MAX]),
+        _extents_of_check(found, json=json),
+    ]
+    if json:
+        short = ("kind", "message_id")
+        listings.insert(
+            0, Listing("violations", short, [_values(one, short) for one in found.violations])
+        )
+    unjudged = len(found.quarantined)
+    waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
+    return Report(
+        facts=facts,
+        listings=tuple(listings),
+        summary=f"{len(found.violations)} violations in {found.messages:,} messages"
+        + (f", {unjudged} things wrong with the journals" if unjudged else "")
+        + (f", {waiting:,} messages not judged yet" if waiting else "")
+        + (f", {doubted:,} in doubt" if doubted else ""),
+        exit_code=OK if found.clean else WRONG,
+    )
+
+
+def _extents_of_check(found: Verification, *, json: bool) -> Listing:
+    """How far each channel was judged, those furthest behind first."""
+    columns = ("sender", "receiver", "partner", "channel", "through", "clock", "messages",
+               "not_yet", "in_doubt")  # fmt: skip
+    ordered = sorted(
+        found.judged, key=lambda one: (-one["not_yet"], str(one["through"]), str(one["channel"]))
+    )
+    rows = [[shown(one[name]) for name in columns] for one in ordered]
+    return Listing("judged", columns, rows if json else rows[:SHOWN_MAX], "Judged through")
+
+
+def shown(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def report_of_proof(found: Sequence[Proven], nodes: Mapping[str, NodeState]) -> Report:
+    """What is not as it was taken in."""
+    differences = [one for proven in found for one in proven.differences]
+    rows = [[one.node, one.seq, one.what, one.sentence] for one in differences]
+    count = sum(proven.rows for proven in found)
+    return Report(
+        facts={
+            "unchanged": not differences,
+            "rows": count,
+            "heads": {name: state.head for name, state in sorted(nodes.items())},
+        },
+        listings=(Listing("differences", ("node", "seq", "what", "sentence"), rows),),
+        summary=f"{len(differences):,} differences in {count:,} rows",
+        exit_code=WRONG if differences else OK,
+    )
+
+
+def report_of_books(found: Reconciliation, *, json: bool) -> Report:
+    columns = (
+        "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
+        "sender_proof", "receiver_proof", "sentence",
+    )  # fmt: skip
+    rows = [[one[name] for name in columns] for one in found.disagreements]
+    ours, theirs = found.parties
+    return Report(
+        facts={
+            "parties": list(found.parties),
+            "compared": found.compared,
+            "agreed": found.agreed,
+            "kinds": found.kinds,
+        },
+        listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
+        summary=f"{ours} and {theirs} agree on {found.agreed:,} of {found.compared:,} messages",
+        exit_code=OK if not found.disagreements else WRONG,
+    )
+
+
+def _values(found: Any, columns: tuple[str, ...]) -> list[Any]:
+    return [getattr(found, name) for name in columns]

@@ -1,0 +1,119 @@
+"""Compact: many small directories of a table become few large ones, with the same rows.
+
+Every run adds directories, and a reader pays for each of them. So what many runs left is written
+together from time to time: a node's ranges that follow one another, a silver table's, a day's. The
+new directories are published like any others, and the old ones go when no version names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from oncewire.pipeline.files import parquet_files
+from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.proof import digest_of, rows_in
+from oncewire.pipeline.tables import data_path
+
+MANY = 16
+"""So many directories of one kind are too many."""
+
+ENOUGH = 500_000
+"""A directory with so many rows is not written again."""
+
+BY_NODE = "journal"
+WHOLE = ("messages", "attempts", "context", "boots", "documents")
+BY_DAY = {"ledger_closed": ("ledger", "closed"), "partner_service": ("partner_service", "")}
+
+
+def compacted(lake: Lake, version: Version, many: int = MANY) -> Version:
+    """The version with fewer directories where there were too many; itself where there were not."""
+    name = f"v{version.number + 1:08d}-compact"
+    version = _journals(lake, version, many)
+    for table in WHOLE:
+        entries = version.tables.get(table, ())
+        small = [entry for entry in entries if entry.rows < ENOUGH]
+        if len(small) >= many:
+            made = _together(lake, small, data_path(table, name))
+            large = [entry for entry in entries if entry.rows >= ENOUGH]
+            version = version.with_table(table, [*large, made])
+    for table, (owner, below) in BY_DAY.items():
+        version = _days(lake, version, table, data_path(owner, f"{below}/{name}".strip("/")), many)
+    return version
+
+
+def _journals(lake: Lake, version: Version, many: int) -> Version:
+    """The ranges of each node, where gold knows them already and none of their rows is aside."""
+    held = {entry.path.split("/", 2)[2] for entry in version.tables.get("quarantine", ())}
+    kept = list(version.journal)
+    for node, state in version.nodes.items():
+        ranges = [
+            entry
+            for entry in version.journal
+            if entry.key == node
+            and 0 < entry.rows < ENOUGH
+            and entry.last <= state.folded
+            and entry.path.split("/", 2)[2] not in held
+        ]
+        for run in _following(sorted(ranges, key=lambda entry: entry.first)):
+            if len(run) < many:
+                continue
+            first, last = run[0].first, run[-1].last
+            folder = run[0].path.rsplit("/", 1)[0]
+            made = _together(lake, run, f"{folder}/{first}-{last}")
+            made = replace(made, key=node, first=first, last=last)
+            made = replace(made, proof=digest_of(rows_in(lake, made)))
+            kept = [*(one for one in kept if one not in run), made]
+    return version if kept == list(version.journal) else version.with_table("journal", kept)
+
+
+def _following(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Ranges that follow one another without a gap, together no larger than enough."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and (
+            entry.first != run[-1].last + 1 or sum(one.rows for one in run) + entry.rows > ENOUGH
+        ):
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
+
+
+def _days(lake: Lake, version: Version, table: str, path: str, many: int) -> Version:
+    """The directories of each day; a table of few is left alone."""
+    entries = version.tables.get(table, ())
+    days: dict[str, list[Entry]] = {}
+    for entry in entries:
+        days.setdefault(entry.key, []).append(entry)
+    if len(entries) < len(days) + many:
+        return version
+    made = [
+        replace(_together(lake, some, f"{path}/part={day}"), key=day) if len(some) > 1 else some[0]
+        for day, some in sorted(days.items())
+    ]
+    return version.with_table(table, made)
+
+
+def _together(lake: Lake, entries: list[Entry], path: str) -> Entry:
+    """One directory with the rows of several."""
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    files = [file for entry in entries for file in parquet_files(lake.root / entry.path)]
+    # A killed run may have left something there; what is published is never written over.
+    digest = hashlib.sha256("\n".join(map(str, files)).encode()).hexdigest()[:8]
+    folder = lake.root / path
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rows = 0
+    schema = ds.dataset(files[0], format="parquet").schema
+    with pq.ParquetWriter(folder / f"part-{digest}.parquet", schema, compression="zstd") as writer:
+        for file in files:
+            table = ds.dataset(file, format="parquet", schema=schema).to_table()
+            writer.write_table(table)
+            rows += table.num_rows
+    return Entry(path, rows)

@@ -1,0 +1,145 @@
+"""Each silver and gold table as a Delta table by its path, over the very files of the lake.
+
+What a lake publishes is switched for all tables at once by its pointer, which no table format
+does. Beside that each table has Delta's log, so that DuckDB, Polars, pandas, Trino or Power BI
+read one whole version of it while a run publishes, and older versions by number. The log is made
+of small JSON files; nothing is copied. A log follows the pointer: where a run was killed between
+the two, the log is one version behind until the next run begins, and never ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
+
+from oncewire.pipeline.files import parquet_files, write_forced
+from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.schemas import nullable
+from oncewire.pipeline.tables import OPEN, Table
+
+LOG = "_delta_log"
+VERSION = "oncewire.version"
+"""The fact of a commit that says which version of the lake it shows."""
+
+
+def follow(lake: Lake, version: Version, before: Version, now: int) -> None:
+    """Bring every table's log from the version before up to a published one."""
+    for table in OPEN.values():
+        root = lake.root / table.root
+        commits = _commits(root)
+        new, old = table.entries(version), table.entries(before)
+        if commits and before.number and _shows(commits[-1]) is not None:
+            if new == old:
+                continue
+            added = dict(_files(lake, root, [entry for entry in new if entry not in old]))
+            removed = dict(_files(lake, root, [entry for entry in old if entry not in new]))
+        else:
+            # Nothing is known of the log: what it shows is compared with what there is.
+            known, wanted = _live(commits), dict(_files(lake, root, new))
+            added = {path: file for path, file in wanted.items() if path not in known}
+            removed = {path: root for path in known if path not in wanted}
+        if not commits or added or removed:
+            _commit(root, table, version, len(commits), added, list(removed), now)
+
+
+def _commit(
+    root: Path,
+    table: Table,
+    version: Version,
+    number: int,
+    added: dict[str, Path],
+    removed: list[str],
+    now: int,
+) -> None:
+    millis = now // 1_000
+    actions: list[dict[str, Any]] = [
+        {
+            "commitInfo": {
+                "timestamp": millis,
+                "operation": "WRITE",
+                "operationParameters": {"mode": "Overwrite"},
+                VERSION: version.number,
+            }
+        }
+    ]
+    if not number:
+        actions += _beginning(table, millis)
+    actions += [
+        {"remove": {"path": path, "deletionTimestamp": millis, "dataChange": True}}
+        for path in removed
+    ]
+    actions += [_add(path, file) for path, file in added.items()]
+    (root / LOG).mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    write_forced(root / LOG / f"{number:020d}.json", text)
+
+
+def _beginning(table: Table, millis: int) -> list[dict[str, Any]]:
+    schema = nullable(table.schema)
+    return [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": str(uuid5(NAMESPACE_URL, f"oncewire:{table.root}")),
+                "name": table.name,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": schema.json(),
+                "partitionColumns": [],
+                "configuration": {},
+                "createdTime": millis,
+            }
+        },
+    ]
+
+
+def _add(path: str, file: Path) -> dict[str, Any]:
+    import pyarrow.parquet as pq
+
+    seen = file.stat()
+    return {
+        "add": {
+            "path": path,
+            "partitionValues": {},
+            "size": seen.st_size,
+            "modificationTime": seen.st_mtime_ns // 1_000_000,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": pq.read_metadata(file).num_rows}),
+        }
+    }
+
+
+def _files(lake: Lake, root: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, Path]]:
+    """Every file of some directories, by its path below the table as a log writes it."""
+    for entry in entries:
+        for file in parquet_files(lake.root / entry.path):
+            relative = os.path.relpath(file, root)
+            yield quote(relative, safe="/=._-"), file
+
+
+def _commits(root: Path) -> list[Path]:
+    return sorted((root / LOG).glob("[0-9]*.json"))
+
+
+def _live(commits: list[Path]) -> dict[str, None]:
+    """The files that the log shows in the end."""
+    found: dict[str, None] = {}
+    for commit in commits:
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if "remove" in action:
+                found.pop(action["remove"]["path"], None)
+            elif "add" in action:
+                found[action["add"]["path"]] = None
+    return found
+
+
+def _shows(commit: Path) -> int | None:
+    with commit.open(encoding="utf-8") as opened:
+        said = json.loads(opened.readline())
+    number = said.get("commitInfo", {}).get(VERSION)
+    return None if number is None else int(number)

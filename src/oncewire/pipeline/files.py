@@ -1,0 +1,85 @@
+"""Files and folders of a lake: found, counted, forced to disk, and replaced whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from oncewire.errors import NotAllowed
+
+FORCED_AT_ONCE = 8
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files of a directory, in order."""
+    return sorted(folder.rglob("*.parquet"))
+
+
+def local_path(place: Path | str) -> Path:
+    """The folder that is named; any other kind of place is refused, and no folder is made of it."""
+    text = str(place)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    if scheme is None:
+        return Path(text)
+    if scheme.group(1) == "file":
+        return Path("/" + text.removeprefix("file:").lstrip("/"))
+    raise NotAllowed(
+        f"{text} is not a folder: lakes are not kept in {scheme.group(1)} yet",
+        remedy="name a folder that the driver and every executor can reach",
+    )
+
+
+def safe_name(text: str) -> str:
+    """A folder's name for any node's name: readable, and different for different nodes."""
+    readable = re.sub(r"[^A-Za-z0-9.-]", "_", text)[:60].lstrip("._")
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def count_rows(folder: Path) -> int:
+    """How many rows the Parquet files of a directory hold, by their footers."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
+
+
+def force_folders(root: Path, paths: Iterable[str]) -> None:
+    """Force to disk every file of some directories, and each directory on the way to them, once.
+
+    A file that nobody forced may be empty after a power failure, and a directory's own name is
+    an entry of the one above it. Several are forced at a time, because a disk does that in the
+    time of one.
+    """
+    files: list[Path] = []
+    folders: set[Path] = set()
+    for folder in (root / path for path in paths):
+        found = list(folder.rglob("*"))
+        files += [one for one in found if one.is_file() and "_SUCCESS" not in one.name]
+        folders.update(one for one in found if one.is_dir())
+        folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
+    with ThreadPoolExecutor(FORCED_AT_ONCE) as pool:
+        for kind in (files, sorted(folders)):
+            for _ in pool.map(_force, kind):
+                pass
+
+
+def _force(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_forced(path: Path, text: str) -> None:
+    """Write beside, force to disk, rename: the file is whole at every moment."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+    beside.replace(path)
+    _force(path.parent)

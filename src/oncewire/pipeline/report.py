@@ -1,0 +1,241 @@
+"""The report: what a lake shows, as one static page for people and a CSV for each partner.
+
+The page needs no network and no script: numbers are text, pictures are drawn as SVG and CSS.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from oncewire.journal.predicates.violation import QUARANTINE
+from oncewire.pipeline.files import safe_name
+from oncewire.pipeline.lake import Lake, Version, count_values
+from oncewire.pipeline.report_page import bar, heat_map, page, section, table, time_line
+from oncewire.pipeline.tables import OPEN
+
+SHOWN_MAX = 200
+"""Rows of one table of the page; the CSV of a partner has all of its own."""
+
+_PARTNER_COLUMNS = (
+    "day", "direction", "messages", "delivered", "not_delivered", "unknown", "in_flight",
+    "best_effort", "arrived", "violations", "resends", "duplicates_stopped", "late_acks",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the page is made of."""
+
+    version: Version
+    verdicts: dict[str, int]
+    service: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
+    gaps: list[dict[str, Any]]
+    judged: list[dict[str, Any]]
+
+
+def gather(lake: Lake) -> Facts:
+    """Read the gold tables of the published version."""
+    version = lake.current()
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        import pyarrow.dataset as ds
+
+        return [
+            row
+            for entry in OPEN[name].entries(version)
+            for row in ds.dataset(lake.root / entry.path, format="parquet").to_table().to_pylist()
+        ]
+
+    verdicts = count_values(lake, version, "verdict", "ledger_closed", "ledger_open")
+    return Facts(
+        version,
+        dict(sorted(verdicts.items())),
+        rows("partner_service"),
+        rows("violations"),
+        rows("sequence_gaps"),
+        rows("judged"),
+    )
+
+
+def sentence(facts: Facts) -> str:
+    """The verdict in one sentence."""
+    messages = sum(facts.verdicts.values())
+    broken = [one for one in facts.findings if one["predicate"] != QUARANTINE]
+    wrong = len(facts.findings) - len(broken)
+    waiting = sum(one["not_yet"] for one in facts.judged)
+    doubted = sum(one["in_doubt"] for one in facts.judged)
+    if not facts.findings:
+        said = f"Every promise was kept for {messages:,} messages."
+    else:
+        said = f"{len(broken):,} promises are broken in {messages:,} messages"
+        said += f", and {wrong:,} things are wrong with the journals." if wrong else "."
+    if waiting:
+        said += f" {waiting:,} messages are not judged yet."
+    if doubted:
+        said += f" {doubted:,} are in doubt because rows are missing."
+    return said
+
+
+def render(facts: Facts, title: str) -> str:
+    """The page."""
+    good = not facts.findings
+    return page(
+        title,
+        [
+            f'<p class="verdict {"good" if good else "bad"}">{escape(sentence(facts))}</p>',
+            section("Outcomes", bar(facts.verdicts)),
+            section("Partners by day", _partners_by_day(facts.service)),
+            section("Latency", _latency(facts.service)),
+            section("Gaps in the numbers", _gaps(facts)),
+            section("Causes by frequency", _causes(facts.findings)),
+            section("Best effort", _best_effort(facts.service)),
+            section("What was judged, and what not", _judged(facts.judged)),
+            section("Findings", _findings(facts.findings)),
+            (
+                f"<footer>Version {facts.version.number} of the lake, judged by rules "
+                f"{escape(str(facts.version.judged.get('rules', 'none')))}.</footer>"
+            ),
+        ],
+    )
+
+
+def _day(row: dict[str, Any]) -> date:
+    hour: datetime = row["hour"]
+    return hour.date()
+
+
+def _partners_by_day(service: list[dict[str, Any]]) -> str:
+    cells: Counter[tuple[str, date]] = Counter()
+    troubled: Counter[tuple[str, date]] = Counter()
+    for row in service:
+        if row["hour"] is None:
+            continue
+        key = f"{row['partner'] or 'unknown'} ({row['direction']})", _day(row)
+        cells[key] += row["messages"]
+        troubled[key] += row["violations"] + row["not_delivered"] + row["unknown"]
+    return heat_map(cells, troubled)
+
+
+def _latency(service: list[dict[str, Any]]) -> str:
+    """Hours are not averaged: for each partner the median hour, and the worst one."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in service:
+        if row["latency_p50"] is not None:
+            found.setdefault((row["partner"] or "", row["direction"]), []).append(row)
+    rows = []
+    for (partner, direction), hours in sorted(found.items()):
+        middle = [
+            sorted(one[name] for one in hours)[len(hours) // 2]
+            for name in ("latency_p50", "latency_p95", "latency_p99")
+        ]
+        worst = max(one["latency_p99"] for one in hours)
+        rows.append((partner, direction, *(f"{value:.3f}" for value in (*middle, worst))))
+    head = ("partner", "direction", "p50 s", "p95 s", "p99 s", "worst hour's p99 s")
+    return table(head, rows, SHOWN_MAX)
+
+
+def _gaps(facts: Facts) -> str:
+    states = Counter(one["state"] for one in facts.gaps)
+    rows = [
+        (one["node"], one["channel"], one["side"], one["epoch"], one["first_missing"],
+         one["missing"], one["state"])
+        for one in sorted(facts.gaps, key=lambda one: (one["state"], one["channel"]))
+    ]  # fmt: skip
+    head = ("node", "channel", "side", "epoch", "first", "how many", "state")
+    holes = [
+        (name, hole.before, hole.after, hole.last - hole.first + 1)
+        for name, state in sorted(facts.version.nodes.items())
+        for hole in state.holes
+    ]
+    return time_line(holes) + bar(dict(states)) + table(head, rows, SHOWN_MAX)
+
+
+def _causes(findings: list[dict[str, Any]]) -> str:
+    counted = Counter((one["predicate"], one["kind"]) for one in findings)
+    rows = [(predicate, kind, count) for (predicate, kind), count in counted.most_common()]
+    return table(("predicate", "kind", "how often"), rows, SHOWN_MAX)
+
+
+def _best_effort(service: list[dict[str, Any]]) -> str:
+    sent: Counter[str] = Counter()
+    arrived: Counter[str] = Counter()
+    for row in service:
+        if row["direction"] == "out" and row["best_effort"]:
+            sent[row["partner"] or ""] += row["best_effort"]
+            arrived[row["partner"] or ""] += row["arrived"]
+    rows = [
+        (partner, count, arrived[partner], f"{arrived[partner] / count:.1%}")
+        for partner, count in sorted(sent.items())
+    ]
+    return table(("partner", "sent", "seen to arrive", "share"), rows, SHOWN_MAX)
+
+
+def _judged(judged: list[dict[str, Any]]) -> str:
+    ordered = sorted(
+        judged, key=lambda one: (-one["not_yet"], -one["in_doubt"], str(one["through"]))
+    )
+    rows = [
+        (one["sender"] or "", one["partner"] or one["receiver"] or "", one["channel"] or "",
+         one["through"] or "everything", one["clock"], one["not_yet"], one["in_doubt"])
+        for one in ordered
+    ]  # fmt: skip
+    head = ("sender", "partner", "channel", "through", "clock", "not yet", "in doubt")
+    return table(head, rows, SHOWN_MAX)
+
+
+def _findings(findings: list[dict[str, Any]]) -> str:
+    rows = [
+        (one["kind"], one["message_id"] or "", one["node"] or "", one["sentence"])
+        for one in findings
+    ]
+    return table(("kind", "message", "node", "what"), rows, SHOWN_MAX)
+
+
+# --- for a partner ----------------------------------------------------------------------------
+
+
+def partner_csvs(facts: Facts) -> dict[str, str]:
+    """For each partner a file's name and its text: a day and a direction a line."""
+    days: dict[str, dict[tuple[date, str], Counter[str]]] = {}
+    for row in facts.service:
+        if row["partner"] is None or row["hour"] is None:
+            continue
+        counts = days.setdefault(row["partner"], {}).setdefault(
+            (_day(row), row["direction"]), Counter()
+        )
+        counts.update({name: row[name] for name in _PARTNER_COLUMNS[2:]})
+    return {
+        f"{safe_name(partner)}.csv": _csv(
+            (day, direction, *(counts[name] for name in _PARTNER_COLUMNS[2:]))
+            for (day, direction), counts in sorted(found.items())
+        )
+        for partner, found in sorted(days.items())
+    }
+
+
+def _csv(rows: Iterable[tuple[Any, ...]]) -> str:
+    written = io.StringIO()
+    writer = csv.writer(written)
+    writer.writerow(_PARTNER_COLUMNS)
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def write(lake: Lake, out: Path, folder: Path | None = None) -> Facts:
+    """Write the page, and with a folder each partner's file into it."""
+    facts = gather(lake)
+    out.write_text(render(facts, f"Ledger of {lake.root.name}"), encoding="utf-8")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in partner_csvs(facts).items():
+            (folder / name).write_text(text, encoding="utf-8")
+    return facts

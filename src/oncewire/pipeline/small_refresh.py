@@ -1,0 +1,413 @@
+"""The gold tables brought up to date by the driver itself, where what is new and open is little.
+
+The same folds as on Spark, and the same tables: a test holds the two against each other. A job of
+Spark costs seconds before it has looked at a row, so an hour's messages would cost as much as a
+month's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from oncewire.journal.check import fold_documents, told_once
+from oncewire.journal.predicates.violation import Violation
+from oncewire.journal.row import COLUMNS, Row
+from oncewire.pipeline import channels, extents
+from oncewire.pipeline.judging import Judging
+from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.ledger import FOLDED, RANK, ledger_fold, verdict
+from oncewire.pipeline.rows import batch_of, rows_of_batch
+from oncewire.pipeline.rules import rules_digest
+from oncewire.pipeline.schemas import (
+    DOCUMENT_ROWS,
+    FINDINGS_OF,
+    JOURNAL,
+    JUDGED,
+    LEDGER,
+    PARTNER_SERVICE,
+    SEQUENCE_GAPS,
+    VIOLATIONS,
+    arrow,
+    nullable,
+)
+from oncewire.pipeline.small_service import SERVICE_COLUMNS, partner_service
+from oncewire.pipeline.tables import data_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+DAYS_MAX = 200
+CLOCKS_DIFFER = timedelta(days=2)
+"""A message may be closed on a day before that of its submission by so much: clocks differ."""
+
+
+def new_entries(version: Version) -> list[Entry]:
+    """The directories of the journal that gold does not know yet."""
+    return [
+        entry
+        for entry in version.journal
+        if entry.rows and entry.last > version.nodes[entry.key].folded
+    ]
+
+
+class SmallRefresh:
+    """One run over the gold tables."""
+
+    def __init__(self, lake: Lake, version: Version, judging: Judging) -> None:
+        self._lake, self._judging = lake, judging
+        self._version = self._before = version
+        self._name = f"v{version.number + 1:08d}"
+        entries = new_entries(version)
+        self.new_rows = sum(entry.rows for entry in entries)
+        self._new = self._rows(entry.path for entry in entries)
+        self._opened: dict[str, str] = {}
+        self._folded: pa.Table | None = None
+
+    # --- reading and writing ---
+
+    def _table(
+        self,
+        paths: Iterable[str],
+        schema: StructType,
+        columns: list[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> pa.Table:
+        """The rows of some directories."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        shape = arrow(nullable(schema))
+        found = [
+            ds.dataset(self._lake.root / path, format="parquet", schema=shape).to_table(
+                columns=columns, filter=where
+            )
+            for path in paths
+        ]
+        if not found:
+            return shape.empty_table().select(columns or shape.names)
+        return pa.concat_tables(found)
+
+    def _read(self, table: str, schema: StructType, version: Version | None = None) -> pa.Table:
+        """A table as it was before this run, or as a version has it."""
+        entries = (version or self._before).tables.get(table, ())
+        return self._table((entry.path for entry in entries), schema)
+
+    def _rows(self, paths: Iterable[str], where: pc.Expression | None = None) -> list[Row]:
+        table = self._table(paths, JOURNAL, list(COLUMNS), where)
+        copies = self._judging.copies
+        return [
+            row
+            for batch in table.to_batches()
+            for row in rows_of_batch(batch)
+            if row.node not in copies
+        ]
+
+    def _write(self, table: str, rows: Sequence[Any], schema: StructType) -> None:
+        self._put(table, _made(rows, schema), data_path(table, self._name))
+
+    def _put(self, table: str, made: pa.Table, path: str) -> None:
+        self._version = self._version.with_table(table, [self._lake.write_table(made, path)])
+
+    def _divided(self, made: pa.Table, path: str, by: str) -> list[Entry]:
+        """One directory for each day."""
+        import pyarrow.compute as pc
+
+        return [
+            self._lake.write_table(
+                made.filter(pc.equal(made[by], day)), f"{path}/part={day}", key=str(day)
+            )
+            for day in sorted({one.as_py() for one in pc.unique(made[by])})
+        ]
+
+    def _findings(self, version: Version, *tables: str) -> list[Violation]:
+        names = list(Violation._fields)
+        return [
+            Violation(**row)
+            for table in tables
+            for row in self._read(table, VIOLATIONS, version).select(names).to_pylist()
+        ]
+
+    # --- channels ---
+
+    def channels(self) -> None:
+        """Findings, gaps and states of every channel that has rows beyond its state."""
+        rows = [row for row in self._new if channels.is_of_channel(row)]
+        old = self._before.tables.get("channel_rows", ())
+        rows += self._rows(entry.path for entry in old)
+        touched = {(row.node, row.channel) for row in rows}
+        states = self._read("channel_states", channels.CHANNEL_STATES).to_pylist()
+        fed: list[tuple[Row, bytes | None]] = [(row, None) for row in rows]
+        fed += [
+            (_stand_in(one), one["state"])
+            for one in states
+            if (one["node"], one["channel"]) in touched
+        ]
+        fed.sort(key=lambda pair: (pair[0].channel, pair[0].node, pair[0].seq))
+        findings, gaps, kept = [], [], []
+        reached: dict[tuple[str, str], int] = {}
+        for node, channel, found, gap, seq, state in channels.folded(
+            fed, self._judging, resumable=True
+        ):
+            if found is not None:
+                findings.append((*found, f"{node} {channel}"))
+            elif gap is not None:
+                gaps.append(gap)
+            else:
+                reached[node, channel] = seq
+                kept.append((node, channel, seq, rules_digest(), state))
+        keys = {f"{node} {channel}" for node, channel in touched}
+        findings += [
+            tuple(one.values())
+            for one in self._read("channel_findings", FINDINGS_OF).to_pylist()
+            if one["of"] not in keys
+        ]
+        gaps += [
+            tuple(one.values())
+            for one in self._read("sequence_gaps", SEQUENCE_GAPS).to_pylist()
+            if (one["node"], one["channel"]) not in touched
+        ]
+        kept += [
+            tuple(one.values()) for one in states if (one["node"], one["channel"]) not in touched
+        ]
+        self._write("channel_findings", findings, FINDINGS_OF)
+        self._write("sequence_gaps", gaps, SEQUENCE_GAPS)
+        self._write("channel_states", kept, channels.CHANNEL_STATES)
+        beyond = [row for row in rows if row.seq > reached.get((row.node, row.channel or ""), 0)]
+        self._write("channel_rows", beyond, JOURNAL)
+
+    # --- documents ---
+
+    def documents(self) -> None:
+        """Findings of every document that is not settled yet or has new rows."""
+        new = {(row.node, row.seq) for row in self._new}
+        settled = self._before.judged.get("settled_before")
+        rows = [
+            (one.pop("document"), Row(**one))
+            for one in self._read("documents", DOCUMENT_ROWS).to_pylist()
+            if one["node"] not in self._judging.copies
+        ]
+        touched = {
+            document
+            for document, row in rows
+            if (row.node, row.seq) in new or (settled is not None and row.at >= settled)
+        }
+        some = [(document, row) for document, row in rows if document in touched]
+        some.sort(key=lambda pair: (pair[0], pair[1].node, pair[1].seq))
+        found = [
+            tuple(one) for one in fold_documents((row for _, row in some), self._judging.context)
+        ]
+        found += [
+            tuple(one)
+            for one in self._findings(self._before, "document_findings")
+            if one.message_id not in touched
+        ]
+        self._write("document_findings", found, VIOLATIONS)
+
+    # --- messages ---
+
+    def messages(self) -> None:
+        """The ledger rows of every message that is open, has new rows, or was told of."""
+        of_others = ("channel_findings", "document_findings")
+        told = self._findings(self._version, *of_others)
+        rows = self._rows_to_fold(told, self._findings(self._before, *of_others))
+        rows.sort(key=lambda row: (row.message_id or "", row.node, row.seq))
+        made = self._judged(rows, told)
+        self._folded = made
+        closed, still_open = (
+            made.filter(mask).select(LEDGER.fieldNames())
+            for mask in (made["closed"], _inverse(made["closed"]))
+        )
+        days = self._divided(closed, data_path("ledger", f"closed/{self._name}"), "closed_on")
+        again = set(self._opened.values())
+        rewritten = self._without_opened(again)
+        old = self._before.tables.get("ledger_closed", ())
+        kept = [entry for entry in old if entry.key not in again]
+        self._version = self._version.with_table("ledger_closed", [*kept, *rewritten, *days])
+        self._put("ledger_open", still_open, data_path("ledger", f"open/{self._name}"))
+        ids = set(still_open["message_id"].to_pylist())
+        self._write("open_rows", [row for row in rows if row.message_id in ids], JOURNAL)
+
+    def _rows_to_fold(self, told: list[Violation], before: list[Violation]) -> list[Row]:
+        """New rows, rows of open messages, and all rows of closed ones that are opened again."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows = [row for row in self._new if row.message_id is not None]
+        rows += self._rows(entry.path for entry in self._before.tables.get("open_rows", ()))
+        closed = self._before.tables.get("ledger_closed", ())
+        if not closed:
+            return rows
+        changed = (Counter(told) - Counter(before)) + (Counter(before) - Counter(told))
+        ids = {row.message_id for row in self._new} | {one.message_id for one in changed}
+        wanted = pa.array(sorted(one for one in ids if one is not None), pa.string())
+        found = self._table(
+            (entry.path for entry in closed),
+            LEDGER,
+            ["message_id", "closed_on"],
+            pc.field("message_id").isin(wanted),
+        )
+        self._opened = {one["message_id"]: str(one["closed_on"]) for one in found.to_pylist()}
+        if self._opened:
+            new = {entry.path for entry in new_entries(self._before)}
+            history = [entry.path for entry in self._before.journal if entry.path not in new]
+            opened = pa.array(sorted(self._opened), pa.string())
+            rows += self._rows(history, pc.field("message_id").isin(opened))
+        return rows
+
+    def _judged(self, rows: list[Row], told: list[Violation]) -> pa.Table:
+        """Ledger rows with all findings, and whether each is closed; message findings are kept."""
+        import pyarrow as pa
+
+        schema = arrow(nullable(JOURNAL))
+        batches = [batch_of(list(zip(*rows, strict=True)), schema)] if rows else []
+        folded = list(ledger_fold(self._judging)(iter(batches)))
+        made = pa.Table.from_batches(folded, arrow(FOLDED))
+        ids, own = made["message_id"].to_pylist(), made["violations"].to_pylist()
+        findings = [
+            (*(one[name] for name in Violation._fields), message_id)
+            for message_id, some in zip(ids, own, strict=True)
+            for one in some or ()
+        ]
+        known = set(ids)
+        findings += [
+            tuple(one.values())
+            for one in self._read("message_findings", FINDINGS_OF).to_pylist()
+            if one["of"] not in known
+        ]
+        self._write("message_findings", findings, FINDINGS_OF)
+        more: dict[str, list[Violation]] = {}
+        for one in told:
+            if one.message_id in known:
+                more.setdefault(one.message_id or "", []).append(one)
+        return _with_findings(made, ids, own, more) if more else made
+
+    def _without_opened(self, days: set[str]) -> list[Entry]:
+        """The closed days that lost messages, written again without them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not days:
+            return []
+        touched = [
+            entry.path for entry in self._before.tables["ledger_closed"] if entry.key in days
+        ]
+        gone = pa.array(sorted(self._opened), pa.string())
+        kept = self._table(touched, LEDGER, None, ~pc.field("message_id").isin(gone))
+        return self._divided(
+            kept, data_path("ledger", f"closed/{self._name}-rewritten"), "closed_on"
+        )
+
+    # --- service ---
+
+    def service(self) -> None:
+        """Partner service for the days on which any message changed."""
+        days = self._changed_days()
+        closed = self._version.tables.get("ledger_closed", ())
+        if days is not None:
+            first = str(min(days) - CLOCKS_DIFFER) if days else "9999"
+            closed = tuple(entry for entry in closed if entry.key >= first)
+        entries = (*closed, *self._version.tables.get("ledger_open", ()))
+        rows = self._table((entry.path for entry in entries), LEDGER, SERVICE_COLUMNS).to_pylist()
+        made = partner_service(rows, days)
+        by_day: dict[date, list[tuple[Any, ...]]] = {}
+        for one in made:
+            by_day.setdefault(one[3].date(), []).append(one)
+        replaced = None if days is None else {str(day) for day in days}
+        old = [
+            entry
+            for entry in self._before.tables.get("partner_service", ())
+            if replaced is not None and entry.key not in replaced
+        ]
+        path = data_path("partner_service", self._name)
+        new = [
+            self._lake.write_table(
+                _made(by_day[day], PARTNER_SERVICE), f"{path}/part={day}", key=str(day)
+            )
+            for day in sorted(by_day)
+        ]
+        self._version = self._version.with_table("partner_service", [*old, *new])
+
+    def _changed_days(self) -> set[date] | None:
+        """The days whose hours must be counted again; None: all of them."""
+        if self._folded is None or not self._before.tables.get("partner_service"):
+            return None
+        found = {
+            at.date()
+            for name in ("submitted_at", "received_at")
+            for at in self._folded[name].to_pylist()
+            if at is not None
+        }
+        return None if len(found) > DAYS_MAX else found
+
+    # --- the end ---
+
+    def finished(self) -> Version:
+        """The version with everything that this run made."""
+        tables = ("message_findings", "channel_findings", "document_findings")
+        every = [*self._findings(self._version, *tables), *self._judging.context.problems]
+        self._write("violations", [tuple(one) for one in told_once(every)], VIOLATIONS)
+        far = extents.judged_channels(self._lake, self._version, self._before, self._judging)
+        self._write("judged", far, JUDGED)
+        nodes = {
+            name: replace(state, folded=state.seq) for name, state in self._version.nodes.items()
+        }
+        judged = {**self._judging.as_dict(), "rules": rules_digest()}
+        return replace(self._version, nodes=nodes, judged=judged)
+
+
+def _made(rows: Sequence[Any], schema: StructType) -> pa.Table:
+    import pyarrow as pa
+
+    shape = arrow(nullable(schema))
+    if not rows:
+        return shape.empty_table()
+    return pa.Table.from_batches([batch_of(list(zip(*rows, strict=True)), shape)])
+
+
+def _stand_in(state: dict[str, Any]) -> Row:
+    """A row in whose place a channel's state stands."""
+    return Row(state["seq"], 0, 0, "", state["node"], "", channel=state["channel"])
+
+
+def _inverse(mask: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.invert(mask)
+
+
+def _with_findings(
+    made: pa.Table,
+    ids: list[str],
+    own: list[list[dict[str, Any]] | None],
+    more: dict[str, list[Violation]],
+) -> pa.Table:
+    """Ledger rows with what channels and documents show of their messages."""
+    import pyarrow as pa
+
+    verdicts = made["verdict"].to_pylist()
+    violations: list[Any] = list(own)
+    for index, message_id in enumerate(ids):
+        found = more.get(message_id)
+        if not found:
+            continue
+        # Sorted, because the order in which they were found must not show; empty comes first.
+        ordered = sorted(
+            found, key=lambda one: tuple((value is not None, value or "") for value in one)
+        )
+        violations[index] = [*(own[index] or ()), *(one._asdict() for one in ordered)]
+        gravest = verdict("", found)
+        known = RANK.get(verdicts[index], len(RANK))
+        if gravest and RANK[gravest] < known:
+            verdicts[index] = gravest
+    for name, values in (("verdict", verdicts), ("violations", violations)):
+        position = made.schema.get_field_index(name)
+        field = made.schema.field(position)
+        made = made.set_column(position, field, pa.array(values, field.type))
+    return made

@@ -1,0 +1,85 @@
+"""Partner service of few messages, counted by the driver itself: the same as `service` on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from datetime import date, datetime
+from typing import Any
+
+from oncewire.journal.outcome import Outcome
+
+SERVICE_COLUMNS = [
+    "document", "outcome", "reliable", "sender", "receiver", "to_peer", "from_peer",
+    "submitted_at", "received_at", "handed_over_at", "latency", "size", "violations", "resends",
+    "duplicates_stopped", "late_ack",
+]  # fmt: skip
+"""What is asked of a ledger row."""
+
+_SECOND = 1_000_000
+_OUTCOMES = (Outcome.DELIVERED, Outcome.NOT_DELIVERED, Outcome.UNKNOWN, Outcome.IN_FLIGHT)
+
+Key = tuple[str | None, str, str | None, datetime]
+
+
+def partner_service(
+    ledger: Iterable[dict[str, Any]], days: Container[date] | None = None
+) -> list[tuple[Any, ...]]:
+    """One row for each node, direction, partner and hour; with days, of those days alone."""
+    groups: dict[Key, list[tuple[dict[str, Any], float | None]]] = {}
+    for row in ledger:
+        for key, waited in _sides(row):
+            if days is None or key[3].date() in days:
+                groups.setdefault(key, []).append((row, waited))
+    return [(*key, *_counted(group)) for key, group in groups.items()]
+
+
+def _sides(row: dict[str, Any]) -> Iterator[tuple[Key, float | None]]:
+    """The sender's hour and the receiver's."""
+    if row["document"] or row["outcome"] is None:
+        return
+    sent, received, handed = row["submitted_at"], row["received_at"], row["handed_over_at"]
+    if sent is not None:
+        latency = row["latency"]
+        waited = None if latency is None else latency / _SECOND
+        yield (row["sender"], "out", row["to_peer"], _hour(sent)), waited
+    if received is not None:
+        waited = None if handed is None else _micros(handed, received) / _SECOND
+        yield (row["receiver"], "in", row["from_peer"], _hour(received)), waited
+
+
+def _hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)
+
+
+def _micros(later: datetime, earlier: datetime) -> int:
+    between = later - earlier
+    return (between.days * 86_400 + between.seconds) * _SECOND + between.microseconds
+
+
+def _counted(group: list[tuple[dict[str, Any], float | None]]) -> tuple[Any, ...]:
+    rows = [row for row, _ in group]
+    sizes = [row["size"] for row in rows if row["size"] is not None]
+    best_effort = [row for row in rows if row["reliable"] is False]
+    waits = sorted(waited for _, waited in group if waited is not None)
+    return (
+        len(rows),
+        sum(sizes) if sizes else None,
+        *(sum(row["outcome"] == outcome.value for row in rows) for outcome in _OUTCOMES),
+        len(best_effort),
+        sum(row["received_at"] is not None for row in best_effort),
+        sum(row["violations"] is not None for row in rows),
+        sum(row["resends"] for row in rows),
+        sum(row["duplicates_stopped"] for row in rows),
+        sum(bool(row["late_ack"]) for row in rows),
+        *(_percentile(waits, share) for share in (0.5, 0.95, 0.99)),
+    )
+
+
+def _percentile(ordered: list[float], share: float) -> float | None:
+    """Exact, and between two values as Spark takes it."""
+    if not ordered:
+        return None
+    position = (len(ordered) - 1) * share
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)

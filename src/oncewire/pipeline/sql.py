@@ -1,0 +1,54 @@
+"""SQL over a lake: every table of one version as a view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+
+from oncewire.errors import InvalidValue
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.session import pinned
+from oncewire.pipeline.tables import EVERY
+
+ROWS_MAX = 10_000
+"""More rows than this are a table of their own, and not an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a question gave."""
+
+    version: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    cut: bool
+    """Whether there are more rows than are shown."""
+
+
+def make_views(spark: SparkSession, lake: Lake) -> int:
+    """Each table as a temporary view, all of one version, whose number is handed back."""
+    version = lake.current()
+    for table in EVERY.values():
+        frame = lake.read(spark, version, table.schema, *table.stored)
+        frame.createOrReplaceTempView(table.name)
+    return version.number
+
+
+def ask(spark: SparkSession, lake: Lake, question: str, rows: int = ROWS_MAX) -> Answer:
+    """The answer to a SELECT."""
+    with pinned(spark):
+        number = make_views(spark, lake)
+        try:
+            frame = spark.sql(question)
+            found = frame.limit(rows + 1).toArrow().to_pylist()
+        except (AnalysisException, ParseException) as error:
+            line = str(error).strip().splitlines()[0]
+            raise InvalidValue(
+                f"this cannot be asked: {line[:300]}",
+                remedy=f"the views are {', '.join(EVERY)}; docs/pipeline.md has their columns",
+            ) from None
+    values = tuple(tuple(row.values()) for row in found[:rows])
+    return Answer(number, tuple(frame.columns), values, len(found) > rows)

@@ -1,0 +1,406 @@
+"""Named ways to damage a journal, and what the judge must say of each: no more and no less.
+
+Most of them are done to the rows as they lie in a store or an export: what is removed leaves its
+position empty. The last ones are those of a handler that never wrote a row, or wrote another one:
+there the positions follow one another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from oncewire.journal.row import Row
+from tests.journal.changes import numbered
+from tests.journal.worlds import rows_of
+
+Rows = list[Row]
+Told = list[tuple[str, str]]
+"""(predicate, kind) of every finding."""
+
+HOLE = ("journal", "hole")
+UNREADABLE = ("journal", "unreadable")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One world, one damage, and the findings expected."""
+
+    name: str
+    world: str
+    do: Callable[[Rows], Rows]
+    told: Told
+
+    def rows(self) -> Rows:
+        return self.do(rows_of(self.world))
+
+
+DAMAGES: list[Damage] = []
+
+
+def damage(worlds: str, *told: tuple[str, str]) -> Callable[[Callable[[Rows], Rows]], Any]:
+    """Register a damage for several worlds, which are named with commas."""
+
+    def register(do: Callable[[Rows], Rows]) -> Callable[[Rows], Rows]:
+        for world in worlds.split(","):
+            name = f"{do.__name__} ({world.strip()})"
+            DAMAGES.append(Damage(name, world.strip(), do, sorted(told)))
+        return do
+
+    return register
+
+
+# --- finding and changing rows ----------------------------------------------------------------
+
+
+def pick(rows: Rows, kind: str, share: float = 0.5, **columns: Any) -> Row:
+    """A row of that kind, so far into the journal."""
+    found = [
+        row
+        for row in rows
+        if row.kind == kind and all(getattr(row, name) == value for name, value in columns.items())
+    ]
+    assert found, kind
+    return found[int(share * (len(found) - 1))]
+
+
+def settled(rows: Rows, share: float = 0.5) -> str:
+    """A message that went the plain way: sent, received and acknowledged once."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row.message_id is not None:
+            kinds = counts.setdefault(row.message_id, {})
+            kinds[row.kind] = kinds.get(row.kind, 0) + 1
+    plain = [
+        message_id
+        for message_id, kinds in counts.items()
+        if kinds.get("submitted") == 1
+        and kinds.get("handed_over") == 1
+        and kinds.get("confirmed", 1) == 1
+        and not {"duplicate", "failed", "suspended", "rejected", "resumed"} & set(kinds)
+        and kinds.get("acknowledged", 0) == kinds.get("ack_sent", 0)
+    ]
+    assert plain
+    return plain[int(share * (len(plain) - 1))]
+
+
+def of(rows: Rows, message_id: str, kind: str, node: str | None = None) -> Row:
+    return next(
+        row
+        for row in rows
+        if row.message_id == message_id and row.kind == kind and node in (None, row.node)
+    )
+
+
+def last_node(rows: Rows) -> str:
+    """The node that hands most over."""
+    nodes = [row.node for row in rows if row.kind == "handed_over"]
+    return max(sorted(set(nodes)), key=nodes.count)
+
+
+def first_node(rows: Rows) -> str:
+    """The node that submits most."""
+    nodes = [row.node for row in rows if row.kind == "submitted"]
+    return max(sorted(set(nodes)), key=nodes.count)
+
+
+def without(rows: Rows, *gone: Row) -> Rows:
+    lost = {(row.node, row.seq) for row in gone}
+    return [row for row in rows if (row.node, row.seq) not in lost]
+
+
+def changed(rows: Rows, old: Row, **columns: Any) -> Rows:
+    return [row._replace(**columns) if row is old else row for row in rows]
+
+
+def said(row: Row, **facts: Any) -> str:
+    return json.dumps({**json.loads(row.detail or "{}"), **facts}, separators=(",", ":"))
+
+
+def moved(rows: Rows, one: Row, before: Row) -> Rows:
+    """The same rows with one of them at another place of its node."""
+    rest = [row for row in rows if row is not one]
+    place = rest.index(before)
+    return numbered([*rest[:place], one._replace(at=before.at, mono=before.mono), *rest[place:]])
+
+
+def added(rows: Rows, after: Row, new: Row) -> Rows:
+    place = rows.index(after) + 1
+    return numbered([*rows[:place], new._replace(node=after.node), *rows[place:]])
+
+
+# --- rows that are gone -----------------------------------------------------------------------
+
+EVERY = "window, laps, hub, plain, failing, best effort, crowd"
+PROMISED = "window, laps, hub, plain, failing"
+NUMBERED = "window, laps, hub"
+
+
+@damage(PROMISED, HOLE)
+def an_acknowledgement_is_gone(rows: Rows) -> Rows:
+    return without(rows, of(rows, settled(rows), "acknowledged"))
+
+
+@damage(EVERY, HOLE)
+def a_hand_over_is_gone(rows: Rows) -> Rows:
+    return without(rows, pick(rows, "handed_over"))
+
+
+@damage(EVERY, HOLE)
+def a_confirmation_is_gone(rows: Rows) -> Rows:
+    return without(rows, pick(rows, "confirmed", 0.3))
+
+
+@damage(PROMISED, HOLE)
+def an_arrival_is_gone(rows: Rows) -> Rows:
+    return without(rows, pick(rows, "received"))
+
+
+@damage(PROMISED, HOLE)
+def a_submission_is_gone(rows: Rows) -> Rows:
+    return without(rows, pick(rows, "submitted"))
+
+
+@damage(PROMISED, HOLE)
+def an_attempt_is_gone(rows: Rows) -> Rows:
+    return without(rows, pick(rows, "sent"))
+
+
+@damage(NUMBERED, HOLE)
+def a_number_is_gone(rows: Rows) -> Rows:
+    return without(rows, pick(rows, "numbered"))
+
+
+@damage(PROMISED, HOLE)
+def fifty_one_rows_of_the_receiver_are_gone(rows: Rows) -> Rows:
+    node = last_node(rows)
+    return [row for row in rows if row.node != node or not 40 <= row.seq <= 90]
+
+
+@damage(PROMISED, HOLE)
+def fifty_one_rows_of_the_sender_are_gone(rows: Rows) -> Rows:
+    node = first_node(rows)
+    return [row for row in rows if row.node != node or not 40 <= row.seq <= 90]
+
+
+@damage("window, laps, hub, plain", HOLE, HOLE)
+def both_sides_lost_rows(rows: Rows) -> Rows:
+    ends = (first_node(rows), last_node(rows))
+    return [row for row in rows if row.node not in ends or not 60 <= row.seq <= 70]
+
+
+@damage("window, laps, hub, plain, failing", ("journal", "trimmed"))
+def the_head_of_the_sender_is_trimmed(rows: Rows) -> Rows:
+    node = first_node(rows)
+    return [row for row in rows if row.node != node or row.seq > 68]
+
+
+@damage("window, laps, hub, plain, failing", ("journal", "trimmed"))
+def the_head_of_the_receiver_is_trimmed(rows: Rows) -> Rows:
+    node = last_node(rows)
+    return [row for row in rows if row.node != node or row.seq > 68]
+
+
+@damage("window, laps, hub, plain", ("journal", "trimmed"), ("journal", "trimmed"))
+def both_heads_are_trimmed(rows: Rows) -> Rows:
+    ends = (first_node(rows), last_node(rows))
+    return [row for row in rows if row.node not in ends or row.seq > 68]
+
+
+@damage("window, laps, plain", ("journal", "cut_off"))
+def the_tail_of_the_receiver_was_never_stored(rows: Rows) -> Rows:
+    node = last_node(rows)
+    arrivals = [row.seq for row in rows if row.node == node and row.kind == "received"]
+    cut = arrivals[len(arrivals) // 2]
+    return [row for row in rows if row.node != node or row.seq < cut]
+
+
+@damage(PROMISED, ("journal", "hole"))
+def the_first_row_but_one_is_gone(rows: Rows) -> Rows:
+    """Most often it explains the terms."""
+    node = first_node(rows)
+    return [row for row in rows if row.node != node or row.seq != 2]
+
+
+# --- rows that break the contract -------------------------------------------------------------
+
+
+@damage(EVERY, UNREADABLE)
+def an_unknown_kind(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "sent"), kind="teleported")
+
+
+@damage(EVERY, UNREADABLE)
+def broken_json_in_a_submission(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "submitted"), detail='{"from_party":')
+
+
+@damage(PROMISED, UNREADABLE)
+def broken_json_in_an_arrival(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "received"), detail="{{")
+
+
+@damage(EVERY, UNREADABLE)
+def broken_json_in_a_hand_over(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "handed_over"), detail='["redelivered"]')
+
+
+@damage(EVERY, UNREADABLE)
+def a_confirmation_without_its_message(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "confirmed"), message_id=None)
+
+
+@damage(PROMISED, UNREADABLE)
+def an_acknowledgement_that_says_nonsense(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "acknowledged")
+    return changed(rows, row, detail='{"signed":"yes"}')
+
+
+@damage(NUMBERED, UNREADABLE)
+def a_number_without_its_channel(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "numbered"), channel=None)
+
+
+@damage(EVERY, UNREADABLE)
+def an_attempt_without_a_way(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "sent"), transport=None)
+
+
+@damage(EVERY, UNREADABLE)
+def a_start_that_cannot_be_read(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "started", 0.0), detail="started")
+
+
+@damage("window, plain", UNREADABLE)
+def a_clock_beyond_every_calendar(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "sent"), at=2**62)
+
+
+@damage("window, laps, hub, plain", UNREADABLE, UNREADABLE)
+def terms_that_cannot_be_read(rows: Rows) -> Rows:
+    ends = (first_node(rows), last_node(rows))
+    return [
+        row._replace(detail='{"retries":') if row.kind == "terms" and row.node in ends else row
+        for row in rows
+    ]
+
+
+# --- rows that say something else -------------------------------------------------------------
+
+OTHER_TERMS = ("journal", "other_terms")
+
+
+@damage(PROMISED, OTHER_TERMS)
+def one_node_has_other_terms_under_the_id(rows: Rows) -> Rows:
+    row = pick(rows, "terms", 1.0, node=last_node(rows))
+    return changed(rows, row, detail=said(row, retries=99, persist_duration=1))
+
+
+@damage("window, laps, plain, failing", OTHER_TERMS, OTHER_TERMS)
+def both_nodes_have_other_terms_under_the_id(rows: Rows) -> Rows:
+    return [
+        row._replace(detail=said(row, retries=99)) if row.kind == "terms" else row for row in rows
+    ]
+
+
+@damage(PROMISED, ("S10", "unmatched_ack"))
+def an_acknowledgement_nobody_gave(rows: Rows) -> Rows:
+    return changed(rows, of(rows, settled(rows), "acknowledged"), ref_to="forged@nowhere")
+
+
+@damage("window, plain", ("S10", "unmatched_ack"), ("S10", "unmatched_ack"))
+def two_acknowledgements_change_their_ids(rows: Rows) -> Rows:
+    one = of(rows, settled(rows, 0.3), "acknowledged")
+    other = of(rows, settled(rows, 0.7), "acknowledged")
+    return changed(changed(rows, one, ref_to=other.ref_to), other, ref_to=one.ref_to)
+
+
+@damage("window, laps, hub, plain, failing, crowd", ("steps", "impossible_order"))
+def handed_over_before_it_was_received(rows: Rows) -> Rows:
+    """One that passes no other on its way."""
+    node = last_node(rows)
+    steps = [row for row in rows if row.node == node and row.kind in ("received", "handed_over")]
+    received, handed = next(
+        pair
+        for pair in pairwise(steps)
+        if pair[0].kind == "received" and pair[1].message_id == pair[0].message_id
+    )
+    return moved(rows, handed, received)
+
+
+@damage("window, plain, failing", ("steps", "impossible_order"))
+def confirmed_before_it_was_handed_over(rows: Rows) -> Rows:
+    message = settled(rows)
+    confirmed = of(rows, message, "confirmed")
+    return moved(rows, confirmed, of(rows, message, "handed_over", confirmed.node))
+
+
+@damage(NUMBERED, ("S8", "gap"))
+def the_sender_notes_one_wrong_number(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "numbered", first_node(rows))
+    return changed(rows, row, sequence_number=(row.sequence_number or 0) + 3)
+
+
+@damage(NUMBERED, ("steps", "contradiction"))
+def the_receiver_notes_one_wrong_number(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "received", last_node(rows))
+    return changed(rows, row, sequence_number=(row.sequence_number or 0) + 3)
+
+
+@damage(NUMBERED, ("S7", "gap"))
+def the_receiver_has_no_numbers_at_all(rows: Rows) -> Rows:
+    node = last_node(rows)
+    return [row._replace(sequence_number=None) if row.node == node else row for row in rows]
+
+
+@damage("window, plain, failing", ("S15", "altered"))
+def the_content_of_a_hand_over_is_another(rows: Rows) -> Rows:
+    return changed(rows, of(rows, settled(rows), "handed_over"), digest="0" * 64)
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+@damage(EVERY, ("journal", "copied"))
+def a_backup_under_another_name(rows: Rows) -> Rows:
+    node = last_node(rows)
+    copy = [row._replace(node="backup") for row in rows if row.node == node]
+    return [*rows, *copy[: len(copy) * 3 // 4]]
+
+
+@damage(EVERY, ("journal", "unstarted"))
+def nobody_says_that_the_sender_was_started(rows: Rows) -> Rows:
+    node = first_node(rows)
+    boot = next(row.boot for row in rows if row.node == node and row.kind == "sent")
+    return numbered([row for row in rows if not (row.boot == boot and row.kind == "started")])
+
+
+# --- what a handler never wrote ----------------------------------------------------------------
+
+
+@damage("window, laps, plain", ("L1", "unfinished"))
+def an_acknowledgement_was_never_written(rows: Rows) -> Rows:
+    """The last one of its channel: an earlier one would also show in the window."""
+    message = settled(rows, 1.0)
+    return numbered(without(rows, of(rows, message, "acknowledged")))
+
+
+@damage("window, plain", ("S4", "unconfirmed"))
+def a_confirmation_was_never_written(rows: Rows) -> Rows:
+    return numbered(without(rows, of(rows, settled(rows), "confirmed")))
+
+
+@damage("window, plain", ("S2", "twice"))
+def a_confirmation_was_written_twice(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "confirmed")
+    return added(rows, row, row)
+
+
+@damage("document", ("S13", "incomplete"), ("S7", "gap"))
+def a_part_was_never_received(rows: Rows) -> Rows:
+    """And its number was passed over."""
+    gone = [row for row in rows if row.message_id == "part2" and row.node == "globex"]
+    return [row for row in numbered(without(rows, *gone)) if row.node == "globex"]

@@ -1,0 +1,324 @@
+"""Whoever reads a lake reads one whole version: by Spark, by Delta's log, or as plain files."""
+
+import csv
+import json
+import re
+import threading
+from pathlib import Path
+
+import deltalake
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+from lxml import html
+
+from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
+from oncewire.pipeline import delta, intake, jobs, refresh, report, rules, shown
+from oncewire.pipeline.failure import own_error, spoken
+from oncewire.pipeline.files import safe_name
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.sql import ask
+from oncewire.pipeline.tables import OPEN
+from tests.pipeline.books import differences, make_export, make_stores, small_year, tables
+
+pytestmark = pytest.mark.spark
+
+PLAN, NODES = small_year(200, 7)
+
+
+def halves(nodes: dict) -> dict:
+    return {node: rows[: len(rows) // 2] for node, rows in nodes.items()}
+
+
+@pytest.fixture(scope="module")
+def grown(spark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake in its second version."""
+    folder = tmp_path_factory.mktemp("grown")
+    lake, half = Lake(folder / "a,lake"), halves(NODES)
+    stores = make_stores(folder / "stores", half)
+    jobs.run(spark, lake, stores)
+    make_stores(folder / "stores", {one: NODES[one][len(half[one]) :] for one in NODES})
+    jobs.run(spark, lake, stores)
+    return lake
+
+
+# --- other tools ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_every_tool_reads_the_same_rows(spark, grown: Lake, name: str) -> None:
+    table, version = OPEN[name], grown.current()
+    path = str(grown.root / table.root)
+    count = sum(entry.rows for entry in table.entries(version))
+    assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == count
+    assert pl.read_delta(path).height == count
+    through = spark.read.format("oncewire").option("table", name).load(str(grown.root))
+    assert through.count() == count
+    assert through.columns == table.schema.fieldNames()
+    if count:
+        assert len(pd.read_parquet(path)) == count
+        assert spark.read.parquet(f"{path}/current").count() == count
+        files = f"read_parquet('{path}/current/*.parquet')"
+        assert duckdb.sql(f"SELECT count(*) FROM {files}").fetchall() == [(count,)]
+
+
+def test_the_version_before_is_there_by_its_number(spark, grown: Lake) -> None:
+    before = grown.version(grown.current().number - 1)
+    count = sum(entry.rows for entry in OPEN["ledger"].entries(before))
+    assert count < sum(entry.rows for entry in OPEN["ledger"].entries(grown.current()))
+    path = str(grown.root / "gold/ledger")
+    assert deltalake.DeltaTable(path, version=0).to_pyarrow_table().num_rows == count
+    older = spark.read.format("oncewire").option("table", "ledger").option("version", "1")
+    assert older.load(str(grown.root)).count() == count
+    with pytest.raises(JournalProblem, match="does not keep version 7"):
+        grown.version(7)
+
+
+def test_sql_sees_every_table_in_one_version(spark, grown: Lake) -> None:
+    found = ask(spark, grown, "SELECT verdict, count(*) AS n FROM ledger GROUP BY ALL ORDER BY n")
+    assert found.columns == ("verdict", "n")
+    assert found.version == grown.current().number
+    assert sum(row[1] for row in found.rows) == 204
+    assert ask(spark, grown, "SELECT * FROM messages", rows=5).cut
+    with pytest.raises(InvalidValue, match="cannot be asked"):
+        ask(spark, grown, "SELECT colour FROM ledger")
+
+
+def test_a_run_that_was_killed_before_it_showed_its_version_is_followed(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, half = Lake(tmp_path / "lake"), halves(NODES)
+    stores = make_stores(tmp_path / "stores", half)
+    jobs.run(spark, lake, stores)
+    make_stores(tmp_path / "stores", {one: NODES[one][len(half[one]) :] for one in NODES})
+    with monkeypatch.context() as patched:
+
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(shown, "switch", killed)
+        patched.setattr(delta, "follow", killed)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.run(spark, lake, stores)
+    path = str(lake.root / "gold/ledger")
+    behind = deltalake.DeltaTable(path).to_pyarrow_table().num_rows
+    assert behind == sum(one.rows for one in OPEN["ledger"].entries(lake.version(1)))
+    with lake.writing():
+        pass
+    assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 204
+    assert len(pd.read_parquet(path)) == 204
+
+
+def test_readers_see_one_whole_version_while_runs_publish(spark, tmp_path: Path) -> None:
+    """Every version has as many rows in the ledger as it says, whoever asks meanwhile."""
+    lake = Lake(tmp_path / "lake")
+    every = {node: list(rows) for node, rows in NODES.items()}
+    steps = 6
+    stores = make_stores(tmp_path / "stores", {n: r[: len(r) // steps] for n, r in every.items()})
+    counts: set[int] = set()
+
+    def publish() -> None:
+        for step in range(1, steps + 1):
+            if step > 1:
+                part = {
+                    node: rows[len(rows) * (step - 1) // steps : len(rows) * step // steps]
+                    for node, rows in every.items()
+                }
+                make_stores(tmp_path / "stores", part)
+            jobs.run(spark, lake, stores)
+            counts.add(sum(one.rows for one in OPEN["ledger"].entries(lake.current())))
+
+    writer = threading.Thread(target=publish)
+    writer.start()
+    seen: list[int] = []
+    path = str(lake.root / "gold/ledger")
+    while writer.is_alive():
+        if (lake.root / "versions/SHOWN").is_file():
+            seen.append(deltalake.DeltaTable(path).to_pyarrow_table().num_rows)
+            seen.append(pl.read_delta(path).height)
+    writer.join()
+    assert set(seen) <= counts
+    assert len(seen) > 4
+
+
+# --- little and much --------------------------------------------------------------------------
+
+
+def test_what_the_driver_does_itself_is_what_spark_does(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = halves(NODES)
+    lakes = []
+    for name, small in (("driver", intake.SMALL), ("spark", -1)):
+        monkeypatch.setattr(intake, "SMALL", small)
+        monkeypatch.setattr(refresh, "SMALL", small)
+        stores = make_stores(tmp_path / name, half)
+        lakes.append(Lake(tmp_path / f"{name}-lake"))
+        jobs.run(spark, lakes[-1], stores)
+        make_stores(tmp_path / name, {one: NODES[one][len(half[one]) :] for one in NODES})
+        jobs.run(spark, lakes[-1], stores)
+    assert not differences(*(tables(spark, lake) for lake in lakes))
+
+
+def test_a_little_work_needs_no_job(spark, tmp_path: Path) -> None:
+    before = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+    jobs.run(spark, Lake(tmp_path / "lake"), make_stores(tmp_path / "stores", NODES))
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup()) == before
+
+
+def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, stores = Lake(tmp_path / "lake"), make_stores(tmp_path / "stores", NODES)
+    jobs.run(spark, lake, stores)
+    number = lake.current().number
+    assert jobs.run(spark, lake, stores).version == number
+    for module in ("rules", "refresh", "small_refresh"):
+        monkeypatch.setattr(f"oncewire.pipeline.{module}.rules_digest", lambda: "other rules")
+    assert jobs.run(spark, lake, stores).version == number + 1
+    assert lake.current().judged["rules"] == "other rules"
+
+
+def test_the_rules_are_every_module_that_decides(tmp_path: Path) -> None:
+    names = rules.modules()
+    for part in ("check", "contract", "survey", "outcome", "predicates.retry", "predicates.hole"):
+        assert f"oncewire.journal.{part}" in names
+    assert "oncewire.protocol.terms" in names
+
+
+def test_silence_is_judged_by_the_time_of_reading(spark, tmp_path: Path) -> None:
+    """A partner's journal ends months ago; what its sender still waits for is lost by now."""
+    node = max(NODES, key=lambda name: len(NODES[name]))
+    lake = Lake(tmp_path / "lake")
+    nodes = {name: rows if name == node else rows[: len(rows) // 3] for name, rows in NODES.items()}
+    stores = make_stores(tmp_path / "stores", nodes)
+    last = max(rows[-1].at for rows in nodes.values())
+    early = jobs.run(spark, lake, stores, now=last)
+    waiting = [row for row in judged(lake) if row["not_yet"]]
+    assert waiting
+    later = jobs.run(spark, lake, stores, now=last + 300 * 86_400_000_000)
+    assert later.rows == 0
+    assert later.version == early.version + 1
+    assert not [row for row in judged(lake) if row["not_yet"]]
+    assert {row["clock"].partition(": ")[2] for row in judged(lake)} == {"time of reading"}
+    assert later.violations > early.violations
+
+
+def judged(lake: Lake) -> list[dict]:
+    return pl.read_delta(str(lake.root / "gold/judged")).to_dicts()
+
+
+# --- in any session, and from any place --------------------------------------------------------
+
+
+def test_another_time_zone_counts_nothing_twice(spark, tmp_path: Path) -> None:
+    half = halves(NODES)
+    lake = Lake(tmp_path / "lake")
+    stores = make_stores(tmp_path / "stores", half)
+    jobs.run(spark, lake, stores)
+    make_stores(tmp_path / "stores", {one: NODES[one][len(half[one]) :] for one in NODES})
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+        jobs.run(spark, lake, stores)
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Kolkata"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    whole = Lake(tmp_path / "whole")
+    jobs.run(spark, whole, stores)
+    assert not differences(tables(spark, whole), tables(spark, lake))
+
+
+def test_one_archive_is_one_archive_however_it_is_spelled(
+    spark, tmp_path: Path, corpus_files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for file in corpus_files[:5]:
+        (raw / file.name).write_bytes(file.read_bytes())
+    lake = Lake(tmp_path / "lake, with a comma")
+    monkeypatch.chdir(tmp_path)
+    count = jobs.run(spark, lake, archives=["raw"]).envelopes
+    assert count >= 5
+    for spelled in ("./raw", raw, "raw/../raw"):
+        assert jobs.run(spark, lake, archives=[spelled]).envelopes == 0
+    for file in raw.iterdir():
+        file.touch()
+    assert jobs.run(spark, lake, archives=[raw]).envelopes == 0
+
+
+def test_what_is_not_there_is_said_at_once(spark, tmp_path: Path) -> None:
+    with pytest.raises(JournalProblem, match="no archive at"), spoken():
+        spark.read.format("ebxml").load(str(tmp_path / "typo")).count()
+    with pytest.raises(JournalProblem, match="nothing is named"):
+        jobs.run(spark, Lake(tmp_path / "lake"))
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("place", ["s3a://bucket/lake", "s3a:/bucket/lake", "hdfs://host/lake"])
+def test_a_place_that_is_no_folder_is_refused_and_none_is_made(place: str) -> None:
+    with pytest.raises(NotAllowed, match="is not a folder"):
+        Lake(place)
+    assert not Path(place.partition(":")[0] + ":").exists()
+
+
+def test_a_file_uri_is_a_folder(tmp_path: Path) -> None:
+    assert Lake(f"file://{tmp_path}").root == tmp_path
+
+
+def test_a_package_that_workers_lack_is_named() -> None:
+    told = own_error(RuntimeError("...\nModuleNotFoundError: No module named 'lxml'\n..."))
+    assert "'lxml'" in told.problem
+    assert "spark.pyspark.python" in told.remedy
+
+
+def test_the_log_of_a_table_says_which_version_it_shows(grown: Lake) -> None:
+    commits = sorted((grown.root / "gold/ledger/_delta_log").glob("*.json"))
+    said = [json.loads(commit.read_text().splitlines()[0])["commitInfo"] for commit in commits]
+    assert [one["oncewire.version"] for one in said] == [1, 2]
+
+
+# --- for people -------------------------------------------------------------------------------
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(grown: Lake, tmp_path: Path) -> None:
+    facts = report.write(grown, tmp_path / "report.html", tmp_path / "csv")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = html.fromstring(text)
+    assert [one.text for one in page.findall(".//h2")] == [
+        "Outcomes",
+        "Partners by day",
+        "Latency",
+        "Gaps in the numbers",
+        "Causes by frequency",
+        "Best effort",
+        "What was judged, and what not",
+        "Findings",
+    ]
+    assert report.sentence(facts) in page.find(".//p").text
+    assert not page.findall(".//script")
+    assert not re.search(r"https?:|url\(|@import|src=", text)
+    assert len(page.findall(".//rect")) > 20
+    partners = {row["partner"] for row in facts.service if row["partner"]}
+    files = sorted((tmp_path / "csv").glob("*.csv"))
+    assert len(files) == len(partners)
+    lines = list(csv.DictReader(files[0].open(encoding="utf-8")))
+    assert sum(int(line["messages"]) for line in lines) == sum(
+        row["messages"] for row in facts.service if safe_name(row["partner"] or "") == files[0].stem
+    )
+
+
+def test_the_report_says_what_is_wrong_and_escapes_it(spark, tmp_path: Path) -> None:
+    node = max(NODES)
+    rows = [
+        row._replace(kind="<b>told</b>") if row.seq == 60 else row
+        for row in NODES[node]
+        if not 20 <= row.seq <= 30
+    ]
+    lake = Lake(tmp_path / "lake")
+    jobs.run(spark, lake, [make_export(tmp_path / "book", node, rows)], ended=True)
+    facts = report.gather(lake)
+    text = report.render(facts, "<Ledger>")
+    assert "things are wrong with the journals" in report.sentence(facts)
+    assert "&lt;b&gt;told&lt;/b&gt;" in text
+    assert "<b>told" not in text
+    assert "11 rows are missing" in text
