@@ -190,8 +190,8 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "a refused signal is no part of the story of its message",
         "oncewire.handler.receive",
-        "    if about is not None and tx.outgoing(about) is not None:\n        code",
-        "    if False:\n        code",
+        "    if about is not None and tx.outgoing(about) is not None:\n        word",
+        "    if False:\n        word",
         tests=(f"{_UNPROVEN}::test_a_signal_apart_counts_with_the_agreed_certificate",),
     ),
     Mutant(
