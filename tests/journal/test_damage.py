@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from oncewire.journal.check import verify
@@ -63,6 +65,22 @@ def test_the_original_of_two_equal_journals_is_the_one_that_goes_further() -> No
         report = verify([*rows, *copy], healed=True)
         assert [found.node for found in report.quarantined] == [name]
         assert kept in report.quarantined[0].sentence
+
+
+@pytest.mark.parametrize("name", ["window", "laps", "hub", "plain", "failing"])
+def test_whatever_rows_are_missing_that_they_are_is_all_that_is_told(name: str) -> None:
+    """Wherever the hole lies and however large it is, while the journal goes on behind it."""
+    rows, chance = rows_of(name), random.Random(name)
+    ends = {row.node: row.seq for row in rows}
+    for _ in range(40):
+        row, count = chance.choice(rows), chance.choice((1, 1, 2, 10, 50))
+        if row.seq == 1 or row.seq + count > ends[row.node]:
+            continue
+        gone = range(row.seq, row.seq + count)
+        left = [one for one in rows if one.node != row.node or one.seq not in gone]
+        report = verify(left, healed=True)
+        found = [*report.violations, *report.quarantined]
+        assert [one.kind for one in found] == ["hole"], (row, count, found)
 
 
 # --- the contract of a row --------------------------------------------------------------------

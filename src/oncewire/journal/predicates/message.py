@@ -28,8 +28,8 @@ from oncewire.journal.predicates.context import Context, TermsMissing
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import (
     EVIDENT,
-    QUARANTINE,
     Violation,
+    ViolationKind,
     unreadable,
 )
 from oncewire.journal.row import Row
@@ -140,6 +140,6 @@ def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bo
     kept = [
         one
         for one in subject.violations
-        if one.kind in EVIDENT or (one.predicate == QUARANTINE and one.message_id is None)
+        if one.kind in EVIDENT or (one.kind == ViolationKind.UNREADABLE and one.message_id is None)
     ]
     return kept, len(kept) < len(subject.violations)

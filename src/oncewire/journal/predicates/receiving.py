@@ -33,7 +33,6 @@ class _Epoch:
 
     __slots__ = (
         "behind",
-        "doubtful",
         "due",
         "expected",
         "first",
@@ -45,6 +44,7 @@ class _Epoch:
         "reached",
         "size",
         "skipped",
+        "unplaced",
         "waiting",
     )
 
@@ -62,10 +62,10 @@ class _Epoch:
         self.missing: list[tuple[int, int, Row]] = []
         # The last places used up and whose they were.
         self.handed: dict[int, str | None] = {}
-        # After a hole: where the rows that follow take up is not known yet, and what waited may
-        # have been used up by rows that are missing.
+        # After a hole: where the rows that follow take up is not known yet, nor where what
+        # arrives meanwhile lies.
         self.loose = False
-        self.doubtful: set[str | None] = set()
+        self.unplaced: dict[str | None, Row] = {}
         # After a break: the place that is next if the row that broke had had the place due.
         self.due: int | None = None
         # And the place behind one that was told as late or repeated: a run of them is one cause.
@@ -74,22 +74,22 @@ class _Epoch:
         self.jumped: int | None = None
 
     def take_up(self) -> None:
-        """Rows are missing here."""
+        """Rows are missing here: in which lap the next ones lie is not known, nor what was used."""
         self.loose = True
-        self.doubtful.update(self.waiting)
+        for known in (self.waiting, self.unplaced, self.behind, self.handed):
+            known.clear()
         self.skipped.clear()
-        self.behind.clear()
         self.missing.clear()
-        self.handed.clear()
-        self.due = self.follow = None
+        self.due = self.follow = self.jumped = None
 
     def begin_at(self, place: int) -> None:
         """The first place used up behind a hole; what arrived since lies ahead of it."""
-        self.loose, self.expected = False, place
-        for message_id, (arrived, row) in self.waiting.items():
-            if arrived < place and 2 * (arrived + self.size - place) <= self.size:
-                self.waiting[message_id] = arrived + self.size, row
-        self.reached = max(place + 1, *(one + 1 for one, _ in self.waiting.values()), 0)
+        self.loose, self.expected, self.reached = False, place, place + 1
+        for message_id, row in self.unplaced.items():
+            ahead = ((row.sequence_number or 0) - self.first - place) % self.size
+            self.waiting[message_id] = place + ahead, row
+            self.reached = max(self.reached, place + ahead + 1)
+        self.unplaced.clear()
 
     def place_of_arrival(self, number: int, window: int) -> int:
         """Where a number lies that arrived or was skipped: within W of the furthest one."""
@@ -106,7 +106,7 @@ class _Epoch:
         """Where a number lies that is used up now: where it arrived (the row is given back, too),
         else near the expected one."""
         arrived = self.waiting.pop(row.message_id, None)
-        self.doubtful.discard(row.message_id)
+        self.unplaced.pop(row.message_id, None)
         if arrived is not None and arrived[1].sequence_number == number:
             return arrived
         if self.loose:
@@ -201,7 +201,10 @@ class ReceivingChannel:
             epoch = self._epochs[row.epoch] = _Epoch(terms.numbers)
             # It may have begun in the hole.
             epoch.loose, self._loose = self._loose, False
-        if kind == RECEIVED:
+        if epoch.loose and kind in (RECEIVED, SKIPPED):
+            if kind == RECEIVED:
+                epoch.unplaced[row.message_id] = row
+        elif kind == RECEIVED:
             place = epoch.place_of_arrival(number, terms.window_size)
             epoch.waiting[row.message_id] = place, row
         elif kind == SKIPPED:
@@ -347,8 +350,6 @@ class ReceivingChannel:
         for start, count, row in epoch.missing:
             self._gap(epoch.first + start % epoch.size, count, row)
         for place, row in epoch.waiting.values():
-            if row.message_id in epoch.doubtful:
-                continue  # A row that is missing may have used it up.
             # With the sender's journal at hand the message's own fold tells it.
             due = ended or place == epoch.expected or epoch.is_behind(place)
             healed = context.is_healed(row.at, (row.node,))
