@@ -33,6 +33,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/test_parts.py",
         ),
     ),
+    ("mutants", ("tests/mutants/",)),
     ("a cluster", ("tests/pipeline/test_cluster.py",)),
     ("kill -9", ("tests/handler/processes/",)),
     ("simulation", ("tests/simulation/test_simulation.py",)),

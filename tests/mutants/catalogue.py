@@ -482,7 +482,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "        answer = self._acknowledge(ack_owed(self.message, self.resolution.terms,"
         " final=self.final), plan)\n        terms",
         ("S3", "S4", "S5"),
-        SHORT_LIVED,
+        "messages=60,loss=0.3,reorder=0.7,abandon=1.0,"
+        "agreement='[delivery]\\ntime_to_live=\"PT10S\"\\n'",
         "ACK-1",
     ),
     # --- hubs ---
