@@ -23,6 +23,7 @@ def settings_of(pair: Path, name: str):
     return load(pair / name, environ={}).settings
 
 
+@pytest.mark.long
 def test_a_backup_taken_under_load_is_whole_and_a_party(
     pair: Path, served: Served, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_secret_that_others_can_read_is_refused(met: Path) -> None:
         keys_of(load(met / "globex", environ={}).settings)
 
 
+@pytest.mark.long
 def test_a_revoked_partner_is_cut_at_once(met: Path, secured: Served) -> None:
     """The connections of its handler stay open: not they are believed, but what was agreed."""
     assert send(met) == "delivered"

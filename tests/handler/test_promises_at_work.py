@@ -220,6 +220,7 @@ def test_a_hub_that_cannot_deliver_tells_the_from_party() -> None:
     assert told.header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ERR-9")
 @pytest.mark.parametrize(("reaches", "severity"), [(False, "Error"), (True, "Warning")])
 def test_the_notice_says_whether_the_message_was_ever_transmitted(

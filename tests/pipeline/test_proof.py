@@ -114,6 +114,7 @@ def test_no_two_rows_are_written_alike() -> None:
 # --- written together -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_small_directories_become_few_with_the_same_rows(tmp_path: Path) -> None:
     lake, store = Lake(tmp_path / "lake"), tmp_path / "globex.db"
     step = 10

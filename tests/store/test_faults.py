@@ -210,6 +210,7 @@ def test_a_sweep_happens_whole_or_not_at_all(tmp_path: Path, vfs: FaultyVfs, fau
     assert refusals >= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_store_that_cannot_be_made_can_be_made_later(
     tmp_path: Path, vfs: FaultyVfs, fault: str

@@ -6,6 +6,8 @@ import gc
 import socket
 import tracemalloc
 
+import pytest
+
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
 from oncewire.transport.http import HttpTransport
@@ -27,6 +29,7 @@ async def gone(transport: HttpTransport) -> int:
 # --- places ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_connection_that_asks_while_it_is_thrown_out_gives_its_place_back() -> None:
     """In Python 3.11 a request's task begins a turn after its connection may be gone."""
     places = 8
@@ -93,6 +96,7 @@ def test_what_came_of_an_aborted_body_is_freed_at_once() -> None:
 # --- budgets -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_body_that_was_quick_at_first_may_not_drip_for_hours() -> None:
     """A megabyte at once had earned four minutes of a byte every now and then."""
     limits = HttpLimits(body_rate=4096, body_grace=0.5, body_pause=60.0)

@@ -42,6 +42,7 @@ def _outside(before: bytes, after: bytes) -> tuple[bytes, bytes, bytes]:
     return after[:front], after[front : len(after) - back], after[len(after) - back :]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("HOP-2", "HOP-3")
 @pytest.mark.parametrize("dialect", list(Dialect))
 @settings(max_examples=60)

@@ -36,6 +36,7 @@ def test_no_forgery_is_accepted() -> None:
     assert accepted == []
 
 
+@pytest.mark.long
 def test_the_referee_alone_would_believe_many() -> None:
     # xmlsec only says that a signature is good, not of what: these forgeries are real ones.
     certificate = keys.alpha().certificate_pem
