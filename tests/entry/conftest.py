@@ -11,7 +11,7 @@ from oncewire.entry.partners import Wish, add_partner, with_values
 from oncewire.entry.party import make_party, read_card
 from oncewire.entry.settings import load
 from oncewire.handler.world import RealWorld
-from tests.entry.served import Served
+from tests.entry.served import Served, both_served
 from tests.ports import free_port
 
 
@@ -52,10 +52,5 @@ def pair(parties: Path) -> Path:
 @pytest.fixture
 def served(pair: Path) -> Iterator[Served]:
     """Both handlers run."""
-    found = Served(pair)
-    try:
-        for name in ("acme", "globex"):
-            found.start(name)
+    with both_served(pair) as found:
         yield found
-    finally:
-        found.close()

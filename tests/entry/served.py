@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,3 +46,15 @@ class Served:
 
 async def _prepared(settings: Settings) -> Prepared:
     return prepare(settings)
+
+
+@contextmanager
+def both_served(parties: Path) -> Iterator[Served]:
+    """The handlers of acme and globex run."""
+    found = Served(parties)
+    try:
+        for name in ("acme", "globex"):
+            found.start(name)
+        yield found
+    finally:
+        found.close()

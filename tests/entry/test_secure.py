@@ -14,7 +14,7 @@ from oncewire.entry.party import read_card
 from oncewire.entry.party_handler import open_party_blocking
 from oncewire.entry.settings import load
 from oncewire.errors import InvalidValue
-from tests.entry.served import Served
+from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
 
@@ -35,13 +35,8 @@ def met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def secured(met: Path) -> Iterator[Served]:
     """Both run."""
-    found = Served(met)
-    try:
-        for name in ("acme", "globex"):
-            found.start(name)
+    with both_served(met) as found:
         yield found
-    finally:
-        found.close()
 
 
 def send(folder: Path, seconds: float = 30) -> str:

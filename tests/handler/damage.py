@@ -21,9 +21,7 @@ from oncewire.handler.carrier import check_files
 from oncewire.handler.engine import Engine
 from oncewire.handler.seal import SPOOL_ABOVE
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
 from oncewire.handler.transmit import Transmission
-from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite import SqliteStore
@@ -201,18 +199,7 @@ class Scene:
         return SqliteStore.open(self.folder / f"{name}.db", node=name)
 
     def send(self, number: int) -> None:
-        data = document(number)
-        self.pair.alpha.submit(
-            Submission(
-                "alpha-beta",
-                Service("urn:test:orders"),
-                "New",
-                (Payload.of("order", "text/plain", data),),
-                conversation_id="talk",
-                message_id=f"order-{number}@alpha",
-            )
-        )
-        self.pair.settle("alpha")
+        self.pair.send(number, document(number))
 
     def take(self) -> None:
         """The application comes until there is nothing more for it."""

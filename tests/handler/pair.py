@@ -113,12 +113,14 @@ class Pair:
     def beta(self) -> Engine:
         return self.engines["beta"]
 
-    def send(self, number: int = 1, **more: object) -> Accepted:
+    def send(self, number: int = 1, data: bytes | None = None, **more: object) -> Accepted:
+        """alpha's application hands in an order, with these bytes or a few of its own."""
+        document = f"order {number}".encode() if data is None else data
         submission = Submission(
             "alpha-beta",
             Service("urn:test:orders"),
             "New",
-            (Payload.of(f"order-{number}", "text/plain", f"order {number}".encode()),),
+            (Payload.of(f"order-{number}", "text/plain", document),),
             conversation_id="talk",
             message_id=f"order-{number}@alpha",
             **more,  # type: ignore[arg-type]

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler import retain
-from oncewire.handler.submit import Submission
-from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.store.sqlite import SqliteStore
 from tests.handler.damage import SpoolingPair
@@ -71,17 +69,7 @@ class Life:
     def _send(self, *, large: bool) -> None:
         self.sent += 1
         data = f"order {self.sent} ".encode().ljust(LARGE if large else 40, b".")
-        self.pair.alpha.submit(
-            Submission(
-                "alpha-beta",
-                Service("urn:test:orders"),
-                "New",
-                (Payload.of("order", "text/plain", data),),
-                conversation_id="talk",
-                message_id=f"order-{self.sent}@alpha",
-            )
-        )
-        self.pair.settle("alpha")
+        self.pair.send(self.sent, data)
 
     def _trim(self) -> None:
         """The lake has taken the journal over, up to half an hour ago."""

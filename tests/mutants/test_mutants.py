@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.collection import ALL
+from tests.mutants.put_back import PUT_BACK, PutBack
 from tests.parts import ROOT
 
 Hatchery = subprocess.Popen[str]
@@ -37,6 +39,13 @@ def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
 
 def test_each_says_what_must_notice_it() -> None:
     assert [one.name for one in ALL if bool(one.tests) == bool(one.caught_by)] == []
+
+
+@pytest.mark.parametrize("put_back", PUT_BACK, ids=lambda one: one.what)
+def test_a_bug_of_old_can_be_put_back(put_back: PutBack) -> None:
+    """`python -m tests.mutants.put_back` looks for them in wild worlds, which takes minutes."""
+    module = ROOT / "src" / Path(*put_back.mutant.module.split(".")).with_suffix(".py")
+    assert module.read_text(encoding="utf-8").count(put_back.mutant.old) == 1
 
 
 @pytest.mark.parametrize("name", [mutant.name for mutant in ALL])
