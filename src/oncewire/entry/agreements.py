@@ -50,8 +50,13 @@ def loader(folder: Path) -> Callable[[str], bytes]:
     return load
 
 
-def read_file(path: Path, *, own: str | None = None) -> Agreement:
-    """The agreement in a file, TOML or CPA; a CPA needs `own`, the party that we are."""
+def read_file(
+    path: Path, *, own: str | None = None, load: Callable[[str], bytes] | None = None
+) -> Agreement:
+    """The agreement in a file, TOML or CPA; a CPA needs `own`, the party that we are.
+
+    `load` reads the files that it names; the usual way is `loader`.
+    """
     if path.suffix == ".xml":
         xml = read_bytes(path, "agreement", AGREEMENT_MAX)
         if own is None:
@@ -64,7 +69,7 @@ def read_file(path: Path, *, own: str | None = None) -> Agreement:
             )
         return read_cpa(xml, own=own)
     text = read_text(path, "agreement", AGREEMENT_MAX)
-    return read_toml(text, load=loader(path.parent), name=path.name)
+    return read_toml(text, load=load or loader(path.parent), name=path.name)
 
 
 def load_all(settings: Settings) -> tuple[Kept, ...]:
@@ -91,20 +96,85 @@ class Readable:
 
 def load_readable(settings: Settings) -> Readable:
     """Every agreement that can be read: the file of one partner is no trouble of the others."""
-    own = settings.party.party_id or None
-    found = Readable([], {})
-    for path in files_in(settings.path(settings.agreements.folder)):
+    return AgreementFolder(settings).readable()
+
+
+class AgreementFolder:
+    """The agreements of a party, kept in memory: a file is read again when it has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.path(settings.agreements.folder)
+        self._own = settings.party.party_id or None
+        self._read: dict[Path, _Read] = {}
+
+    def readable(self) -> Readable:
+        """The agreements as the files say now, and what is wrong with those that say nothing."""
+        files = files_in(self._folder)
+        self._read = {file: self._of(file) for file in files}
+        found = Readable([], {})
+        for file, read in self._read.items():
+            if isinstance(read.result, Agreement):
+                found.kept.append(Kept(file, read.result))
+            else:
+                found.problems[file] = read.result
+        _set_twins_apart(found)
+        return found
+
+    def _of(self, file: Path) -> _Read:
+        known = self._read.get(file)
+        if known is not None and known.seen == tuple(map(_stamp, known.files)):
+            return known
+        files = [file]
+
+        def load(name: str) -> bytes:
+            files.append(file.parent / name)
+            return files[-1].read_bytes()
+
+        # Looked at before it is read: what changes in between is found the next time.
+        first = _stamp(file)
+        result: Agreement | AgreementProblem
         try:
-            found.kept.append(Kept(path, read_file(path, own=own)))
-            # Two of one name are a trouble of the second.
-            Agreements(one.agreement for one in found.kept)
+            result = read_file(file, own=self._own, load=load)
         except OncewireError as error:
-            found.kept[:] = [one for one in found.kept if one.file != path]
-            found.problems[path] = AgreementProblem(f"{path}: {error.problem}", remedy=error.remedy)
+            result = AgreementProblem(f"{file}: {error.problem}", remedy=error.remedy)
         except (OSError, ValueError) as error:
             remedy = "check the files that it names"
-            found.problems[path] = AgreementProblem(f"{path}: {error}", remedy=remedy)
-    return found
+            result = AgreementProblem(f"{file}: {error}", remedy=remedy)
+        return _Read(tuple(files), (first, *map(_stamp, files[1:])), result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What came of reading one agreement, and how its files looked then."""
+
+    files: tuple[Path, ...]
+    seen: tuple[tuple[int, int, int], ...]
+    result: Agreement | AgreementProblem
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """Changes whenever a file is written or replaced."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _set_twins_apart(found: Readable) -> None:
+    """Two agreements of one name are a trouble of the second."""
+    try:
+        Agreements(one.agreement for one in found.kept)
+    except AgreementProblem:
+        kept, found.kept[:] = list(found.kept), []
+        for one in kept:
+            try:
+                Agreements(other.agreement for other in (*found.kept, one))
+                found.kept.append(one)
+            except AgreementProblem as error:
+                found.problems[one.file] = AgreementProblem(
+                    f"{one.file}: {error.problem}", remedy=error.remedy
+                )
 
 
 def agreements_of(settings: Settings) -> Agreements:

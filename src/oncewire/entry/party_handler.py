@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oncewire.entry.agreements import AgreementFolder
 from oncewire.entry.reach import reach_running
 from oncewire.entry.sending import Wish, find_agreement, submission_of
 from oncewire.entry.settings import Settings, load
@@ -56,6 +57,7 @@ class OpenParty:
 
     def __init__(self, settings: Settings, verbs: Verbs) -> None:
         self.settings, self._verbs = settings, verbs
+        self._agreements = AgreementFolder(settings)
 
     async def send(
         self, to: str, *documents: Document, media_type: str = "", wish: Wish | None = None
@@ -65,7 +67,7 @@ class OpenParty:
         A program that may repeat a call after a crash gives `wish` a message_id of its own:
         the same id with the same content is accepted again and sent once.
         """
-        agreement = find_agreement(self.settings, to)
+        agreement = find_agreement(self._agreements.readable(), to)
         payloads = payloads_of(documents, media_type)
         return await self._verbs.send(submission_of(agreement, payloads, wish or Wish()))
 

@@ -14,7 +14,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.agreements import Kept, Readable, files_in, load_readable
+from oncewire.entry.agreements import AgreementFolder, Kept, Readable, files_in
 from oncewire.entry.assemble import in_force, keys_of
 from oncewire.entry.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
@@ -37,6 +37,7 @@ class Reloading:
 
     def __init__(self, settings: Settings, handler: Handler) -> None:
         self._settings, self._handler = settings, handler
+        self._agreements = AgreementFolder(settings)
         self._in_force: dict[Path, Kept] = {}
         self._seen: Seen = ()
         self._bad: set[str] = set()
@@ -51,14 +52,14 @@ class Reloading:
     async def begin(self) -> None:
         """Note what the handler was started with."""
         self._seen = self._look()
-        found = load_readable(self._settings)
+        found = self._agreements.readable()
         self._in_force = {kept.file: kept for kept in found.kept}
         await self._tell(found)
 
     async def reload(self) -> int:
         """Take the files over as they are now; returns how many agreements are in force."""
         self._seen = await asyncio.to_thread(self._look)
-        found = load_readable(self._settings)
+        found = self._agreements.readable()
         for file in found.problems:
             if file in self._in_force:
                 found.kept.append(self._in_force[file])

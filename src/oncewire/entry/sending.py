@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.entry.agreements import Kept, load_readable
+from oncewire.entry.agreements import Kept, Readable
 from oncewire.entry.building import typed
 from oncewire.entry.files import NotHere
 from oncewire.errors import InvalidValue
@@ -16,7 +16,6 @@ from oncewire.message.ids import Service
 from oncewire.message.instant import Duration
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
     from oncewire.message.payload import Payload
 
 SERVICE = "urn:oncewire:service:documents"
@@ -36,14 +35,13 @@ class Wish:
     best_effort: bool = False
 
 
-def find_agreement(settings: Settings, to: str = "", cpa_id: str = "") -> Agreement:
+def find_agreement(readable: Readable, to: str = "", cpa_id: str = "") -> Agreement:
     """The agreement with a partner, by the partner's name or PartyId, or by its own CPAId."""
-    return find_kept(settings, to, cpa_id).agreement
+    return find_kept(readable, to, cpa_id).agreement
 
 
-def find_kept(settings: Settings, to: str = "", cpa_id: str = "") -> Kept:
+def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
     """The same with its file."""
-    readable = load_readable(settings)
     kept = tuple(readable.kept)
     for file, problem in readable.problems.items():
         # The file of another partner is no trouble of this one.

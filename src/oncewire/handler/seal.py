@@ -115,9 +115,9 @@ def build_numbered(
             remedy="restore the store from a backup",
         )
     parcel = unpack_draft(draft)
-    route = route_of(node, stored, terms, parcel)
-    sequence = sequence_of(outgoing, terms)
     received = codec.read(parcel)
+    route = _route_of(node, stored, terms, received.message)
+    sequence = sequence_of(outgoing, terms)
     if stored.relayed_from is not None:
         return onward_parcel(node, parcel, received.envelope, route, sequence, stamp)
     message = received.message
@@ -126,7 +126,7 @@ def build_numbered(
     return seal(node, message, route)
 
 
-def route_of(node: Node, stored: StoredOutgoing, terms: Terms, parcel: Parcel) -> Route:
+def _route_of(node: Node, stored: StoredOutgoing, terms: Terms, message: Message) -> Route:
     """The hop of a stored message, under the terms it was stored with."""
     agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
     if agreement is None:
@@ -135,7 +135,6 @@ def route_of(node: Node, stored: StoredOutgoing, terms: Terms, parcel: Parcel) -
             key="cpa_id",
             remedy=f"put back the agreement that message {stored.outgoing.message_id} runs under",
         )
-    message = codec.read(parcel).message
     return route_under(agreement, find_binding(agreement, Direction.SEND, message), terms)
 
 

@@ -137,12 +137,15 @@ def ping(
     def work() -> Report:
         import asyncio
 
+        from oncewire.entry.agreements import load_readable
         from oncewire.entry.ping import Reached
         from oncewire.entry.ping import ping as ping_all
         from oncewire.entry.sending import find_kept
 
         settings = loaded(config).settings
-        echo = asyncio.run(ping_all(settings, [find_kept(settings, partner)], timeout))[0]
+        echo = asyncio.run(
+            ping_all(settings, [find_kept(load_readable(settings), partner)], timeout)
+        )[0]
         good = echo.reached in (Reached.ANSWERED, Reached.TAKEN)
         skew = None if echo.skew is None else echo.skew // 1000
         return Report(

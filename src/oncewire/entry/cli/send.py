@@ -92,10 +92,11 @@ def send(
 def _submissions(
     settings: Settings, files: list[str], to: str, cpa: str, wish: Wish, *, each: bool
 ) -> list[Submission]:
+    from oncewire.entry.agreements import load_readable
     from oncewire.entry.building import payload_of
     from oncewire.entry.sending import find_agreement, submission_of
 
-    agreement = find_agreement(settings, to, cpa)
+    agreement = find_agreement(load_readable(settings), to, cpa)
     if each:
         groups = [[payload_of(one, 1)] for one in files]
     else:

@@ -1,0 +1,81 @@
+"""Agreements are read once and kept; a file that has changed is read again."""
+
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.entry import agreements as module
+from oncewire.entry.agreements import AgreementFolder, load_readable, read_file
+from oncewire.entry.partners import with_values
+from oncewire.entry.sending import find_agreement
+from oncewire.entry.settings import Settings, load
+
+
+@pytest.fixture
+def acme(pair: Path) -> Settings:
+    return load(pair / "acme", environ={}).settings
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are read, in their order."""
+    found: list[str] = []
+
+    def counted(path: Path, **how: object) -> Agreement:
+        found.append(path.name)
+        return read_file(path, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "read_file", counted)
+    return found
+
+
+def the_file(settings: Settings) -> Path:
+    return settings.path(settings.agreements.folder) / "globex.toml"
+
+
+def test_what_has_not_changed_is_read_once(acme: Settings, reads: list[str]) -> None:
+    folder = AgreementFolder(acme)
+    first, second = folder.readable(), folder.readable()
+    assert reads == ["globex.toml"]
+    assert first.kept[0].agreement is second.kept[0].agreement
+
+
+def test_what_has_changed_is_read_again(acme: Settings, reads: list[str]) -> None:
+    folder, file = AgreementFolder(acme), the_file(acme)
+    before = find_agreement(folder.readable(), "globex")
+    file.write_text(with_values(file.read_text(), {"delivery.retries": "77"}))
+    after = find_agreement(folder.readable(), "globex")
+    assert (before.sending.terms.retries, after.sending.terms.retries) != (77, 77)
+    assert after.sending.terms.retries == 77
+    assert len(reads) == 2
+
+
+def test_a_certificate_that_it_names_counts_as_part_of_it(acme: Settings, reads: list[str]) -> None:
+    folder = AgreementFolder(acme)
+    folder.readable()
+    (certificate,) = acme.path(acme.keys.partners).glob("*.crt")
+    certificate.write_text(certificate.read_text() + "\n# renewed\n")
+    folder.readable()
+    assert reads == ["globex.toml"] * 2
+
+
+def test_a_file_that_is_mended_is_read_again(acme: Settings) -> None:
+    folder, file = AgreementFolder(acme), the_file(acme)
+    good = file.read_text()
+    file.write_text("cpa_id = 1\n")
+    bad = folder.readable()
+    assert (bad.kept, list(bad.problems)) == ([], [file])
+    file.write_text(good)
+    assert [kept.file for kept in folder.readable().kept] == [file]
+    file.unlink()
+    assert folder.readable().kept == []
+
+
+def test_the_second_of_two_of_one_name_is_the_trouble(acme: Settings) -> None:
+    file = the_file(acme)
+    twin = file.with_name("twin.toml")
+    twin.write_text(file.read_text())
+    found = load_readable(acme)
+    assert [kept.file for kept in found.kept] == [file]
+    assert "two agreements are called" in found.problems[twin].problem
