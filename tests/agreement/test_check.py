@@ -22,7 +22,10 @@ from oncewire.agreement import (
     check_toml,
     read_cpa,
 )
+from oncewire.agreement.abilities import Abilities, refuse_unable
+from oncewire.agreement.agreement import TRANSPORTS
 from oncewire.agreement.certificates import to_pem
+from oncewire.errors import AgreementProblem
 from oncewire.message import Party
 from oncewire.message.instant import DAY, SECOND
 from tests.agreement import samples
@@ -435,14 +438,46 @@ def test_algorithms_are_judged_against_those_there_are() -> None:
         security.encryption_algorithm, security.key_transport,
     }  # fmt: skip
     for uri in known:
-        found = check(agreement, algorithms=known - {uri})
+        found = check(agreement, abilities=Abilities(TRANSPORTS, known - {uri}))
         assert [one.severity for one in found if uri in one.sentence] == [Severity.ERROR]
-    assert not [one for one in check(agreement, algorithms=known) if "algorithm" in one.sentence]
+    able = Abilities(TRANSPORTS, known)
+    assert not [one for one in check(agreement, abilities=able) if "algorithm" in one.sentence]
     assert not [one for one in check(agreement) if "algorithm" in one.sentence]
     # What is not used is not judged.
-    assert check(samples.agreement(), algorithms=()) == ()
-    report = check_toml(samples.toml(rest="[security]\nsign = true\n"), algorithms=())
+    assert check(samples.agreement(), abilities=Abilities(TRANSPORTS, ())) == ()
+    signed = samples.toml(rest="[security]\nsign = true\n")
+    report = check_toml(signed, abilities=Abilities(TRANSPORTS, ()))
     assert not report.ok
+
+
+@pytest.mark.parametrize(
+    ("rest", "key", "severity"),
+    [
+        ('[delivery]\ntransports = ["smtp"]\n', "delivery.transports", Severity.ERROR),
+        ('[delivery]\ntransports = ["http", "smtp"]\n', "delivery.transports", Severity.DANGER),
+        ('[payload]\ncompress = "gzip"\n', "payload.compress", Severity.DANGER),
+        ("[payload]\nmax_size = 1000\n", "payload.max_size", Severity.HINT),
+    ],
+)
+def test_what_is_not_built_is_named(rest: str, key: str, severity: Severity) -> None:
+    mail = 'smtp = "mailto:msh@alpha.example"'
+    agreement = samples.agreement("ms-0.9x", rest, partner=mail, own=mail)
+    able = Abilities(("http",), ())
+    assert (key, severity) in {(one.key, one.severity) for one in check(agreement, abilities=able)}
+    usual = samples.agreement("ms-0.9x", '[payload]\nmax_size = "none"\n')
+    assert key not in {one.key for one in check(usual, abilities=able)}
+
+
+def test_an_agreement_that_only_unbuilt_transports_serve_is_refused() -> None:
+    mail = 'smtp = "mailto:msh@alpha.example"'
+    only = samples.agreement(rest='[delivery]\ntransports = ["smtp"]\n', partner=mail, own=mail)
+    with pytest.raises(AgreementProblem, match="goes over smtp, which cannot be used yet"):
+        refuse_unable(only, Abilities(("http",), ()))
+    refuse_unable(only, Abilities(("http", "smtp"), ()))
+    both = samples.agreement(
+        rest='[delivery]\ntransports = ["smtp", "http"]\n', partner=mail, own=mail
+    )
+    refuse_unable(both, Abilities(("http",), ()))
 
 
 def _hub(outer: str, inner: str) -> tuple[Agreement, Agreement]:

@@ -6,10 +6,11 @@ import pytest
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.entry import agreements as module
-from oncewire.entry.agreements import AgreementFolder, load_readable, read_file
+from oncewire.entry.agreements import AgreementFolder, load_all, load_readable, read_file
 from oncewire.entry.partners import with_values
-from oncewire.entry.sending import find_agreement
+from oncewire.entry.sending import Wish, find_agreement, submission_of
 from oncewire.entry.settings import Settings, load
+from oncewire.errors import AgreementProblem, InvalidValue
 
 
 @pytest.fixture
@@ -79,3 +80,37 @@ def test_the_second_of_two_of_one_name_is_the_trouble(acme: Settings) -> None:
     found = load_readable(acme)
     assert [kept.file for kept in found.kept] == [file]
     assert "two agreements are called" in found.problems[twin].problem
+
+
+MAIL = 'smtp = "mailto:msh@globex.example"\n'
+
+
+def by_mail(settings: Settings, table: str) -> None:
+    file = the_file(settings)
+    text = file.read_text().replace("[partner]\n", f"[partner]\n{MAIL}")
+    file.write_text(text.replace("[own]\n", f"[own]\n{MAIL}") + table)
+
+
+def test_an_agreement_that_can_only_go_by_mail_is_not_served(acme: Settings) -> None:
+    text = the_file(acme).read_text()
+    the_file(acme).write_text(with_values(text, {"delivery.transports": '["smtp"]'}))
+    by_mail(acme, "")
+    found = load_readable(acme)
+    assert found.kept == []
+    with pytest.raises(AgreementProblem, match="goes over smtp, which cannot be used yet"):
+        find_agreement(found, "globex")
+    # It can be read and shown all the same.
+    assert [kept.file for kept in load_all(acme)] == [the_file(acme)]
+
+
+def test_an_action_that_can_only_go_by_mail_is_not_sent(acme: Settings) -> None:
+    by_mail(
+        acme,
+        '\n[[actions]]\ndirection = "send"\nservice = "urn:test:orders"\naction = "Mail"\n'
+        'delivery.transports = ["smtp"]\n',
+    )
+    agreement = find_agreement(load_readable(acme), "globex")
+    wish = Wish(service="urn:test:orders", action="Mail")
+    with pytest.raises(InvalidValue, match="Mail goes over smtp, which cannot be used yet"):
+        submission_of(agreement, (), wish)
+    assert submission_of(agreement, (), Wish(service="urn:test:other", action="Post")).cpa_id

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa import read_cpa
+from oncewire.agreement.toml import read_toml
+from oncewire.errors import InvalidValue
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.submit import Submission
 from oncewire.message import Dialect, MessageKind, MessageStatus, Party, PartyId, Service, Severity
@@ -29,6 +32,7 @@ from tests.handler.corpus_cases import (
     parcel_of,
 )
 from tests.handler.desk import MAIL, Desk, cpa, filled, soap_parcel, toml
+from tests.handler.pair import Pair, agreement_text
 from tests.wire.samples import order_message
 
 NOW = "2026-01-05T10:00:01Z"
@@ -433,3 +437,29 @@ def test_the_loopback_cpa_of_phinms_serves_its_request(corpus: Path) -> None:
     assert refused.message is not None
     assert refused.message.kind is ERROR
     assert refused.error[:2] == ("Inconsistent", "//Header/MessageHeader/CPAId")
+
+
+# --- sizes -------------------------------------------------------------------------------------
+
+
+def test_a_payload_that_is_larger_than_agreed_is_not_accepted_from_the_application() -> None:
+    pair = Pair(extra="[payload]\nmax_size = 100\n")
+    pair.send(1, b"x" * 100)
+    with pytest.raises(InvalidValue, match="has 101 bytes, and no more than 100 are agreed"):
+        pair.send(2, b"x" * 101)
+    assert pair.take() == ["order-1@alpha"]
+    assert pair.verify().violations == ()
+
+
+def test_a_payload_that_is_larger_than_agreed_is_refused_by_its_receiver() -> None:
+    """Whatever its size: a small body is read whole, a large one as it comes."""
+    pair = Pair()
+    agreement = agreement_text("beta", "alpha", "ebms2", "[payload]\nmax_size = 100\n")
+    pair.beta.node.agreements = Agreements([read_toml(agreement)])
+    pair.send(1, b"x" * 100)
+    pair.send(2, b"x" * 101)
+    assert pair.take() == ["order-1@alpha"]
+    (notice,) = pair.notices
+    assert notice.message_id == "order-2@alpha"
+    assert "MimeProblem" in notice.reason
+    assert pair.verify().violations == ()

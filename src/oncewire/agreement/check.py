@@ -7,14 +7,14 @@ to do about it in another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from oncewire.agreement.abilities import Abilities, beyond_abilities
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa import read_cpa
 from oncewire.agreement.dangers import agreement_dangers, binding_dangers
-from oncewire.agreement.exposure import unknown_algorithms
 from oncewire.agreement.finding import Danger, Finding, Report, Severity
 from oncewire.agreement.hops import hub_dangers
 from oncewire.agreement.toml import read_toml
@@ -28,18 +28,17 @@ def check(
     agreement: Agreement,
     *,
     now: Instant | None = None,
-    algorithms: Collection[str] | None = None,
+    abilities: Abilities | None = None,
 ) -> tuple[Finding, ...]:
     """The findings about one agreement, worst first.
 
-    Without `now` no dates are judged; without `algorithms`, the URIs of those the wire
-    format's implementation has, no algorithm is.
+    Without `now` no dates are judged; without `abilities`, what a handler is able to do.
     """
     found = [(danger, "") for danger in agreement_dangers(agreement, now)]
     for binding in agreement.bindings():
         found += [(danger, binding.label) for danger in binding_dangers(agreement, binding, now)]
-        if algorithms is not None:
-            found += [(danger, binding.label) for danger in unknown_algorithms(binding, algorithms)]
+        if abilities is not None:
+            found += [(danger, binding.label) for danger in beyond_abilities(binding, abilities)]
     return _sorted(agreement.cpa_id, found)
 
 
@@ -47,13 +46,11 @@ def check_all(
     agreements: Iterable[Agreement],
     *,
     now: Instant | None = None,
-    algorithms: Collection[str] | None = None,
+    abilities: Abilities | None = None,
 ) -> tuple[Finding, ...]:
     """The findings about every agreement, and about how those of a hub fit together."""
     everything = tuple(agreements)
-    found = [
-        finding for one in everything for finding in check(one, now=now, algorithms=algorithms)
-    ]
+    found = [finding for one in everything for finding in check(one, now=now, abilities=abilities)]
     try:
         Agreements(everything)
     except AgreementProblem as problem:
@@ -68,10 +65,10 @@ def check_toml(
     *,
     load: Load | None = None,
     now: Instant | None = None,
-    algorithms: Collection[str] | None = None,
+    abilities: Abilities | None = None,
 ) -> Report:
     """The report about a TOML file; what keeps it from being read is a finding too."""
-    return _report(lambda: read_toml(text, load=load), now, algorithms)
+    return _report(lambda: read_toml(text, load=load), now, abilities)
 
 
 def check_cpa(
@@ -82,7 +79,7 @@ def check_cpa(
     own_party: Party | None = None,
     partner_party: Party | None = None,
     now: Instant | None = None,
-    algorithms: Collection[str] | None = None,
+    abilities: Abilities | None = None,
 ) -> Report:
     """The report about a CPA, as the party `own` sees it."""
 
@@ -91,17 +88,17 @@ def check_cpa(
             xml, own=own, profile=profile, own_party=own_party, partner_party=partner_party
         )
 
-    return _report(read, now, algorithms)
+    return _report(read, now, abilities)
 
 
 def _report(
-    read: Callable[[], Agreement], now: Instant | None, algorithms: Collection[str] | None
+    read: Callable[[], Agreement], now: Instant | None, abilities: Abilities | None
 ) -> Report:
     try:
         agreement = read()
     except OncewireError as problem:
         return Report(None, (_finding_of(problem),))
-    return Report(agreement, check(agreement, now=now, algorithms=algorithms))
+    return Report(agreement, check(agreement, now=now, abilities=abilities))
 
 
 def _finding_of(problem: OncewireError) -> Finding:

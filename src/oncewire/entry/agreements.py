@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncewire.agreement.abilities import Abilities, refuse_unable
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa import read_cpa
@@ -15,8 +16,21 @@ from oncewire.entry.files import NotHere, read_bytes, read_text
 from oncewire.entry.settings import Settings
 from oncewire.errors import AgreementProblem, OncewireError
 
+TRANSPORTS = ("http",)
+"""The transports that are built."""
+
 AGREEMENT_MAX = 4 * 1024 * 1024
 _ENDINGS = (".toml", ".xml")
+
+
+def able() -> Abilities:
+    """What this handler can do."""
+    # Loaded when it is asked for: the wire's algorithms come with all of its cryptography.
+    from oncewire.wire.algorithms import CANONICAL_URIS, DIGEST_URIS, SIGNATURE_URIS
+    from oncewire.wire.encryption import DATA_URIS, KEY_URIS
+
+    tables = (SIGNATURE_URIS, DIGEST_URIS, CANONICAL_URIS, DATA_URIS, KEY_URIS)
+    return Abilities(TRANSPORTS, frozenset(uri for table in tables for uri in table.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +149,7 @@ class AgreementFolder:
         result: Agreement | AgreementProblem
         try:
             result = read_file(file, own=self._own, load=load)
+            refuse_unable(result, able())
         except OncewireError as error:
             result = AgreementProblem(f"{file}: {error.problem}", remedy=error.remedy)
         except (OSError, ValueError) as error:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.entry.agreements import Kept, Readable
+from oncewire.agreement.resolve import outbound
+from oncewire.entry.agreements import TRANSPORTS, Kept, Readable
 from oncewire.entry.building import typed
 from oncewire.entry.files import NotHere
 from oncewire.errors import InvalidValue
@@ -84,6 +85,12 @@ def _is_called(kept: Kept, name: str) -> bool:
 def submission_of(agreement: Agreement, payloads: Sequence[Payload], wish: Wish) -> Submission:
     """The submission; service and action follow from the agreement where it leaves no choice."""
     service, action = _service_and_action(agreement, wish)
+    wanted = outbound(agreement, service, action).terms.transports
+    if not set(wanted) & set(TRANSPORTS):
+        raise InvalidValue(
+            f"{service} {action} goes over {', '.join(wanted)}, which cannot be used yet",
+            remedy=f"agree on {', '.join(TRANSPORTS)} for it",
+        )
     return Submission(
         agreement.cpa_id,
         service,

@@ -32,7 +32,7 @@ from oncewire.handler.arrival import (
     facts_under,
     number_of_arrival,
 )
-from oncewire.handler.conform import check_reference, check_signing
+from oncewire.handler.conform import check_reference, check_signing, check_sizes
 from oncewire.handler.intact import with_whole_answer
 from oncewire.handler.midway import Midway
 from oncewire.handler.node import Node
@@ -130,6 +130,7 @@ class Arriving:
             check_signing(self.node, owed)
             if self.final:
                 check_receipt(message, terms)
+                check_sizes(message, terms)
                 check_reference(self.tx, message, self.resolution)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from oncewire.agreement.resolve import Resolution
-from oncewire.errors import Inconsistent, NotSupported, ValueNotRecognized
+from oncewire.errors import Inconsistent, MimeProblem, NotSupported, ValueNotRecognized
 from oncewire.handler.answer import agreement_of
 from oncewire.handler.node import Node
 from oncewire.handler.route import is_receiver, peer_label
@@ -18,6 +18,7 @@ from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Form, UnknownRef, Validation
 from oncewire.protocol.acknowledging import AckOwed
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.wire import codec, schema, soap
 from oncewire.wire.parcel import Parcel
@@ -52,6 +53,19 @@ def check_form(received: Received, form: Form, source: Source) -> None:
         "a header breaks its schema",
         extra={"message_id": message.header.message_id, "problem": problems[0][:200]},
     )
+
+
+def check_sizes(message: Message, terms: Terms) -> None:
+    """Refuse a payload that is larger than was agreed. Of a large body that is found while it
+    comes (`expected`); here it is found of any."""
+    for payload in message.payloads:
+        if terms.max_size is not None and payload.size > terms.max_size:
+            raise MimeProblem(
+                f"a payload has {payload.size:,} bytes, and no more than {terms.max_size:,} "
+                "are agreed",
+                location=f"cid:{payload.content_id}",
+                remedy="send it in parts, or agree on a larger MaxSize",
+            )
 
 
 def strictly(node: Node, parcel: Parcel, fault: ReadFault, source: Source) -> ReadFault:

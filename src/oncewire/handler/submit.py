@@ -178,6 +178,7 @@ def _compose(
     if not sends_synchronously(binding, message):
         # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
+    _check_sizes(submission.payloads, terms)
     route = route_under(agreement, binding, terms)
     stamp = stamped(route, message)
     header = _quality(replace(header, timestamp=stamp), submission, terms, now)
@@ -187,6 +188,17 @@ def _compose(
     references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
     message = replace(message, header=header, manifest=references, payloads=submission.payloads)
     return codec.as_stated(with_hop(message, route, stamp)), route
+
+
+def _check_sizes(payloads: tuple[Payload, ...], terms: Terms) -> None:
+    """Refuse what the partner would refuse: it agreed to no larger payload."""
+    for payload in payloads:
+        if terms.max_size is not None and payload.size > terms.max_size:
+            raise InvalidValue(
+                f"payload {payload.content_id} has {payload.size:,} bytes, and no more than "
+                f"{terms.max_size:,} are agreed",
+                remedy="send it in parts, or agree on a larger payload.max_size",
+            )
 
 
 def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:

@@ -55,6 +55,7 @@ def check(
     def work() -> Report:
         from oncewire.agreement.check import check_all
         from oncewire.agreement.finding import Finding, Severity
+        from oncewire.entry.agreements import able
         from oncewire.errors import AgreementProblem
 
         found: list[tuple[str, Agreement]] = []
@@ -67,7 +68,7 @@ def check(
                 bad = Finding(Severity.ERROR, error.key, error.problem, error.remedy)
                 findings.append((here(path), bad))
         by_id = {agreement.cpa_id: name for name, agreement in found}
-        judged = check_all([agreement for _, agreement in found], now=now())
+        judged = check_all([agreement for _, agreement in found], now=now(), abilities=able())
         findings += [(by_id.get(one.cpa_id, ""), one) for one in judged]
         worst = {finding.severity for _, finding in findings}
         bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}

@@ -130,7 +130,7 @@ def _key_problems(settings: Settings) -> Iterator[Problem]:
 def _agreement_problems(settings: Settings) -> Iterator[Problem]:
     from oncewire.agreement.check import check_all
     from oncewire.agreement.finding import Severity
-    from oncewire.entry.agreements import load_all
+    from oncewire.entry.agreements import able, load_all
     from oncewire.errors import OncewireError
 
     try:
@@ -146,6 +146,6 @@ def _agreement_problems(settings: Settings) -> Iterator[Problem]:
                 str(one.file),
                 "correct [own] party_id, or remove the file",
             )
-    for finding in check_all([one.agreement for one in kept], now=now()):
+    for finding in check_all([one.agreement for one in kept], now=now(), abilities=able()):
         if finding.severity is Severity.ERROR:
             yield Problem(finding.sentence, f"{finding.cpa_id} {finding.key}", finding.fix)
