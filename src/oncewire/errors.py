@@ -126,7 +126,7 @@ class TransientError(EbxmlError):
     """The receiver cannot take the message now (v0-078 §2.6.6, slides).
 
     Its severity is Warning so that a partner who does not know the code does not
-    treat the message as dead (WIRE.md part D).
+    treat the message as dead (docs/decisions.md#extensions).
     """
 
     code = "TransientError"

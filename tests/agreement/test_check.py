@@ -42,11 +42,11 @@ def _found(agreement: Agreement, key: str, words: str = "") -> list[Finding]:
 
 # (name, key, words of the sentence, severity, profile, what trips it, what does not)
 DANGERS = [
-    ("duplicate memory shorter than the retries", "delivery.persist_duration", "DRV-4", "danger",
-     "ebms2",
+    ("duplicate memory shorter than the retries", "delivery.persist_duration", "are retried",
+     "danger", "ebms2",
      '[delivery]\nretries = 8\nretry_interval = "PT3H"\npersist_duration = "P1D"\n',
      '[delivery]\nretries = 7\nretry_interval = "PT3H"\npersist_duration = "P1D"\n'),
-    ("the same over two transports", "delivery.persist_duration", "DRV-4", "danger", "ebms2",
+    ("the same over two transports", "delivery.persist_duration", "are retried", "danger", "ebms2",
      '[delivery]\nretries = 4\nretry_interval = "PT3H"\ntransports = ["http", "http2"]\n',
      '[delivery]\nretries = 4\nretry_interval = "PT3H"\ntransports = ["http"]\n'),
     ("outer timeout not above the hub's retries", "delivery.timeout", "resends after", "danger",

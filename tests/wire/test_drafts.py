@@ -1,4 +1,5 @@
-"""The drafts of 2000 and 2001: their own words written, every spelling read (WIRE.md part A)."""
+"""The drafts of 2000 and 2001: their own words written, every spelling read
+(docs/decisions.md#drafts-on-the-wire)."""
 
 from dataclasses import replace
 
@@ -31,7 +32,7 @@ from oncewire.wire.codec import Parcel, ReadFault, Received
 from oncewire.wire.draft_names import ERROR_SERVICE
 from tests.wire import samples
 
-# The examples of WIRE.md A.3, A.4 and A.6, word for word where it matters.
+# Examples of both dialects, word for word where it matters.
 REQUEST = """<ebXMLHeader xmlns="http://www.ebxml.org/namespaces/messageHeader" version="0.93"
     xmlns:xlink="http://www.w3.org/1999/xlink">
  <Manifest><Reference xlink:type="simple" xlink:href="mid:order-1@alpha.example"/></Manifest>

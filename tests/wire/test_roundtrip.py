@@ -137,7 +137,7 @@ def test_a_single_message_under_the_wrong_subtype_is_one_message() -> None:
     assert only.message == codec.read(parcel).message
 
 
-# What the values imply in each dialect (WIRE.md part C)
+# What the values imply in each dialect (docs/decisions.md#values-on-the-wire)
 
 
 def test_reliable_semantics_become_elimination_and_an_acknowledgement() -> None:

@@ -25,7 +25,7 @@ TRANSPORTS = ("http", "smtp", "ftp", "sftp", "broker")
 """The transports there are, by the name agreements call them."""
 
 SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
-"""The Service of acknowledgements, errors, status and ping (WIRE.md B.1)."""
+"""The Service of acknowledgements, errors, status and ping in ebMS 2.0."""
 
 EBXML_METHOD = "http://www.ebxml.org/namespaces/reliableMessaging"
 """The URI that stands for the ebXML protocol among the methods supported (CPA-7)."""

@@ -151,7 +151,7 @@ def _blamed(problem: str) -> str:
 
 
 def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
-    """Fills what follows from other values. An explicit value is never touched."""
+    """Fills what follows from other values (C3, C19, C22). An explicit value is never touched."""
 
     def said(name: str) -> Any:
         value = values.get(name)
@@ -162,7 +162,7 @@ def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
 
     if transports:
         follow("delivery.transports", transports, "the partner's addresses")
-    follow("delivery.timeout", said("delivery.retry_interval"), "equals retry_interval (C19)")
+    follow("delivery.timeout", said("delivery.retry_interval"), "equals retry_interval")
     follow(
         "delivery.reliable",
         said("ack.request") is not Requested.NEVER,
@@ -172,13 +172,13 @@ def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
         methods = (*said("delivery.methods_supported"), TRANSPORT_METHOD)
         follow("delivery.methods_supported", methods, "the transport's own method is used")
     if said("sequence.ordered"):
-        follow("flow.mode", FlowMode.WINDOW, "order needs a bounded window (C3)")
+        follow("flow.mode", FlowMode.WINDOW, "order needs a bounded window")
         if said("flow.mode") is FlowMode.WINDOW:
-            follow("flow.window", ORDERED_WINDOW, "order needs a bounded window (C3)")
+            follow("flow.window", ORDERED_WINDOW, "order needs a bounded window")
         follow(
             "delivery.on_exhausted",
             OnExhausted.SUSPEND_CHANNEL,
-            "a skipped number would break the order (C22)",
+            "a skipped number would break the order",
         )
     limited = said("flow.mode") is not FlowMode.UNRESTRICTED
     follow(

@@ -1,4 +1,4 @@
-"""What a CPA's channels and actions say, in the keys of an agreement (WIRE.md B.7)."""
+"""What a CPA's channels and actions say, in the keys of an agreement, as CPPA 2.0 has them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant, format_duration, format_instant
 from oncewire.protocol.terms import AckBundling, HeaderConflict, HopMode, Scope, SyncBundle
 
-# What each wire format carries by itself; ebMS 2.0 needs our extension (WIRE.md part D).
+# What each wire format carries by itself; ebMS 2.0 needs our extension
+# (docs/decisions.md#extensions).
 _CARRIES = {
     Dialect.EBMS2: frozenset[Extension](),
     Dialect.MS_09X: frozenset(Extension),
@@ -117,6 +118,7 @@ def binding_dangers(
 
 
 def _times(binding: ActionBinding) -> Iterator[Danger]:
+    """Retries and lifetimes against how long ids are remembered (DRV-4)."""
     terms = binding.terms
     if not terms.runs_protocol:
         return
@@ -126,7 +128,7 @@ def _times(binding: ActionBinding) -> Iterator[Danger]:
             "delivery.persist_duration",
             f"messages are retried for {format_duration(terms.longest_retry)}, but ids are "
             f"remembered for {format_duration(terms.persist_duration)}; the last retries are "
-            "never made, or would be delivered twice by a partner that forgets sooner (DRV-4)",
+            "never made, or would be delivered twice by a partner that forgets sooner",
             "keep messages longer, or retry less often or in shorter steps",
         )
     life = terms.time_to_live
@@ -173,6 +175,7 @@ def _refused_wishes(binding: ActionBinding) -> Iterator[Danger]:
 
 
 def _numbers(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
+    """Numbers that cannot do what they are for, or cannot travel (C6, C29)."""
     terms = binding.terms
     if not terms.numbered:
         return
@@ -182,7 +185,7 @@ def _numbers(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
             "sequence.scope",
             "each transport is numbered by itself, and a message that changes its transport "
             "leaves a gap behind",
-            "use scope pair or conversation, or one transport (C29)",
+            "use scope pair or conversation, or one transport",
         )
     if agreement.via is not None and terms.scope is not Scope.CONVERSATION:
         yield Danger(
@@ -229,6 +232,7 @@ def _unseen_order(agreement: Agreement, binding: ActionBinding) -> Iterator[Dang
 
 
 def _sync(binding: ActionBinding) -> Iterator[Danger]:
+    """Replies on the same connection that cannot come back so (SYNC-4, SYNC-6, SYNC-10)."""
     terms = binding.terms
     if terms.sync_mode is SyncReplyMode.NONE:
         return
@@ -247,7 +251,7 @@ def _sync(binding: ActionBinding) -> Iterator[Danger]:
             Severity.ERROR,
             "sync.mode",
             "ResponseOnly leaves no place for the acknowledgement that is asked for",
-            "use signalsAndResponse, or ask for no acknowledgement (SYNC-4)",
+            "use signalsAndResponse, or ask for no acknowledgement",
         )
     apart = alone and terms.sync_bundle is SyncBundle.MERGED
     if terms.sync_mode is SyncReplyMode.SIGNALS_AND_RESPONSE and asks and apart:
@@ -256,7 +260,7 @@ def _sync(binding: ActionBinding) -> Iterator[Danger]:
             "sync.bundle",
             "acknowledgement and response may share neither a header nor a body: the "
             "acknowledgement alone comes back on the connection, the response later",
-            "set sync.bundle to concatenated, or ack.bundling to auto (SYNC-6)",
+            "set sync.bundle to concatenated, or ack.bundling to auto",
         )
     if "http" not in terms.transports:
         yield Danger(
@@ -264,7 +268,7 @@ def _sync(binding: ActionBinding) -> Iterator[Danger]:
             "sync.mode",
             f"{', '.join(terms.transports)} cannot reply on the same connection; replies come "
             "later, with a warning",
-            "use http, or set sync.mode to none (SYNC-10)",
+            "use http, or set sync.mode to none",
         )
 
 

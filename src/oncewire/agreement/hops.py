@@ -1,4 +1,4 @@
-"""Dangers that only show when two hops are looked at together (gap 11, DESIGN "Agreement")."""
+"""Dangers that only show when two hops are looked at together (gap 11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oncewire.protocol.terms import HopMode, Terms
 
 
 def via_dangers(agreement: Agreement) -> Iterator[Danger]:
-    """Our hop to a hub against the hub's onward hop, as far as we were told of it."""
+    """Our hop to a hub against the hub's onward hop, as far as we were told of it (SYNC-20)."""
     via = agreement.via
     if via is None:
         return
@@ -28,7 +28,7 @@ def via_dangers(agreement: Agreement) -> Iterator[Danger]:
                 "sync.mode",
                 "synchronous replies through a hub suit what is not critical; a broken "
                 "connection anywhere ends them",
-                "ask for acknowledgements here only where non-repudiation needs them (SYNC-20)",
+                "ask for acknowledgements here only where non-repudiation needs them",
             )
 
 
@@ -77,5 +77,5 @@ def _connections(outer: Duration, inner: Duration, name: str) -> Iterator[Danger
             "sync.timeout",
             f"the connection is held for {format_duration(outer)}, but the one beyond {name} "
             f"for {format_duration(inner)}; replies come after the sender has left",
-            f"hold it longer than {format_duration(inner)} (gap 11)",
+            f"hold it longer than {format_duration(inner)}",
         )

@@ -216,7 +216,7 @@ def post_signal(
 
 
 def answer_fault(error: EbxmlError | SoapFault) -> Answer:
-    """A SOAP Fault: the peer sent something that is no message (WIRE.md B.8)."""
+    """A SOAP Fault: the peer sent something that is no message (ebMS 2.0 Appendix B.2)."""
     return Answer(500, stored_parcel(soap.write_fault(error)))
 
 

@@ -111,7 +111,8 @@ def transmission_over(node: Node, tx: Transaction, ended: Transmission) -> None:
     if ended.sent:
         step = transmission_ended(stored.outgoing, channel, terms)
     elif ended.retry_after is not None:
-        # HTTP 503 + Retry-After is the transport's twin of a Transient Error (part D).
+        # HTTP 503 + Retry-After is the transport's twin of a Transient Error
+        # (docs/decisions.md#extensions).
         error = Error(
             "TransientError", Severity.WARNING, "", ended.reason, min_retry_secs=ended.retry_after
         )

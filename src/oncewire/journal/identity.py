@@ -1,4 +1,4 @@
-"""Identity digest: which arrivals are copies of one message (REQUIREMENTS.md gap 16, DRV-6).
+"""Identity digest: which arrivals are copies of one message (gap 16, DRV-6).
 
 Two arrivals with one MessageId are the same message exactly when their digests are equal. The
 digest covers what the From Party said: the header's values and the decoded payloads. It leaves

@@ -67,7 +67,7 @@ class Message:
 
     @property
     def reliable(self) -> bool:
-        """Whether this message runs the reliable protocol (RM-4, RM-5; WIRE.md B.5).
+        """Whether this message runs the reliable protocol (RM-4, RM-5; ebMS 2.0 §6.6).
 
         In ebMS 2.0 that is any message that asks for an acknowledgement.
         """

@@ -13,7 +13,8 @@ from oncewire.message.envelope import Dialect
 
 
 class Validation(StrEnum):
-    """What happens when a header breaks the official schema (WIRE.md B.11)."""
+    """What happens when a header breaks the official schema
+    (docs/decisions.md#real-partners)."""
 
     ENFORCE = "enforce"
     REPORT = "report"
@@ -42,7 +43,8 @@ class UnknownRef(StrEnum):
 
 
 class Extension(StrEnum):
-    """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed (part D)."""
+    """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed
+    (docs/decisions.md#extensions)."""
 
     SPLIT = "split"
     HOP_SEQUENCE = "hop_sequence"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from oncewire.errors import InvalidValue
 
 ID_LENGTH_MAX = 255
-"""Longer ids are refused: they serve no one and flood logs and indexes (TRUST.md section 3)."""
+"""Longer ids are refused: they serve no one and flood logs and indexes."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 # RFC 3986's scheme followed by something; enough to tell a URI from a bare word.

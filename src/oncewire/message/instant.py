@@ -48,8 +48,8 @@ def seconds(count: float) -> Duration:
 def parse_instant(text: str) -> tuple[Instant, bool]:
     """The instant a dateTime names, and whether it named its zone.
 
-    A time without a zone is taken as UTC and flagged: real partners send them (WIRE.md
-    B.11), and refusing would lose the message.
+    A time without a zone is taken as UTC and flagged: real partners send them
+    (docs/decisions.md#real-partners), and refusing would lose the message.
     """
     match = _DATETIME.match(text.strip())
     if match is None:

@@ -11,7 +11,8 @@ from oncewire.message.ids import check_id, check_text
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How a payload document was compressed, and its size before (BIG-1, WIRE.md part D)."""
+    """How a payload document was compressed, and its size before (BIG-1;
+    docs/decisions.md#extensions)."""
 
     encoding: str
     original_size: int | None = None

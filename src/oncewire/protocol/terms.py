@@ -1,7 +1,7 @@
 """Terms: the policies in force for one message, as data.
 
-Every place where the drafts disagree is a value here (REQUIREMENTS.md, "Conflicts"), so
-one engine runs all of them and nothing outside `wire/` asks which dialect it speaks. The
+Every place where the drafts disagree is a value here (docs/decisions.md), so one
+engine runs all of them and nothing outside `wire/` asks which dialect it speaks. The
 agreement fills them; their digest, `terms_id`, is what journal rows refer to.
 """
 
@@ -312,6 +312,7 @@ def _check_times(terms: Terms) -> None:
 
 
 def _check_contradictions(terms: Terms) -> None:
+    """Refuse values that no handler could keep together (C4, C7, C29, HDR-3)."""
     if not terms.transports:
         raise AgreementProblem(
             "no transport is agreed", key="transports", remedy="name at least one transport"
@@ -326,13 +327,13 @@ def _check_contradictions(terms: Terms) -> None:
         raise AgreementProblem(
             "numbers are agreed for messages that are not reliable",
             key="sequence",
-            remedy="only reliable messages are numbered (HDR-3)",
+            remedy="only reliable messages are numbered",
         )
     if terms.ordered and terms.scope is Scope.TRIPLE and len(terms.transports) > 1:
         raise AgreementProblem(
             "one ordered stream is numbered per transport, but may change its transport",
             key="sequence.scope",
-            remedy="use scope pair or conversation (C29)",
+            remedy="use scope pair or conversation",
         )
     if terms.on_gap is OnGap.REJECT and terms.flow is not FlowMode.STOP_AND_WAIT and terms.numbered:
         raise AgreementProblem(

@@ -87,7 +87,7 @@ def _settle_plans(connection: apsw.Connection) -> None:
 def check_version(text: str) -> None:
     """Refuse a SQLite that can damage a write-ahead log when it starts it anew.
 
-    The fault is corrected in 3.51.3 and from 3.53.0 on (TRUST.md, finding 2).
+    The fault is corrected in 3.51.3 and from 3.53.0 on.
     """
     version = tuple(int(part) for part in text.split(".")[:3])
     first, unsafe, again = _FIXED

@@ -1,4 +1,4 @@
-"""HTTP out: POST a cargo to an address and say honestly how it ended (WIRE.md B.8).
+"""HTTP out: POST a cargo to an address and say honestly how it ended (ebMS 2.0 Appendix B.2).
 
 The line between REFUSED and UNKNOWN is the first byte: whatever fails before it (no such name,
 address not allowed, connection refused, TLS not agreed) certainly did not get across; whatever
@@ -304,7 +304,7 @@ def _checked(address: str) -> URL:
 
 
 def outcome_of(reply: Reply, phrase: str = "") -> Outcome:
-    """What an HTTP answer says of the attempt (WIRE.md B.8)."""
+    """What an HTTP answer says of the attempt (ebMS 2.0 Appendix B.2)."""
     status = reply.status
     if 200 <= status < 300:
         return Outcome(OutcomeKind.SENT, reply=reply)

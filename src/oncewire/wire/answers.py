@@ -1,8 +1,8 @@
 """The signals one message calls for: acknowledgement, error, status, pong, failure notice.
 
 Pure form: which Service, Action, parties and references each dialect wants (ACK-4..12,
-ERR-3..9, HOP-11; WIRE.md A.7, B.4). Whether and when one is due is the protocol's matter;
-ids, times and our own names are arguments.
+ERR-3..9, HOP-11; gap 6; ebMS 2.0 §4.2, §6.3). Whether and when one is due is the
+protocol's matter; ids, times and our own names are arguments.
 """
 
 from __future__ import annotations

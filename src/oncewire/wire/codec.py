@@ -226,7 +226,7 @@ def pack_stream(
 
 
 def _is_bare(message: Message, *, mail: bool) -> bool:
-    # Acknowledgements of ebMS 2.0 travel as plain XML (WIRE.md B.2).
+    # What has no payload, as an acknowledgement, travels as plain XML in ebMS 2.0.
     return not message.payloads and message.dialect is Dialect.EBMS2 and not mail
 
 

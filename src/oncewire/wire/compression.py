@@ -1,4 +1,4 @@
-"""Compressing payloads and undoing it without falling to bombs (BIG-1, TRUST.md section 3)."""
+"""Compressing payloads and undoing it without falling to bombs (BIG-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which dialect a header is written in, told by its content alone (WIRE.md A.8)."""
+"""Which dialect a header is written in, told by its content alone
+(docs/decisions.md#drafts-on-the-wire)."""
 
 from __future__ import annotations
 

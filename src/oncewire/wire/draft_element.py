@@ -1,7 +1,8 @@
 """One element of a draft header: children and attributes by name, whatever their spelling.
 
 The drafts leave open what is an attribute and what an element, and partners differ in
-namespaces and in capitals (WIRE.md A.3, A.8), so a value is asked for by name alone.
+namespaces and in capitals (docs/decisions.md#drafts-on-the-wire), so a value is asked
+for by name alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The words of the drafts of 2000 and 2001 (WIRE.md part A), and the aliases readers accept."""
+"""The words of the drafts of 2000 and 2001, and the aliases readers accept
+(docs/decisions.md#drafts-on-the-wire)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ RM_VERSION = "0.21"
 _SERVICE = "http://www.ebxml.org/namespaces/messageService/"
 ACK_SERVICE = _SERVICE + "MessageAcknowledgment"
 ERROR_SERVICE = _SERVICE + "MessageError"
-# MS 1.0 gathered the signals under one Service; WIRE.md A.7 asks to accept it too.
+# MS 1.0 gathered the signals under one Service; it is accepted too (gap 6).
 MS10_SERVICE = "uri:www.ebxml.org/messageService/"
 
 SIGNALS: dict[MessageKind, tuple[str, str]] = {

@@ -1,4 +1,6 @@
-"""Reading the drafts' `ebXMLHeader` (WIRE.md part A): one tolerant reader for both dialects.
+"""Reading the drafts' `ebXMLHeader`: one tolerant reader for both dialects.
+
+What the drafts leave open it takes either way (docs/decisions.md#drafts-on-the-wire).
 
 What differs between ms-0.9x and rm-0.78 is which words they write, and a reader accepts
 them all; only the kind of a message is told in two ways, so the dialect hands that in.
@@ -192,7 +194,7 @@ class DraftReading(Findings):
         self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
         expiry = self._instant(data, "timetolive", "TimeToLive")
         if expiry is None and quality is not None:
-            # v0.91 had it there (WIRE.md A.3).
+            # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
             expiry = self._instant(quality, "timetolive", "TimeToLive")
         if (
             from_party is None

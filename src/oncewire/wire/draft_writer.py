@@ -38,7 +38,7 @@ def _reference(reference: Reference) -> str:
 
 
 def error_list(errors: ErrorList | None) -> str:
-    """ErrorList with its MinRetrySecs (WIRE.md A.6)."""
+    """ErrorList with its MinRetrySecs (gap 3)."""
     if errors is None:
         return ""
     inner = "".join(

@@ -1,4 +1,4 @@
-"""The dialect `ebms2`: OASIS ebMS 2.0 (WIRE.md part B), read and written."""
+"""The dialect `ebms2`: OASIS ebMS 2.0, read and written."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def check_version(element: Element, location: str, findings: Findings) -> None:
 
 
 def instant(element: Element, location: str, findings: Findings) -> Instant | None:
-    """A dateTime; one without a zone is taken as UTC and noted (WIRE.md B.11)."""
+    """A dateTime; one without a zone is taken as UTC and noted
+    (docs/decisions.md#real-partners)."""
     try:
         value, zoned = read_moment(element.text or "")
     except InvalidValue as problem:
@@ -130,7 +131,7 @@ def message_order(element: Element, findings: Findings) -> SequenceNumber | None
 
 
 def hop_sequence(element: Element, findings: Findings) -> SequenceNumber | None:
-    """rmx:HopSequence (WIRE.md part D)."""
+    """rmx:HopSequence (docs/decisions.md#extensions)."""
     return _sequence(element, element.get("status"), "//Header/HopSequence", findings)
 
 

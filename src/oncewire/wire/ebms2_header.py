@@ -58,7 +58,7 @@ class MessageHeaderReading(Findings):
         blocks.check_version(element, MH, self)
         if element.get(n.ACTOR) is not None:
             # The signature's transform skips what is meant for the next MSH, so a header
-            # marked so could be forged beside a signed one (TRUST.md, first finding).
+            # marked so could be forged beside a signed one.
             self.fault(
                 Inconsistent(
                     "the MessageHeader carries an actor",

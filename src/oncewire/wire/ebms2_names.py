@@ -1,4 +1,5 @@
-"""The names ebMS 2.0 puts on the wire (WIRE.md B.1) and those of our extensions (part D)."""
+"""The names ebMS 2.0 puts on the wire, by its schema 2.0c, and those of our extensions
+(docs/decisions.md#extensions)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Writing ebMS 2.0: a Message to a SOAP envelope that the official schema accepts.
 
 Strict: rules of `ebms2_rules` are checked first, and features that 2.0 lacks are written
-only when the agreement names them (WIRE.md part D). Templates and escaping, because they
-are ten times faster than building a tree.
+only when the agreement names them (docs/decisions.md#extensions). Templates and escaping,
+because they are ten times faster than building a tree.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def write(message: Message, form: Form) -> bytes:
 
 
 def ack_requests(message: Message) -> tuple[AckRequested, ...]:
-    """Every AckRequested the message implies, however its values say it (WIRE.md part C)."""
+    """Every AckRequested the message implies, however its values say it
+    (docs/decisions.md#values-on-the-wire)."""
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         return ()
     requests = list(message.ack_requested)
@@ -279,7 +280,7 @@ def _error(error: Error, form: Form) -> str:
 
 
 def hop_blocks(routing: tuple[RoutingHeader, ...], form: Form) -> Iterable[str]:
-    """The blocks of part D that change at every hop, each able to stand alone."""
+    """The blocks of our extensions that change at every hop, each able to stand alone."""
     last = routing[-1]
     if Extension.HOP_SEQUENCE in form.extensions and last.sequence is not None:
         yield hop_sequence(last.sequence)

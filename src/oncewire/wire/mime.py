@@ -1,7 +1,7 @@
 """Reading multipart MIME piece by piece: bytes in, parts out, nothing held that can pass.
 
 Hand-written scanning with `bytes.find`: the standard library's parser is 25 to 300 times
-slower and falls to bombs (SPEED.md). A part's content is passed on as soon as it cannot be
+slower and falls to bombs. A part's content is passed on as soon as it cannot be
 the beginning of a boundary any more, so a payload of any size goes through.
 """
 

@@ -1,7 +1,7 @@
 """MIME headers: a block of lines to names and values, and a Content-Type to its parameters.
 
 Lenient where partners are: parameters without quotes, boundaries with odd characters,
-`start` without angle brackets (WIRE.md B.11).
+`start` without angle brackets (docs/decisions.md#real-partners).
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ class Frame:
     # The parameters after `multipart/related; `, without boundary.
     related_params: str
     root_id: str
-    # The drafts have one payload container: several payloads are nested in it (WIRE.md A.2).
+    # The drafts have one payload container: several payloads are nested in it
+    # (docs/decisions.md#drafts-on-the-wire).
     nest_payloads: bool = False
     base64: bool = False
 

@@ -1,4 +1,5 @@
-"""The dialect `ms-0.9x`: the `ebXMLHeader` document of early 2001 (WIRE.md A.3)."""
+"""The dialect `ms-0.9x`: the `ebXMLHeader` document of early 2001
+(docs/decisions.md#drafts-on-the-wire)."""
 
 from __future__ import annotations
 
@@ -191,7 +192,7 @@ def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
         )
     if hop.timestamp is None:
         raise InvalidValue(
-            "a RoutingHeader of ms-0.9x has a Timestamp (HDR-5)", remedy="give the time of the hop"
+            "a RoutingHeader of ms-0.9x has a Timestamp", remedy="give the time of the hop"
         )
     asked = hop.ack_requested.value if hop.ack_requested is not AckRequest.NONE else None
     # ebXML is what silence means.

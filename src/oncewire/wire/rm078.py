@@ -1,4 +1,5 @@
-"""The dialect `rm-0.78`: Reliable Messaging v0-078 over MS v0-21 (WIRE.md A.4)."""
+"""The dialect `rm-0.78`: Reliable Messaging v0-078 over MS v0-21
+(docs/decisions.md#drafts-on-the-wire)."""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
 def _check(message: Message) -> None:
     if not message.routing:
         raise InvalidValue(
-            "every rm-0.78 message has a RoutingHeader (HDR-1, HDR-2)",
+            "every rm-0.78 message has a RoutingHeader",
             remedy="name SenderID and ReceiverID",
         )
     if message.order is not None:
@@ -122,7 +123,7 @@ def _check(message: Message) -> None:
         raise InvalidValue("rm-0.78 has no synchronous replies", remedy="agree on ms-0.9x or ebms2")
     if message.kind is not MessageKind.NORMAL and (message.payloads or message.manifest):
         raise InvalidValue(
-            f"an rm-0.78 {message.kind.value} carries no payload (ACK-7)",
+            f"an rm-0.78 {message.kind.value} carries no payload",
             remedy="send the payload in a message of its own",
         )
 

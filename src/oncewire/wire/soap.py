@@ -29,7 +29,7 @@ def action_of(message: Message, form: Form) -> str:
 
 
 def check_action(stated: str | None, message: Message, form: Form) -> None:
-    """Refuse a SOAPAction other than the agreed one, where that was agreed (WIRE.md B.8).
+    """Refuse a SOAPAction other than the agreed one, where that was agreed (ebMS 2.0 App. B.2).
 
     The quotes around it are a matter of taste among senders and carry no meaning.
     """

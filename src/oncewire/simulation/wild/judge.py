@@ -38,7 +38,7 @@ from oncewire.wire import codec
 if TYPE_CHECKING:
     from oncewire.simulation.wild.world import World
 
-_SAFETY = ("S1", "S2", "S3", "S6", "S9", "S14", "S17")
+_SAFETY = ("S1", "S2", "S3", "S6", "S9", "S14", "S15")
 
 SLACK: Duration = 3 * SECOND
 """How much later than its timer something may happen."""
