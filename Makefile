@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many workers share the tests; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= 2
 
-.PHONY: help setup python java postgres test quick check format requirements mutants coverage soak fuzz bench demo clean
+.PHONY: help setup python java postgres test quick check hooks format requirements mutants coverage soak fuzz bench demo clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ check: setup ## format, lint and strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict src
+
+hooks: ## have git run `make check` before every commit, here only
+	@bash scripts/install-hooks.sh
 
 format: setup ## rewrite the files as `check` wants them
 	$(BIN)/ruff format .

@@ -316,7 +316,7 @@ PARTNER_SERVICE: Final = _table(
     ("latency_p95", DoubleType()),
     ("latency_p99", DoubleType()),
 )
-"""What a partner gets and gives, by the hour of submission (or receipt); latency in seconds."""
+"""What a partner gets and gives, by the hour of submission (or arrival); latency in seconds."""
 
 JUDGED: Final = _table(
     ("sender", _TEXT),

@@ -235,7 +235,7 @@ class Transaction(Protocol):
         legal hold; at most `limit`, outgoing before incoming, earliest first. Journal rows
         are not touched. Returns how many were removed.
 
-        Keep-until is receipt or first send (submission where nothing was sent) +
+        Keep-until is arrival or first send (submission where nothing was sent) +
         persistDuration + keep. Final incoming is CONFIRMED, FORWARDED, REFUSED or CLOSED.
         What somebody still waits for stays: an owed notice, an owed answer, a number that
         its channel has not settled, the message that suspended its channel, whatever an open

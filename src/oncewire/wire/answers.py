@@ -215,7 +215,7 @@ def status_response_for(
     *,
     received_at: Instant | None = None,
 ) -> Message:
-    """The answer to a StatusRequest; the time of receipt only where there was one (§7.1.2)."""
+    """The answer to a StatusRequest; the time of arrival only where there was one (§7.1.2)."""
     if request.status_request is None:
         raise InvalidValue("the message asks for no status", remedy="answer StatusRequests only")
     silent = status in (MessageStatus.UNAUTHORIZED, MessageStatus.NOT_RECOGNIZED)

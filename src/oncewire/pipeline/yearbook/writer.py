@@ -73,7 +73,7 @@ class _Writer:
         return self._pen.rows
 
     def _details(self) -> tuple[str, str]:
-        """The details of submission and receipt, with a place for what differs."""
+        """The details of submission and arrival, with a place for what differs."""
         stream = self._stream
         facts: dict[str, Any] = {
             "from_party": stream.sender.party,
