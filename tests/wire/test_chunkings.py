@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from oncewire.errors import MimeProblem
 from oncewire.message import Dialect, Message, Payload
 from oncewire.wire import codec
 from oncewire.wire.capture import open_capture
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader
 from oncewire.wire.refusal import ReadFault
+from oncewire.wire.transfer import decoder
 from tests.wire import samples
 from tests.wire.samples import corpus_bytes, corpus_messages
 
@@ -84,6 +86,7 @@ def cuts_of(chance: random.Random, size: int) -> list[int]:
     cut_from=st.integers(0, 2**32),
     damage=st.sampled_from(("", "cut", "flip", "lf")),
 )
+@example(dialect=Dialect.MS_09X, mail=True, content=bytes(13), cut_from=329, damage="flip")
 def test_pieces_say_what_the_whole_says(
     dialect: Dialect, mail: bool, content: bytes, cut_from: int, damage: str
 ) -> None:
@@ -121,3 +124,15 @@ def test_every_message_of_the_corpus_says_the_same_in_any_pieces(corpus: Path) -
 def test_single_bytes_are_enough(dialect: Dialect) -> None:
     parcel = samples.written(dialect, (ODD,))
     assert in_pieces(parcel, list(range(1, len(parcel.body)))) == whole(parcel)
+
+
+@pytest.mark.parametrize("text", [b"QQ==QQ", b"QQ==QQ==", b"QQ=Q", b"QUJDR", b"QU!D"])
+def test_damaged_base64_is_damaged_in_any_pieces(text: bytes) -> None:
+    """What goes on after its padding was taken where it came in one piece."""
+    said = set()
+    for cut in range(len(text) + 1):
+        reading = decoder("base64")
+        with pytest.raises(MimeProblem) as refused:
+            reading.feed(text[:cut]) + reading.feed(text[cut:]) + reading.finish()
+        said.add(refused.value.problem)
+    assert said == {"base64 is damaged"}

@@ -50,8 +50,7 @@ class Base64:
         text = self._held + data.translate(None, b" \t\r\n")
         if not text:
             return b""
-        if self._closed:
-            raise _damaged("base64 goes on after its padding")
+        self._check_open()
         whole = len(text) - len(text) % 4
         self._held = text[whole:]
         return self._decode(text[:whole])
@@ -60,17 +59,24 @@ class Base64:
         """Some encoders drop the padding; a single character is damage."""
         if not self._held:
             return b""
+        self._check_open()
         if len(self._held) == 1:
-            raise _damaged("base64 ends in the middle of a group")
+            raise _damaged("base64 is damaged")
         return self._decode(self._held + b"=" * (4 - len(self._held)))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _damaged("base64 is damaged")
 
     def _decode(self, text: bytes) -> bytes:
         if not text:
             return b""
         try:
             data = binascii.a2b_base64(text, strict_mode=True)
-        except binascii.Error as error:
-            raise _damaged(f"base64 is damaged: {error}") from None
+        except binascii.Error:
+            # What is wrong with it depends on the pieces in which it came; that it is wrong
+            # does not.
+            raise _damaged("base64 is damaged") from None
         self._closed = text.endswith(b"=")
         return data
 
