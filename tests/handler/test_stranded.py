@@ -67,6 +67,25 @@ def test_it_stays_and_the_operator_is_called_once() -> None:
         assert "forwarded" not in chain.kinds("hub1", order)
 
 
+@pytest.mark.requirement("HOP-8", "OPS-1")
+@pytest.mark.parametrize("nodes", [("buyer", "hub1", "seller"), ("hub1",)])
+def test_while_its_operator_is_called_it_counts_as_waiting(nodes: tuple[str, ...]) -> None:
+    chain = stranded()
+
+    def accused() -> list[str | None]:
+        rows = [row for node in nodes for row in chain.rows(node)]
+        found = verify(rows, healed=True).violations
+        return [one.message_id for one in found if one.message_id in HELD]
+
+    assert accused() == []
+    incident = next(row for row in chain.rows("hub1") if row.message_id == HELD[0]
+                    and row.kind == "incident")  # fmt: skip
+    assert incident.channel == "urn:sim:buyer>urn:sim:hub1", "whoever reads the stream sees it"
+    chain.restart("hub1")
+    resolved = [row.channel for row in chain.rows("hub1") if row.kind == "resolved"]
+    assert resolved == [incident.channel] * len(HELD)
+
+
 @pytest.mark.requirement("HOP-8", "STO-3", "SW-10")
 def test_it_goes_on_in_order_when_the_agreement_is_back() -> None:
     chain = stranded()

@@ -664,6 +664,35 @@ def hub_gives_up() -> World:
 
 
 @scenario
+def stranded_at_a_hub() -> World:
+    """The hub acknowledged it, its way on is gone, and the hub's operator was called."""
+    world = World(ORDERED)
+    world.submit("m0")
+    world.number("m0", 0, status="Reset")
+    world.send("m0", to="hub")
+    world.receive("m0", at="hub")
+    world.ack("m0", at="hub")
+    world.acknowledged("m0", by="hub", hop=True)
+    said = detail.Incident("1", "no agreement leads on")
+    world.node("hub").add(Kind.INCIDENT, "m0", channel=CHANNEL, said=said)
+    return world
+
+
+@scenario
+def withheld() -> World:
+    """The To Party's handler cannot read what it stored: no application is given it, and the
+    operator was called."""
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    world.receive("m1")
+    world.ack("m1")
+    world.acknowledged("m1")
+    world.note(Kind.INCIDENT, "m1", "globex", said=detail.Incident("1", "it cannot be read"))
+    return world
+
+
+@scenario
 def notice_that_fails() -> World:
     """A notice that cannot be delivered is an incident and causes no second notice (C33)."""
     world = World()

@@ -88,6 +88,27 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         tests=_JOURNAL,
     ),
     Mutant(
+        "an open incident excuses for ever",
+        f"{_PREDICATES}.delivery",
+        "        if trace.called:\n",
+        '        if "incident" in trace.kinds:\n',
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "an incident of a stream excuses for ever",
+        f"{_PREDICATES}.receiving",
+        "            self._called.discard(row.message_id)\n",
+        "            pass\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "one message's incident excuses its whole stream",
+        f"{_PREDICATES}.receiving",
+        "            if row.message_id in self._called:\n",
+        "            if self._called:\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
         "one suspended message excuses all",
         f"{_PREDICATES}.context",
         "(channel is not None and (trace.node, channel) in self.suspended)",

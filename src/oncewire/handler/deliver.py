@@ -113,7 +113,7 @@ def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Excep
         logger.error("a message cannot be handed over", extra={"message_id": message_id})
         reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "
         verb = f"or give it up: `oncewire abandon {message_id}`"
-        open_incident(node, tx, Raise(reason + verb, message_id))
+        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming.channel)
 
 
 def _key(stored: StoredIncoming) -> tuple[str, str]:
@@ -137,7 +137,7 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     tx.save_incoming(confirmed)
     _journal(node, tx, stored, "confirmed", confirmed, late=False, digest=confirmed.digest)
     # It may have been refused until somebody was called.
-    resolve_incidents(node, tx, Resolve(message_id))
+    resolve_incidents(node, tx, Resolve(message_id), confirmed.channel)
     return True
 
 

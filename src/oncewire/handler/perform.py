@@ -175,24 +175,28 @@ def _pause_receiver(node: Node, tx: Transaction, peer: str, effect: Pause) -> No
         open_incident(node, tx, Raise(effect.problem, channel=key))
 
 
-def open_incident(node: Node, tx: Transaction, effect: Raise) -> None:
-    """Open an incident and say so in the journal; one that is open already is enough."""
+def open_incident(node: Node, tx: Transaction, effect: Raise, stream: str | None = None) -> None:
+    """Open an incident and say so in the journal; one that is open already is enough.
+
+    `stream`: the channel on which the message arrived that it is about, so that whoever reads
+    the stream alone sees why the message stands there.
+    """
     if tx.has_incident(effect.message_id, effect.channel):
         return
     number = tx.open_incident(node.now(), effect.reason, effect.message_id, effect.channel)
     detail = {"id": str(number), "problem": effect.reason[:300]}
-    node.write(
-        tx, [Note("incident", effect.message_id, channel=effect.channel, detail=dict(detail))]
-    )
+    channel = effect.channel or stream
+    node.write(tx, [Note("incident", effect.message_id, channel=channel, detail=dict(detail))])
 
 
-def resolve_incidents(node: Node, tx: Transaction, effect: Resolve) -> int:
+def resolve_incidents(
+    node: Node, tx: Transaction, effect: Resolve, stream: str | None = None
+) -> int:
     """Close the incidents of a message or a channel; returns how many were open."""
     numbers = tx.resolve_incidents(node.now(), effect.message_id, effect.channel)
     for number in numbers:
-        note = Note(
-            "resolved", effect.message_id, channel=effect.channel, detail={"id": str(number)}
-        )
+        channel = effect.channel or stream
+        note = Note("resolved", effect.message_id, channel=channel, detail={"id": str(number)})
         node.write(tx, [note])
     return len(numbers)
 

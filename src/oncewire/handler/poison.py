@@ -104,7 +104,7 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
     if channel is not None:
         settled, effects = close_number(before, channel, "damaged, and given up by the operator")
         follow(node, tx, settled, effects)
-    resolve_incidents(node, tx, Resolve(incoming.message_id))
+    resolve_incidents(node, tx, Resolve(incoming.message_id), incoming.channel)
     node.actions.append(Ready(1))
 
 

@@ -36,7 +36,8 @@ def go_on(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     ahead = None if message is None else node.agreements.toward(message.header.to_party)
     if ahead is None:
         problem = f"no agreement leads on to {stored.facts.to_party} any more"
-        open_incident(node, tx, Raise(problem, stored.incoming.message_id))
+        incoming = stored.incoming
+        open_incident(node, tx, Raise(problem, incoming.message_id), incoming.channel)
         return False
     _forward(node, tx, stored, ahead)
     return True
@@ -125,7 +126,7 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
             notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)
             notes.append(Note("notified", message_id, notice_id, detail={"severity": "Error"}))
         node.write(tx, notes, terms_id=incoming.terms_id, peer=stored.facts.from_party)
-        resolve_incidents(node, tx, Resolve(message_id))
+        resolve_incidents(node, tx, Resolve(message_id), incoming.channel)
     return bool(found)
 
 
@@ -141,7 +142,7 @@ def _stranded(node: Node, tx: Transaction, message_id: str) -> list[StoredIncomi
 def _forward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:
     incoming = _forwarded(stored.incoming)
     tx.save_incoming(incoming)
-    resolve_incidents(node, tx, Resolve(incoming.message_id))
+    resolve_incidents(node, tx, Resolve(incoming.message_id), incoming.channel)
     send_onward(node, tx, replace(stored, incoming=incoming), ahead)
 
 

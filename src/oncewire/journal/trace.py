@@ -123,6 +123,12 @@ class Trace:
         latest = self.last(SUSPENDED, RESUMED, ACKNOWLEDGED, ABANDONED)
         return latest is not None and latest.kind == SUSPENDED
 
+    @property
+    def called(self) -> bool:
+        """Whether an operator was called because of it, and what is to become of it is open."""
+        latest = self.last(INCIDENT, RESOLVED, ABANDONED)
+        return latest is not None and latest.kind == INCIDENT
+
 
 def gather(rows: Iterable[Row]) -> list[Trace]:
     """The traces of one message, one for each node; each node's rows come in order of `seq`."""

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from oncewire.journal.predicates import receiving, sending
-from oncewire.journal.predicates.channel import RECEIVING, SENDING, ChannelFold
+from oncewire.journal.predicates.channel import KINDS, ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
@@ -71,15 +71,13 @@ def rows_of_channels(rows: DataFrame) -> DataFrame:
     """The rows that the folds look at; others, without terms of their own, change nothing."""
     return rows.where(
         f.col("channel").isNotNull()
-        & (f.col("kind").isin(sorted(SENDING | RECEIVING)) | f.col("terms_id").isNotNull())
+        & (f.col("kind").isin(sorted(KINDS)) | f.col("terms_id").isNotNull())
     )
 
 
 def is_of_channel(row: Row) -> bool:
     """The same for a row that is at hand."""
-    return row.channel is not None and (
-        row.kind in SENDING or row.kind in RECEIVING or row.terms_id is not None
-    )
+    return row.channel is not None and (row.kind in KINDS or row.terms_id is not None)
 
 
 def fold_channels(rows: DataFrame, judging: Judging, tasks: int, *, resumable: bool) -> DataFrame:

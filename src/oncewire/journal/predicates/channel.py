@@ -19,9 +19,11 @@ from oncewire.journal.trace import (
     FAILED,
     FORWARDED,
     HANDED_OVER,
+    INCIDENT,
     NUMBERED,
     RECEIVED,
     REJECTED,
+    RESOLVED,
     RESUMED,
     SENT,
     SKIPPED,
@@ -43,6 +45,9 @@ SENDING = frozenset(
     }
 )
 RECEIVING = frozenset({RECEIVED, SKIPPED, HANDED_OVER, FORWARDED})
+CALLING = frozenset({INCIDENT, RESOLVED})
+KINDS = SENDING | RECEIVING | CALLING
+"""The kinds that the fold looks at; of all others only the terms that they name."""
 
 
 class ChannelFold:
@@ -89,7 +94,10 @@ class ChannelFold:
         if row.terms_id is not None and kind != FORWARDED:
             # A hub forwards under the terms of the next hop; the numbers are of the last one.
             terms = self._terms = self._context.terms.get(row.terms_id)
-        if kind not in SENDING and kind not in RECEIVING:
+        if kind not in KINDS:
+            return
+        if kind in CALLING:
+            self._receiving.call(row)
             return
         if kind == FORWARDED and row.sequence_number is None:
             return  # It came on no stream; the one it goes on with has rows of its own.

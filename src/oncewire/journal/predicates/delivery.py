@@ -83,6 +83,8 @@ def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
 
 def _judge_receiver(subject: Subject, trace: Trace) -> None:
     if HANDED_OVER not in trace.kinds:
+        if trace.called:
+            return  # It is there and cannot go on: a person was told, and decides.
         subject.found(
             "S4",
             ViolationKind.LOST,

@@ -16,7 +16,7 @@ from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
-from oncewire.journal.trace import FORWARDED, HANDED_OVER, RECEIVED, SKIPPED
+from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
 
@@ -168,12 +168,14 @@ class _Epoch:
 
 class ReceivingChannel:
     """One pass over RECEIVED, SKIPPED, HANDED_OVER and FORWARDED rows; for each open epoch O(W)
-    state and what was received and not used up."""
+    state and what was received and not used up. INCIDENT and RESOLVED rows say of which of that
+    an operator was told."""
 
-    __slots__ = ("_epochs", "_found", "_loose", "_unnumbered")
+    __slots__ = ("_called", "_epochs", "_found", "_loose", "_unnumbered")
 
     def __init__(self, found: list[Violation]) -> None:
         self._found = found
+        self._called: set[str | None] = set()
         self._epochs: dict[int | None, _Epoch] = {}
         self._loose = False
         self._unnumbered = False
@@ -183,6 +185,13 @@ class ReceivingChannel:
         self._loose = True
         for epoch in self._epochs.values():
             epoch.take_up()
+
+    def call(self, row: Row) -> None:
+        """An operator is called because of a message of the stream, or has met what it was."""
+        if row.kind == INCIDENT:
+            self._called.add(row.message_id)
+        else:
+            self._called.discard(row.message_id)
 
     def take(self, row: Row, terms: Terms, context: Context) -> None:
         """One more row of a kind in `RECEIVING`."""
@@ -352,6 +361,8 @@ class ReceivingChannel:
         for place, row in epoch.waiting.values():
             # With the sender's journal at hand the message's own fold tells it.
             due = ended or place == epoch.expected or epoch.is_behind(place)
+            if row.message_id in self._called:
+                continue  # It cannot go on: a person was told, and decides.
             healed = context.is_healed(row.at, (row.node,))
             if due and healed and not context.has_journal_of(row.peer):
                 self._note(

@@ -1,0 +1,78 @@
+"""What stands still while an operator is called is no loss; what is gone afterwards is."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.journal import detail
+from oncewire.journal.row import Kind, Row
+from tests.journal.changes import change, drop, find, insert, judged
+from tests.journal.scenarios import SCENARIOS
+
+
+def told(rows: list[Row]) -> list[tuple[str, str, str | None]]:
+    report = judged(rows, healed=True)
+    assert not report.quarantined
+    return [(found.predicate, found.kind, found.node) for found in report.violations]
+
+
+HELD = [("stranded_at_a_hub", "hub"), ("withheld", "globex")]
+WAYS = ["with the sender's journal", "seen by its holder alone"]
+
+
+def held(name: str, node: str, way: str) -> tuple[list[Row], Row]:
+    """The rows of a scenario, and the one that says that its operator was called."""
+    rows = SCENARIOS[name]().rows
+    if way == WAYS[1]:
+        rows = [row for row in rows if row.node == node]
+    return rows, find(rows, Kind.INCIDENT)[0]
+
+
+@pytest.mark.requirement("HOP-8")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "node"), HELD)
+def test_while_the_operator_is_called_nothing_is_lost(name: str, node: str, way: str) -> None:
+    rows, incident = held(name, node, way)
+    assert told(rows) == []
+    assert told(drop(rows, incident)) == [("S4", "lost", node)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "node"), HELD)
+def test_an_incident_that_is_resolved_excuses_nothing(name: str, node: str, way: str) -> None:
+    rows, incident = held(name, node, way)
+    resolved = incident._replace(kind=Kind.RESOLVED, detail=detail.Resolved("1").write())
+    rows = insert(rows, incident, resolved)
+    assert told(rows) == [("S4", "lost", node)]
+    again = insert(rows, find(rows, Kind.RESOLVED)[0], incident)
+    assert told(again) == [], "called once more"
+
+
+@pytest.mark.parametrize(("name", "node"), HELD)
+def test_what_was_given_up_does_not_wait(name: str, node: str) -> None:
+    rows, incident = held(name, node, WAYS[0])
+    given_up = incident._replace(kind=Kind.ABANDONED, detail=None)
+    assert told(insert(rows, incident, given_up)) == [("S4", "lost", node)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "node"), HELD)
+def test_an_incident_of_another_message_excuses_nothing(name: str, node: str, way: str) -> None:
+    rows, incident = held(name, node, way)
+    assert told(change(rows, incident, message_id="other")) == [("S4", "lost", node)]
+
+
+@pytest.mark.parametrize(("name", "node"), HELD)
+def test_an_incident_of_another_node_excuses_nothing(name: str, node: str) -> None:
+    rows, incident = held(name, node, WAYS[0])
+    elsewhere = insert(drop(rows, incident), find(rows, Kind.ACKNOWLEDGED)[0], incident)
+    assert find(elsewhere, Kind.INCIDENT)[0].node == "acme"
+    assert told(elsewhere) == [("S4", "lost", node)]
+
+
+def test_the_resolution_of_another_message_leaves_it_called() -> None:
+    rows, incident = held(*HELD[0], WAYS[1])
+    resolved = incident._replace(
+        kind=Kind.RESOLVED, message_id="other", detail=detail.Resolved("2").write()
+    )
+    assert told(insert(rows, incident, resolved)) == []
