@@ -6,10 +6,13 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post
+from oncewire.handler.seal import whole_parcel
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND
+from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
 from oncewire.store.memory import MemoryStore
+from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld
 
@@ -80,3 +83,26 @@ def test_the_from_party_is_told_at_once_of_what_expired_on_its_way_to_the_hub() 
     kinds = chain.kinds("hub1", order)
     assert "expired" in kinds
     assert kinds.count("notified") == 1
+
+
+@pytest.mark.requirement("HOP-9", "SYNC-11")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+def test_a_hub_acknowledges_no_copy_of_what_has_failed(profile: str) -> None:
+    """Its connection was to carry the acknowledgement back and is gone. Nobody was promised
+    anything, and for what has failed a hub takes no responsibility any more."""
+    waiting = '[sync]\nmode = "signalsAndResponse"\nretries = "same_message"\n'
+    chain = Chain(options(profile, agreement=waiting, hops=2), carrying=False)
+    order = chain.send(0)
+    (buyers,) = chain.posts
+    chain.carry(*buyers)
+    hub = chain.restart("hub1")
+    assert "ack_sent" not in chain.kinds("hub1", order)
+    hub.abandon(order)
+    chain.settle("hub1")
+    answer = chain.carry(*buyers)
+    assert "ack_sent" not in chain.kinds("hub1", order)
+    assert answer.parcel is not None
+    told = codec.read(whole_parcel(hub.node, answer.parcel)).message
+    assert [one.code for one in told.error_list.errors] == ["DeliveryFailure"]  # type: ignore[union-attr]
+    assert not told.acknowledgments
+    assert chain.state(order) is not OutgoingState.DELIVERED

@@ -15,12 +15,15 @@ from oncewire.handler.application import Taken
 from oncewire.handler.keys import Keys
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.secure import proves_receipt
+from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
+from oncewire.simulation.options import Options
+from oncewire.simulation.topology import agreements_of
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
-from tests.wire.security.keys import alpha, mallory
+from tests.wire.security.keys import alpha, issue, mallory
 
 
 def pem(certificate: x509.Certificate) -> str:
@@ -190,3 +193,43 @@ def test_a_hub_is_done_when_the_next_one_took_it_whatever_the_to_party_must_sign
     assert chain.state(order) is OutgoingState.DELIVERED
     for hub in ("hub1", "hub2"):
         assert "acknowledged" in {row.kind for row in chain.rows(hub, order)}, hub
+
+
+@pytest.mark.requirement("HOP-12", "ACK-18")
+def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs() -> None:
+    """The From Party asked for no signature, the hops do. The first hub does not know the
+    seller's certificate: what the seller signed is for the buyer to judge."""
+    people = {"buyer": alpha("rsa"), "seller": mallory("rsa")}
+    people |= {"hub1": issue("hub1", "rsa"), "hub2": issue("hub2", "rsa")}
+
+    def world(*partners: str) -> Options:
+        certificates = json.dumps([pem(people[one].certificate) for one in partners])
+        asked = (
+            "[security]\nsign = true\nrequire_signature = true\n"
+            f"partner_certificates = {certificates}\n"
+            '[ack]\nsignature = "never"\nhop_request = "Signed"\n'
+        )
+        return Options(
+            hops=3, profile="ms-0.9x-typed", flow="unrestricted", agreement=asked,
+            persist_duration=HOUR,
+        )  # fmt: skip
+
+    chain = Chain(world("buyer", "seller", "hub1", "hub2"))
+    papers = {
+        "buyer": agreements_of("buyer", world("seller", "hub1")),
+        "seller": agreements_of("seller", world("buyer", "hub2")),
+        "hub1": [agreements_of("hub1", world("buyer"))[0], agreements_of("hub1", world("hub2"))[1]],
+        "hub2": [
+            agreements_of("hub2", world("hub1"))[0],
+            agreements_of("hub2", world("seller"))[1],
+        ],
+    }
+    for name, one in people.items():
+        node = chain.engines[name].node
+        node.agreements = Agreements(papers[name])
+        node.keys = Keys(one.certificate, one.key)
+    order = chain.send()
+    assert chain.state(order) is OutgoingState.DELIVERED
+    (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
+    assert (row.ref_to or "").endswith("@seller"), "the To Party's own word"
+    assert not any(row.kind == "refused" for row in chain.rows("hub1"))

@@ -177,3 +177,24 @@ def test_the_time_out_that_a_receiver_reports_is_told_and_ends_nothing() -> None
     assert asking.outcome(1) is OutgoingState.OUTSTANDING
     (row,) = asking.rows("alpha", "warned")
     assert "communication protocol time-out" in (row.detail or "")
+
+
+@pytest.mark.requirement("SYNC-18", "CPA-11", "CPA-12")
+@pytest.mark.parametrize(("conflict", "reliable"), [("a", False), ("c", True), ("d", True)])
+def test_a_response_is_best_effort_only_where_the_agreement_bears_that(
+    conflict: str, reliable: bool
+) -> None:
+    """Where nothing is repeated a response goes once. One that contradicts the agreement by
+    that would be warned of, or refused, by the very party that waits for it."""
+    extra = f'{mode("signalsAndResponse")}retries = "none"\n[delivery]\nheader_conflict = '
+    asking = Asking(DRAFT, f'{extra}"{conflict}"\n')
+    awaited = asking.ask()
+    asking.take()
+    asking.confirm(1, response(1))
+    reply = asking.reply(awaited)
+    assert codec.read(reply).message.reliable is reliable
+    asking.hear(1, reply)
+    assert asking.outcome(1) is OutgoingState.DELIVERED
+    assert not asking.rows("alpha", "refused", "warning_sent")
+    taken = asking.alpha.take(10, 60 * SECOND)
+    assert [one.incoming.message_id for one in taken] == ["response-1@beta"]
