@@ -15,12 +15,14 @@ from oncewire.journal.predicates.told import untold
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
+    ACK_SENT,
     CONFIRMED,
     EXHAUSTED,
     EXPIRED,
     FAILED,
     FORWARDED,
     HANDED_OVER,
+    IGNORED,
     INCIDENT,
     NOTIFIED,
     RESUMED,
@@ -109,6 +111,7 @@ class History:
                 self._behind_backs(node, message_id, rows)
                 self._same_answer(node, message_id, rows)
         self._warnings()
+        self._heard()
 
     # --- peace ---
 
@@ -231,6 +234,28 @@ class History:
         if len(responses) > 1:
             sentence = "Two copies of the request got two different responses."
             self.ledger.broke("another answer", sentence, node, message_id)
+
+    # --- acknowledgements ---
+
+    def _heard(self) -> None:
+        """The To Party's own acknowledgement counts, whatever became of the agreement since: a
+        message keeps the terms that it was accepted under."""
+        given = {
+            (message_id, row.ref_to)
+            for (_, message_id), rows in self.traces.items()
+            if not any(row.kind == FORWARDED for row in rows)
+            for row in rows
+            if row.kind == ACK_SENT
+        }
+        for (node, message_id), rows in self.traces.items():
+            for row in rows:
+                if row.kind != IGNORED or (message_id, row.ref_to) not in given:
+                    continue
+                said = detail.Ignored.read(row.detail)
+                if said.claim == "acknowledgement":
+                    sentence = f"The To Party's own acknowledgement was ignored: {said.problem}."
+                    self.ledger.broke("deaf", sentence, node, message_id)
+                    break
 
     # --- warnings ---
 
