@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement import Resolution, resolve
+from oncewire.agreement.rules import takes_best_effort
 from oncewire.errors import EbxmlError, Inconsistent, NotSupported
 from oncewire.message import (
     AckRequest,
@@ -37,6 +38,13 @@ def _refused(message: Message, profile: str, rest: str = "") -> EbxmlError:
 
 def _policy(letter: str, more: str = "") -> str:
     return f'[delivery]\nheader_conflict = "{letter}"\n{more}'
+
+
+@pytest.mark.parametrize("rule", ["always", "perMessage"])
+def test_best_effort_contradicts_an_agreement_that_always_eliminates_duplicates(rule: str) -> None:
+    said = f'[ack]\nrequest = "perMessage"\n[duplicate]\nelimination = "{rule}"\n'
+    agreement = samples.agreement("ebms2", _policy("d") + said)
+    assert takes_best_effort(agreement.sending) is (rule == "perMessage")
 
 
 # --- policies a to d (CPA-8..12) ---------------------------------------------------------------

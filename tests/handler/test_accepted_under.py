@@ -259,6 +259,26 @@ def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:
     assert Taken.of(pair.beta.node, stored).payloads[0].data == b"order 1"
 
 
+@pytest.mark.requirement("RM-17", "SW-10")
+def test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement() -> None:
+    pair = Pair("window", SLOW)
+    pair.send(1)
+    pair.lose_request = lambda attempt: True
+    pair.send(2)
+    pair.lose_request = lambda attempt: False
+    pair.send(3)
+    assert pair.take() == ["order-1@alpha"]
+    # The party itself is gone from the agreements.
+    change(pair, "beta")
+    for _ in range(2):
+        pair.beta.node.world.time += 30 * DAY  # type: ignore[attr-defined]
+        pair.beta.tick()
+        pair.settle("beta")
+    assert pair.take() == ["order-3@alpha"]
+    with pair.beta.node.store.reader() as reader:
+        assert reader.incidents() == []
+
+
 def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
     pair = Pair("ebms2", SLOW, lose_answer=lambda count: count == 1)
     sent = pair.send()
@@ -274,6 +294,18 @@ def test_a_copy_that_was_damaged_on_its_way_takes_nothing_back() -> None:
     # What was never accepted is answered with what is wrong about it.
     stranger = Parcel(damaged.content_type, damaged.body.replace(b"order-1@", b"order-2@"))
     pair.deliver("beta", stranger)
+    assert [one.kind for one in told(pair, said)] == [MessageKind.ERROR]
+
+
+def test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other() -> None:
+    pair = Pair("ebms2", SLOW, lose_answer=lambda count: True)
+    pair.beta.node.world.time += DAY  # type: ignore[attr-defined]
+    sent = pair.send(time_to_live=2 * MINUTE)
+    assert "refused" in pair.kinds("beta")
+    whole = parcel_of(pair, sent.message_id)
+    payload = whole.body.index(b"\r\n--", whole.body.index(b"</SOAP:Envelope>"))
+    said = len(pair.answers)
+    pair.deliver("beta", Parcel(whole.content_type, whole.body[: payload + 60]))
     assert [one.kind for one in told(pair, said)] == [MessageKind.ERROR]
 
 
@@ -358,10 +390,18 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     assert response is not None
     parcel = whole_parcel(pair.beta.node, response)
     assert codec.read(parcel).message.acknowledgments
+    # It refers to another message than it acknowledges: what is refused answers nothing.
+    pair.lose_request = lambda attempt: True
+    beside = pair.send(2).message_id
+    named = f"<eb:RefToMessageId>{request.message_id}</eb:RefToMessageId></eb:MessageData>"
+    assert parcel.body.count(named.encode()) == 1
+    other_one = named.replace(request.message_id, beside)
+    parcel = Parcel(parcel.content_type, parcel.body.replace(named.encode(), other_one.encode()))
     change(pair, "alpha", ended("alpha", extra=sync))
     pair.alpha.node.world.time += 2 * SECOND  # type: ignore[attr-defined]
     pair.deliver("alpha", parcel)
     assert state_of(pair, request.message_id) is OutgoingState.DELIVERED
+    assert state_of(pair, beside) is OutgoingState.OUTSTANDING
     with pair.alpha.node.store.transition() as tx:
         assert tx.incoming_by_id("done-1@beta") == [], "the response itself is new"
 

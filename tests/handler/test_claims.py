@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import StoreFull
-from oncewire.handler.actions import PostAnswer
+from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.seal import whole_parcel
+from oncewire.handler.transmit import Transmission
 from oncewire.message import (
     Acknowledgment,
     Dialect,
@@ -27,11 +29,12 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.ebms2_names import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.desk import Desk, toml
+from tests.handler.desk import HTTP, Desk, toml
 from tests.handler.serving import FAST, free_port, journal, order, serving
 from tests.handler.test_exchange import OTHER, state_of
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 from tests.handler.test_recovery_at_work import LAW
+from tests.handler.test_taken_back import ORDER, agreement, engine, submit
 from tests.handler.wiretap import Tapped
 
 AT = "2026-01-01T00:00:00Z"
@@ -77,6 +80,34 @@ def test_only_the_partner_it_went_to_can_say_that_it_arrived(claim: object) -> N
     assert desk.state("m@own") is OutgoingState.DELIVERED
 
 
+@pytest.mark.requirement("DUP-2")
+def test_an_error_about_other_content_is_not_the_answer_that_is_owed() -> None:
+    pair = Tapped("ebms2", lose_answer=lambda count: count == 1)
+    pair.send()
+    parcel = pair.to("beta")[0].parcel
+    other = Parcel(parcel.content_type, parcel.body.replace(b"order 1", b"order 9"))
+    pair.deliver("beta", other)
+    assert pair.kinds("beta").count("refused") == 1
+    assert len(pair.answers) == 2
+    with pair.beta.node.store.transition() as tx:
+        (owed,) = tx.answers_owed(10)
+    assert owed.incoming.message_id == "order-1@alpha"
+
+
+def test_a_reference_to_what_another_partner_was_sent_is_unknown() -> None:
+    strict = '[wire]\nunknown_ref = "error"\n'
+    alpha = engine("alpha", agreement("alpha", "beta"), agreement("alpha", "gamma") + strict)
+    submit(alpha)
+    gamma = engine("gamma", agreement("gamma", "alpha"))
+    gamma.submit(replace(OTHER, cpa_id="alpha-gamma", ref_to_message_id=ORDER))
+    (post,) = [one for one in gamma.commit() if isinstance(one, Post)]
+    alpha.receive(whole_parcel(gamma.node, post.parcel), HTTP)
+    alpha.commit()
+    with alpha.node.store.reader() as reader:
+        (refused,) = [row for row in reader.journal_since(0, 100) if row.kind == "refused"]
+    assert "ValueNotRecognized" in (refused.detail or "")
+
+
 @pytest.mark.requirement("RTY-1")
 def test_a_slow_attempt_is_not_overtaken_by_its_own_retry() -> None:
     desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
@@ -99,6 +130,17 @@ def test_a_reply_that_is_no_message_is_a_failed_attempt() -> None:
     assert desk.state("m@own") is OutgoingState.OUTSTANDING
 
 
+def test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt() -> None:
+    desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW), at=AT)
+    post = desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
+    whole = acknowledgement("beta", "m@own")
+    stated = (("Content-Digest", f"sha-256=:{'A' * 43}=:"),)
+    desk.hear(post, Parcel(whole.content_type, whole.body, stated))
+    (failed,) = desk.journal("send_failed")
+    assert "damaged" in (failed.detail or "")
+    assert desk.state("m@own") is OutgoingState.OUTSTANDING
+
+
 @pytest.mark.requirement("HDR-9", "SEQ-5")
 def test_a_message_that_expired_while_it_waited_uses_no_number() -> None:
     pair = Tapped("window", "[flow]\nwindow = 1\n", lose_answer=lambda count: True)
@@ -106,9 +148,9 @@ def test_a_message_that_expired_while_it_waited_uses_no_number() -> None:
     pair.send(2, time_to_live=5 * SECOND)
     pair.send(3)
     pair.lose_answer = lambda count: False
-    for engine in pair.engines.values():
+    for party in pair.engines.values():
         # No tick in between: the window opens at the very moment that finds it expired.
-        engine.node.world.time += 10 * SECOND  # type: ignore[attr-defined]
+        party.node.world.time += 10 * SECOND  # type: ignore[attr-defined]
     pair.deliver("beta", pair.to("beta")[0].parcel)
     given = [(one.message.header.message_id, one.message.sequence) for one in pair.to("beta")]
     numbers = [sequence.number for _, sequence in given[2:] if sequence is not None]
@@ -202,22 +244,25 @@ FAULT = b"""<?xml version="1.0"?><S:Envelope xmlns:S="http://schemas.xmlsoap.org
 @pytest.mark.parametrize(
     ("security", "lost", "state"),
     [
-        ("", 0, OutgoingState.NOT_DELIVERED),
+        ("", (), OutgoingState.NOT_DELIVERED),
         # The first copy may have arrived: whoever refuses the second says nothing of it.
-        ("", 1, OutgoingState.OUTSTANDING),
+        ("", (False,), OutgoingState.OUTSTANDING),
+        # It certainly did not: the fault is about the only one that did.
+        ("", (True,), OutgoingState.NOT_DELIVERED),
         # A Fault is signed by nobody.
-        ("[security]\nrequire_signature = true\n", 0, OutgoingState.OUTSTANDING),
+        ("[security]\nrequire_signature = true\n", (), OutgoingState.OUTSTANDING),
     ],
 )
 def test_a_fault_ends_a_message_only_where_it_can_be_believed(
-    security: str, lost: int, state: OutgoingState
+    security: str, lost: tuple[bool, ...], state: OutgoingState
 ) -> None:
     desk = Desk(toml("ebms2", '"urn:test:own"', '"urn:test:beta"', "beta", LAW + security), at=AT)
     desk.send(replace(OTHER, cpa_id="beta", message_id="m@own"))
-    for _ in range(lost):
-        desk.hear(desk.posts[-1], None)
+    for number, certain in enumerate(lost, 1):
+        ended = Transmission("m@own", number, sent=not certain, certain=certain, reason="away")
+        desk.engine.transmission_over(ended)
         desk.pass_time(60 * SECOND)
-    assert len(desk.posts) == 1 + lost
+    assert len(desk.posts) == 1 + len(lost)
     desk.hear(desk.posts[-1], Parcel("text/xml", FAULT))
     assert desk.state("m@own") is state
     assert desk.violations() == ()

@@ -190,6 +190,30 @@ def test_an_accepted_time_is_the_time() -> None:
         pair.accept()
 
 
+def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
+    pair = SetPair()
+    node = pair.alpha.node
+    now = node.now()
+    node.acks_waiting = [(now + 2 * MINUTE, "urn:test:beta", "m")]
+    node.troubled = {"m": now + 3 * MINUTE, "may go on": 0}
+    node.gaps_due_at, node.sweep_due_at, node.clean_due_at = (
+        now + minutes * MINUTE for minutes in (4, 5, 6)
+    )
+    node.refusals.count("Inconsistent", "192.0.2.1", "odd", None, now)
+    counted = node.refusals.due_at
+    assert counted is not None
+    assert pair.alpha.next_wake() == min(counted, now + 2 * MINUTE)
+    pair.set_clock(-HOUR)
+    pair.alpha.node.now()
+    pair.accept()
+    assert node.refusals.due_at == counted - HOUR
+    assert node.now() == now - HOUR
+    assert node.acks_waiting == [(now - HOUR + 2 * MINUTE, "urn:test:beta", "m")]
+    assert node.troubled == {"m": now - HOUR + 3 * MINUTE, "may go on": 0}
+    dues = (node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
+    assert dues == tuple(now - HOUR + minutes * MINUTE for minutes in (4, 5, 6))
+
+
 def test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with() -> None:
     pair = SetPair("window", '[delivery]\ntime_to_live = "PT20S"\n')
     pair.set_clock(HOUR, "alpha", "beta")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.answer import envelope_for, signal_route
 from oncewire.handler.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
+from oncewire.message.envelope import MessageKind
+from oncewire.message.status import MessageStatus
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
-from oncewire.wire import codec
+from oncewire.wire import answers, codec
 from tests.handler.chain import Chain, options
 
 CALM = {
@@ -86,6 +91,21 @@ def test_with_transient_errors_the_acknowledgement_means_the_seller_has_it() -> 
     assert any(row.kind == "transient" and row.node == "buyer" for row in rows)
 
 
+@pytest.mark.requirement("HOP-4")
+def test_the_word_to_come_back_later_is_not_the_answer_that_is_owed() -> None:
+    """If it were, one that leaves late would take the acknowledgement for sent."""
+    chain = Chain(options("window", hops=2, hop_mode="transient_until_forwarded"), carrying=False)
+    chain.send()
+    ((_, order),) = chain.posts
+    chain.posts.clear()
+    chain.carry("buyer", order)
+    (later,) = [post for name, post in chain.posts if isinstance(post, PostAnswer)]
+    said = codec.read(whole_parcel(chain.engines["hub1"].node, later.parcel)).message
+    assert said.error_list is not None
+    assert said.error_list.errors[0].code == "TransientError"
+    assert (later.sender, later.message_id) == ("", "")
+
+
 def test_a_hub_keeps_no_message_for_itself() -> None:
     simulation = calm(hops=2)
     with simulation.actor("hub1").store.reader() as reader:
@@ -131,6 +151,18 @@ def test_a_lost_acknowledgement_of_the_to_party_is_asked_for_through_the_hub() -
             for row in simulation.actor("hub1").journal()
         )
     assert again > 0
+
+
+def test_a_copy_of_what_is_still_under_way_is_not_sent_on_beside_it() -> None:
+    chain = Chain(options("ebms2", hops=2, hop_mode="store_and_forward"), carrying=False)
+    chain.send()
+    ((_, order),) = chain.posts
+    chain.posts.clear()
+    for _ in range(2):
+        chain.carry("buyer", order)
+    onward = [post for name, post in chain.posts if "seller" in post.address]
+    assert [isinstance(one, Post) for one in onward] == [True]
+    assert "passed_on" not in chain.kinds("hub1", order.message_id)
 
 
 def test_what_a_hub_only_passed_on_is_not_under_way_for_ever() -> None:
@@ -228,3 +260,50 @@ def test_calm_worlds(profile: str, mode: HopMode, hubs: int, sync: str) -> None:
     if mode is HopMode.TRANSIENT_UNTIL_FORWARDED:
         bad = bad[:-1]
     assert not [row for row in simulation.rows() if row.kind in bad]
+
+
+@pytest.mark.requirement("OPS-2")
+def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
+    chain = Chain(options("ms-0.9x", hops=3))
+    order = chain.send()
+    node = chain.engines["hub1"].node
+    with node.store.reader() as reader:
+        parcel = reader.outgoing_parcel(order)
+    assert parcel is not None
+    asked = codec.read(whole_parcel(node, parcel)).message
+    (onward,) = node.agreements.by_cpa_id("hub1-hub2")
+    own = replace(
+        asked.header,
+        from_party=onward.own.party,
+        to_party=onward.partner.party,
+        cpa_id=onward.cpa_id,
+    )
+    envelope = envelope_for(node, signal_route(onward, MessageKind.STATUS_REQUEST))
+    question = answers.ask_status(replace(asked, header=own), envelope)
+    before = len(chain.carried)
+    chain.deliver("hub2", codec.write(question, onward.form))
+    ((name, to, answer),) = chain.carried[before:]
+    assert (name, to) == ("hub2", "hub1")
+    told = codec.read(answer).message.status_response
+    assert told is not None
+    assert (told.ref_to_message_id, told.status) == (order, MessageStatus.FORWARDED)
+
+
+@pytest.mark.requirement("HOP-5")
+def test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection() -> None:
+    chain = Chain(options("ebms2", hops=2, hop_mode="transparent"), carrying=False)
+    order = chain.send()
+    ((_, post),) = chain.posts
+    chain.carry("buyer", post)
+    (onward,) = [one for name, one in chain.posts if name == "hub1"]
+    chain.carry("hub1", onward)
+    (answer,) = [one for name, one in chain.posts if name == "seller"]
+    # Whoever answers for the seller shows its certificate.
+    node = chain.engines["hub1"].node
+    before, after = node.agreements
+    partner = replace(after.partner, client_certificates=("ab" * 32,))
+    node.agreements = Agreements([before, replace(after, partner=partner)])
+    chain.posts.clear()
+    chain.carry("seller", answer)
+    assert not [one for name, one in chain.posts if name == "hub1" and "buyer" in one.address]
+    assert chain.state(order) is OutgoingState.OUTSTANDING

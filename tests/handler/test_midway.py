@@ -106,3 +106,17 @@ def test_a_hub_acknowledges_no_copy_of_what_has_failed(profile: str) -> None:
     assert [one.code for one in told.error_list.errors] == ["DeliveryFailure"]  # type: ignore[union-attr]
     assert not told.acknowledgments
     assert chain.state(order) is not OutgoingState.DELIVERED
+
+
+@pytest.mark.requirement("SYNC-18", "ERR-8")
+def test_a_hubs_notice_is_repeated_although_replies_are_synchronous() -> None:
+    chain = Chain(options("ms-0.9x", agreement=SYNCHRONOUS, hops=2), carrying=False)
+    answer = chain.send(1, ref_to_message_id="question@seller")
+    ((_, post),) = chain.posts
+    chain.carry("buyer", post)
+    chain.posts.clear()
+    chain.engines["hub1"].abandon(answer)
+    chain.settle("hub1")
+    (notice,) = [one.message_id for _, one in chain.posts if isinstance(one, Post)]
+    lose_all(chain)
+    assert chain.kinds("hub1", notice).count("sent") > 1

@@ -250,6 +250,27 @@ async def test_one_refused_notice_holds_up_no_other_and_may_be_settled_by_hand(
         await until(lambda: handler._telling is not None and not handler._telling._offered)
 
 
+async def test_what_was_settled_by_hand_meanwhile_is_not_told(hasty: None) -> None:
+    store, bureau = MemoryStore("alpha"), Bureau()
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def notify(notice: Notice) -> None:
+        bureau.heard.append(notice)
+        asked.set()
+        await go_on.wait()
+        raise ValueError("the bureau is closed")
+
+    bureau.notify = notify  # type: ignore[method-assign]
+    async with handler_of(store, bureau) as handler:
+        await fail_one(handler)
+        await asked.wait()
+        (waiting,) = await handler.notices()
+        assert await handler.confirm_notice(waiting.notice_id)
+        go_on.set()
+        await until(lambda: handler._telling is not None and not handler._telling._offered)
+    assert len(bureau.heard) == 1
+
+
 async def test_where_nobody_is_called_the_notice_waits(hasty: None) -> None:
     store, bureau = MemoryStore("alpha"), Bureau()
     bureau.hears = False  # type: ignore[misc]

@@ -7,6 +7,7 @@ import pytest
 from oncewire.errors import NotAllowed, UnknownMessage
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState
+from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair
 
 CHANNEL = "urn:test:alpha>urn:test:beta"
@@ -96,3 +97,54 @@ def test_what_has_no_numbering_cannot_be_restarted() -> None:
     pair.settle("alpha")
     for key in ("gone>away", CHANNEL):
         refused(pair, "no numbering that could be restarted", key)
+
+
+@pytest.mark.requirement("OPS-1")
+def test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed() -> None:
+    pair = Pair("window", "")
+    pair.send(0)
+    pair.alpha.pause(CHANNEL, "stocktaking")
+    pair.settle("alpha")
+    with pair.alpha.node.store.reader() as reader:
+        (incident,) = reader.incidents()
+    assert (incident.channel, incident.message_id) == (CHANNEL, None)
+    assert "stocktaking" in incident.reason
+    pair.alpha.resume(channel=CHANNEL)
+    pair.settle("alpha")
+    with pair.alpha.node.store.reader() as reader:
+        assert reader.incidents() == []
+
+
+@pytest.mark.requirement("RTY-13")
+def test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed() -> None:
+    pair = Pair("window", "")
+    pair.send(0)
+    pair.alpha.pause(CHANNEL, "stocktaking")
+    pair.settle("alpha")
+    pair.send(1)
+    assert pair.take() == ["order-0@alpha"]
+    pair.alpha.resume(channel=CHANNEL)
+    pair.settle("alpha")
+    assert pair.take() == ["order-1@alpha"]
+    assert pair.verify().clean, pair.verify().violations
+
+
+@pytest.mark.requirement("HOP-9")
+def test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back() -> None:
+    chain = Chain(options("ms-0.9x", hops=2), carrying=False)
+    order = chain.send()
+    ((_, post),) = chain.posts
+    chain.carry("buyer", post)
+    hub = chain.engines["hub1"]
+    hub.abandon(order)
+    hub.commit()
+    with pytest.raises(NotAllowed, match="was reported to urn:sim:buyer"):
+        hub.resume(message_id=order)
+    assert chain.state(order, "hub1") is OutgoingState.UNKNOWN
+
+
+def test_what_was_delivered_is_not_sent_again() -> None:
+    pair = Pair()
+    sent = pair.send()
+    with pytest.raises(NotAllowed, match="its receiver has it and said so"):
+        pair.alpha.resume(message_id=sent.message_id)

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from oncewire.errors import StoreFull
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.transmit import Transmission
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.store.memory import MemoryStore
 from oncewire.wire import codec
 from tests.handler.asking import Asking, response
 
@@ -217,3 +219,30 @@ def test_a_request_the_application_had_once_is_closed_and_not_skipped() -> None:
     assert asking.state(1) is IncomingState.CLOSED
     assert not asking.rows("beta", "skipped")
     assert not asking.pair.verify(healed=False).violations
+
+
+@pytest.mark.requirement("SYNC-18")
+def test_a_request_that_the_application_has_is_not_taken_from_it_when_time_is_up() -> None:
+    asking = Asking("window", NEVER_AGAIN)
+    awaited = asking.ask(1)
+    assert asking.take() == ["order-1@alpha"]
+    asking.beta.overdue(awaited)
+    asking.commit()
+    assert asking.state(1) is IncomingState.HANDED_OVER
+    asking.confirm(1)
+    assert asking.state(1) is IncomingState.CONFIRMED
+    assert not asking.rows("beta", "skipped")
+
+
+def test_a_reply_whose_commit_failed_is_not_under_way() -> None:
+    asking = Asking("ebms2", BOTH)
+    asking.ask(1)
+    asking.take()
+    store = asking.beta.node.store
+    assert isinstance(store, MemoryStore)
+    store.fail_next_commit(StoreFull("full"))
+    with pytest.raises(StoreFull):
+        asking.confirm(1, response(1))
+    assert asking.beta.node.in_flight == set()
+    asking.confirm(1, response(1))
+    assert asking.beta.node.in_flight == {"response-1@beta"}

@@ -22,6 +22,7 @@ from oncewire.store.contract import Store
 from oncewire.store.memory import MemoryStore
 from oncewire.store.sqlite import SqliteStore
 from oncewire.wire import answers, codec
+from tests.handler.desk import Desk, toml
 from tests.handler.pair import Pair
 
 TERMS = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 5\n'
@@ -255,3 +256,23 @@ def test_a_pause_that_was_ended_is_over_for_a_channel_on_which_nothing_waited(
     assert pair.state(3) is OutgoingState.DELIVERED
     assert pair.verify(healed=False).clean
     pair.close()
+
+
+@pytest.mark.requirement("RTY-8", "RTY-1")
+def test_a_pause_that_is_lifted_sends_nothing_to_anybody_else() -> None:
+    desk = Desk(
+        *(toml("ebms2", '"urn:test:own"', f'"urn:test:{name}"', name, TERMS) for name in TWO),
+        at="2026-01-01T00:00:00Z",
+    )
+    for name in TWO:
+        desk.send(Submission(name, Service("urn:test:orders"), "New", message_id=f"m@{name}"))
+    busy = Transmission("m@beta", 1, sent=False, reason="503", retry_after=600)
+    for ended in (busy, Transmission("m@gamma", 1, sent=True)):
+        desk.engine.transmission_over(ended)
+    desk.commit()
+    desk.engine.resume(channel="to urn:test:beta")
+    desk.pass_time(SECOND)
+    assert [one.message_id for one in desk.posts] == ["m@beta", "m@gamma", "m@beta"]
+
+
+TWO = ("beta", "gamma")

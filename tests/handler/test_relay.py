@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from oncewire.errors import SoapFault
+from oncewire.errors import SoapFault, StoreFull
 from oncewire.handler.actions import Action, Post, PostOn, Relay
 from oncewire.handler.answer import Awaited
 from oncewire.handler.connections import Connections
@@ -20,6 +20,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from oncewire.simulation.run import Simulation
 from oncewire.simulation.topology import CPA_ID
+from oncewire.store.memory import MemoryStore
 from oncewire.transport.contract import Reply
 from oncewire.wire import codec, soap
 from oncewire.wire.parcel import Parcel
@@ -173,9 +174,13 @@ async def test_the_initiator_hears_of_it_before_it_leaves() -> None:
 
 @pytest.mark.requirement("HOP-9", "SYNC-12")
 @PROFILE
-def test_what_has_failed_already_is_not_acknowledged(profile: str) -> None:
+@pytest.mark.parametrize("certain", [False, True], ids=["it may have arrived", "it did not"])
+def test_what_has_failed_already_is_not_acknowledged(profile: str, certain: bool) -> None:
     chain = Chain(options(profile, hops=2, agreement=BOTH))
-    hub, awaited, _ = kept_open(chain)
+    hub, awaited, actions = kept_open(chain)
+    (onward,) = [one for one in actions if isinstance(one, Post)]
+    lost = Transmission(onward.message_id, 1, sent=False, certain=certain, reason="away")
+    hub.transmission_over(lost)
     hub.abandon(awaited.message_id)
     hub.commit()
     answer = hub.relay(awaited, [Relay(awaited.sender, awaited.message_id)])
@@ -185,6 +190,10 @@ def test_what_has_failed_already_is_not_acknowledged(profile: str) -> None:
     assert message.kind is MessageKind.ERROR
     assert message.error_list is not None
     assert message.error_list.errors[0].code == "DeliveryFailure"
+    # What may have arrived is never called undelivered (ERR-9).
+    assert message.error_list.errors[0].severity is (
+        Severity.ERROR if certain else Severity.WARNING
+    )
     assert "ack_sent" not in chain.kinds("hub1", awaited.message_id)
 
 
@@ -201,6 +210,43 @@ def test_a_status_and_a_fault_go_back_as_they_are(status: int) -> None:
     answer = hub.relay(awaited, [one for one in hub.commit() if isinstance(one, Relay)])
     assert (answer.status, answer.retry_after) == (status, wait)
     assert (answer.parcel is not None) is (fault is not None)
+
+
+@pytest.mark.requirement("HOP-9", "SYNC-12")
+@pytest.mark.parametrize("certain", [False, True], ids=["it may have arrived", "it did not"])
+def test_a_copy_of_what_has_failed_already_waits_for_nobody(certain: bool) -> None:
+    chain = Chain(options("ebms2", hops=2, agreement=BOTH))
+    hub, awaited, actions = kept_open(chain)
+    (onward,) = [one for one in actions if isinstance(one, Post)]
+    hub.transmission_over(Transmission(onward.message_id, 1, sent=False, certain=certain))
+    hub.abandon(awaited.message_id)
+    hub.commit()
+    with chain.engines["buyer"].node.store.reader() as reader:
+        parcel = reader.outgoing_parcel(awaited.message_id)
+    assert parcel is not None
+    answer = hub.receive(whole_parcel(hub.node, parcel), AT_WEB)
+    assert answer.relayed is None
+    assert answer.parcel is not None
+    (said,) = codec.read_all(whole_parcel(hub.node, answer.parcel))
+    assert said.message.kind is MessageKind.ERROR
+
+
+@pytest.mark.requirement("SYNC-11", "HOP-7")
+def test_a_next_hop_that_takes_it_and_says_nothing_is_no_failure() -> None:
+    chain = Chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
+    hub, awaited, actions = kept_open(chain)
+    (onward,) = [one for one in actions if isinstance(one, PostOn)]
+    hub.onward_over(onward, Transmission(onward.message_id, 0, sent=True))
+    answer = hub.relay(awaited, [one for one in hub.commit() if isinstance(one, Relay)])
+    assert (answer.status, answer.parcel) == (204, None)
+
+
+@pytest.mark.requirement("SYNC-17")
+def test_one_that_only_passes_on_has_no_word_of_its_own_when_time_is_up() -> None:
+    """204 would say that the next handler has taken the message."""
+    chain = Chain(options("ebms2", hops=2, hop_mode="transparent", agreement=BOTH))
+    hub, awaited, _ = kept_open(chain)
+    assert hub.relay(awaited, []).status == 504
 
 
 @pytest.mark.requirement("HOP-7")
@@ -226,8 +272,31 @@ async def test_a_next_hop_that_is_away_is_reported_on_the_connection(profile: st
 @PROFILE
 def test_a_response_for_which_nobody_waits_any_more_goes_its_own_way(profile: str) -> None:
     """The hub has stored the response and answers for it; its connection is of no importance."""
-    again = BOTH + 'retries = "same_message"\n'
-    chain = Chain(options(profile, hops=2, agreement=again))
+    chain = Chain(options(profile, hops=2, agreement=BOTH + 'retries = "same_message"\n'))
+    hub = answered_by_the_seller(chain)
+    relayed = [one for one in hub.commit() if isinstance(one, Relay)]
+    assert len(relayed) == 1
+    # On the connection and off it: the same bytes, and the hub knows that it has to send them.
+    instead = relayed[0].instead
+    assert isinstance(instead, Post)
+    assert instead.message_id == "response@seller"
+    assert instead.parcel == relayed[0].parcel
+    assert chain.state("response@seller", "hub1") is OutgoingState.OUTSTANDING
+    assert hub.node.in_flight == {"response@seller"}
+
+
+def test_a_response_that_a_hub_could_not_store_is_not_under_way() -> None:
+    chain = Chain(options("ebms2", hops=2, agreement=BOTH + 'retries = "same_message"\n'))
+    hub = answered_by_the_seller(chain)
+    assert isinstance(hub.node.store, MemoryStore)
+    hub.node.store.fail_next_commit(StoreFull("full"))
+    with pytest.raises(StoreFull):
+        hub.commit()
+    assert hub.node.in_flight == set()
+
+
+def answered_by_the_seller(chain: Chain) -> Engine:
+    """The hub has the seller's response to a request whose connection waits; not committed."""
     hub, _, actions = kept_open(chain)
     seller = chain.engines["seller"]
     seller.node.application_called = True
@@ -253,14 +322,7 @@ def test_a_response_for_which_nobody_waits_any_more_goes_its_own_way(profile: st
     assert reply.parcel is not None
     sent = Transmission(onward.message_id, onward.attempt, sent=True)
     hub.transmission_over(sent, whole_parcel(seller.node, reply.parcel))
-    relayed = [one for one in hub.commit() if isinstance(one, Relay)]
-    assert len(relayed) == 1
-    # On the connection and off it: the same bytes, and the hub knows that it has to send them.
-    instead = relayed[0].instead
-    assert isinstance(instead, Post)
-    assert instead.message_id == "response@seller"
-    assert instead.parcel == relayed[0].parcel
-    assert chain.state("response@seller", "hub1") is OutgoingState.OUTSTANDING
+    return hub
 
 
 @pytest.mark.requirement("STO-3", "SYNC-11")

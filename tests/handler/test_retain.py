@@ -7,20 +7,35 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem, UnknownMessage
 from oncewire.handler import retain, seal
+from oncewire.handler.actions import PostAnswer
 from oncewire.handler.engine import Engine
 from oncewire.handler.seal import whole_parcel
+from oncewire.handler.source import Source
 from oncewire.handler.submit import Submission
-from oncewire.message import MessageStatus, Payload, Service
+from oncewire.message import (
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+    MessageStatus,
+    Party,
+    Payload,
+    Service,
+    StatusRequest,
+)
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory import MemoryStore
 from oncewire.store.sqlite import SqliteStore
 from oncewire.wire import codec
+from oncewire.wire.ebms2_names import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.pair import Pair, TestWorld
+from tests.handler.pair import Pair, TestWorld, agreement_text
 
 KEPT = DAY
 TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
@@ -303,6 +318,57 @@ def test_whoever_asks_about_a_removed_message_hears_what_became_of_it(pair_of: M
         stored = reader.outgoing(sent.message_id)
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.DELIVERED
+
+
+@pytest.mark.requirement("OPS-2")
+@pytest.mark.parametrize("removed", [False, True])
+def test_nobody_else_hears_what_became_of_a_message(pair_of: MakePair, removed: bool) -> None:
+    pair = pair_of()
+    sent = pair.send()
+    pair.take()
+    if removed:
+        wait(pair, KEPT)
+        sweep(pair, "beta")
+    assert kept(pair.beta) == (set() if removed else {sent.message_id})
+    with_gamma = read_toml(
+        agreement_text("beta", "gamma", "ebms2").replace("alpha-beta", "beta-gamma")
+    )
+    node = pair.beta.node
+    node.agreements = Agreements([*node.agreements, with_gamma])
+    header = Header(
+        from_party=Party.of("urn:test:gamma"),
+        to_party=Party.of("urn:test:beta"),
+        cpa_id="beta-gamma",
+        conversation_id="talk",
+        service=Service(SIGNAL_SERVICE),
+        action="StatusRequest",
+        message_id="question@gamma",
+        timestamp=node.now(),
+    )
+    request = StatusRequest(sent.message_id)
+    question = Message(Dialect.EBMS2, MessageKind.STATUS_REQUEST, header, status_request=request)
+    pair.beta.receive(codec.write(question, with_gamma.form), Source("http", can_answer=True))
+    (post,) = [one for one in pair.beta.commit() if isinstance(one, PostAnswer)]
+    told = codec.read(whole_parcel(node, post.parcel)).message.status_response
+    assert told is not None
+    assert (told.status, told.timestamp) == (MessageStatus.NOT_RECOGNIZED, None)
+
+
+def test_the_notice_of_a_removed_message_was_taken(pair_of: MakePair) -> None:
+    failing = TERMS + 'on_exhausted = "fail_message"\n'
+    pair = pair_of(extra=failing, lose_request=lambda attempt: True)
+    sent = pair.send()
+    for _ in range(5):
+        pair.pass_time(2 * SECOND)
+    (notice,) = pair.notices
+    # Its incident is closed, so that nothing keeps it.
+    pair.alpha.abandon(sent.message_id)
+    wait(pair, 3 * KEPT)
+    sweep(pair, "alpha")
+    assert kept(pair.alpha) == set()
+    assert not pair.alpha.confirm_notice(notice.notice_id), "to say so twice is the same as once"
+    with pytest.raises(UnknownMessage):
+        pair.alpha.confirm_notice(sent.message_id + "x#1")
 
 
 # --- what stays ---

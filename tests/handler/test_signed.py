@@ -95,6 +95,10 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
     assert proves_receipt(received, digest)
     assert not proves_receipt(received, wrong)
     assert not proves_receipt(received, replace(digest, references=()))
+    assert len(digest.references) == 2, "the envelope and its payload"
+    for left_out in digest.references:
+        some = tuple(one for one in digest.references if one is not left_out)
+        assert not proves_receipt(received, replace(digest, references=some))
 
 
 def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Post
 from oncewire.journal.check import verify
+from oncewire.message import Party
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
@@ -133,3 +136,51 @@ def test_the_from_party_is_told_when_it_is_given_up() -> None:
     # The stream that it came on went on without it, and says so.
     report = verify(chain.rows("hub1"), healed=False)
     assert report.clean, report.violations
+
+
+@pytest.mark.requirement("ERR-5", "ERR-8")
+def test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub() -> None:
+    chain = Chain(options("window", hops=2), carrying=False)
+    order = chain.send()
+    ((_, post),) = chain.posts
+    chain.posts.clear()
+    chain.carry("buyer", post)
+    (own,) = agreements_of("buyer", chain.options)
+    other = replace(own.partner, party=Party.of("urn:sim:other"))
+    chain.engines["buyer"].node.agreements = Agreements(
+        [replace(own, cpa_id="buyer-other", partner=other)]
+    )
+    chain.posts.clear()
+    chain.engines["hub1"].abandon(order)
+    chain.settle("hub1")
+    ((_, notice),) = [one for one in chain.posts if isinstance(one[1], Post)]
+    chain.carry("hub1", notice)
+    assert "warned" in chain.kinds("buyer", order)
+
+
+@pytest.mark.requirement("ERR-8")
+def test_of_a_notice_that_is_given_up_nobody_is_told() -> None:
+    chain = Chain(options("window", hops=3))
+    chain.send(0)
+    chain.carrying = False
+    for number in (1, 2, 3):
+        chain.send(number)
+    while chain.posts:
+        name, post = chain.posts.pop(0)
+        if "seller" not in post.address:
+            chain.carry(name, post)
+    hub = chain.engines["hub2"]
+    # The first notice opens its stream; of the others the later one arrives alone, and is held.
+    for number in (1, 2, 3):
+        chain.carrying = number == 1
+        hub.abandon(f"order-{number}@buyer")
+        chain.settle("hub2")
+    _, (_, third) = [one for one in chain.posts if isinstance(one[1], Post)]
+    assert isinstance(third, Post)
+    chain.carrying = True
+    chain.carry("hub2", third)
+    chain.restart("hub1", "buyer")
+    pass_at_hub(chain, HOUR + MINUTE)
+    chain.engines["hub1"].abandon(third.message_id)
+    chain.settle("hub1")
+    assert chain.kinds("hub1", third.message_id)[-3:] == ["abandoned", "failed", "resolved"]

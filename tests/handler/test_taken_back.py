@@ -18,6 +18,7 @@ from oncewire.message import Party, Payload, Service
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import Header
+from oncewire.message.status import MessageStatus, StatusResponse
 from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.simulation import run as run_module
 from oncewire.simulation.options import Options
@@ -49,8 +50,10 @@ def engine(name: str, *agreements: str) -> Engine:
     return made
 
 
-def report(sender: str, cpa_id: str, *, severity: Severity = Severity.ERROR) -> Parcel:
-    """A party's word that the order could not be delivered."""
+def report(
+    sender: str, cpa_id: str, *, severity: Severity = Severity.ERROR, others: int = 0
+) -> Parcel:
+    """A party's word that the order could not be delivered, behind so many other errors."""
     header = Header(
         from_party=Party.of(f"urn:test:{sender}"),
         to_party=Party.of("urn:test:alpha"),
@@ -63,7 +66,8 @@ def report(sender: str, cpa_id: str, *, severity: Severity = Severity.ERROR) -> 
         ref_to_message_id=ORDER,
     )
     failure = Error("DeliveryFailure", severity, "", f"{sender} says so")
-    message = Message(Dialect.EBMS2, MessageKind.ERROR, header, error_list=ErrorList((failure,)))
+    errors = ErrorList((*[Error("OtherXml", description="odd")] * others, failure))
+    message = Message(Dialect.EBMS2, MessageKind.ERROR, header, error_list=errors)
     return codec.write(message, read_toml(agreement("alpha", "beta")).form)
 
 
@@ -145,6 +149,56 @@ def test_a_hub_on_the_way_may_report(reporter: str) -> None:
     (notice,) = hear(alpha, report(reporter, "alpha-beta"))
     assert notice.state is OutgoingState.NOT_DELIVERED
     assert noted(alpha) == [("rejected", f"report@{reporter}")]
+
+
+@pytest.mark.requirement("ERR-5", "RM-17")
+def test_a_hubs_report_is_heard_although_only_another_agreement_leads_there() -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    alpha.node.agreements = Agreements([read_toml(agreement("alpha", "mallory", "hub"))])
+    # It could not read our CPAId and reports that under a name nobody knows.
+    (notice,) = hear(alpha, report("hub", "unknown"))
+    assert notice.state is OutgoingState.NOT_DELIVERED
+
+
+def hub_answers(alpha: Engine, word: MessageStatus = MessageStatus.RECEIVED) -> None:
+    """The hub, asked what became of the order, answers that it has it, or something else."""
+    header = Header(
+        from_party=Party.of("urn:test:hub"),
+        to_party=Party.of("urn:test:alpha"),
+        cpa_id="alpha-beta",
+        conversation_id="talk",
+        service=Service("urn:oasis:names:tc:ebxml-msg:service"),
+        action="StatusResponse",
+        message_id="status@hub",
+        timestamp=START,
+        ref_to_message_id="question@alpha",
+    )
+    status = StatusResponse(ORDER, word, START)
+    said = Message(Dialect.EBMS2, MessageKind.STATUS_RESPONSE, header, status_response=status)
+    assert hear(alpha, codec.write(said, read_toml(agreement("alpha", "beta")).form)) == []
+
+
+@pytest.mark.requirement("HOP-9", "OPS-2")
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_hub_that_said_it_has_the_message_may_give_it_back(others: int) -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    hub_answers(alpha)
+    assert state_of(alpha) == (OutgoingState.DELIVERED, Proof.HOP)
+    # It may say more than that, and in any order.
+    (notice,) = hear(alpha, report("hub", "alpha-beta", others=others))
+    assert notice.state is OutgoingState.NOT_DELIVERED
+    assert noted(alpha) == [("rejected", "report@hub")]
+
+
+@pytest.mark.requirement("OPS-2")
+def test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived() -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    hub_answers(alpha, MessageStatus.FORWARDED)
+    assert state_of(alpha) == OPEN
+    assert noted(alpha) == [("ignored", "status@hub")]
 
 
 @pytest.mark.requirement("HOP-9")

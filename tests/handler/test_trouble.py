@@ -210,6 +210,26 @@ def test_the_operator_may_have_it_looked_at_at_once() -> None:
     assert desk.incidents("beta-2") == []
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before it enters", "after it entered"])
+def test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one(late: bool) -> None:
+    desk = two_partners()
+    desk.start([narrowed(agreed("beta")), agreed("gamma")])
+    desk.pass_seconds(30)
+    assert len(desk.incidents("beta-2")) == 1
+    desk.engine.node.agreements = Agreements([agreed("beta"), agreed("gamma")])
+    desk.world.time += MINUTE
+    desk.engine.tick()
+    fail = desk.store.fail_next_commit if late else desk.store.fail_next_transition
+    fail(StoreFull("full"))
+    with pytest.raises(StoreFull):
+        desk.engine.commit()
+    assert desk.state("beta-2") is OutgoingState.WAITING
+    assert desk.engine.next_wake() == 1, "it is due at once"
+    desk.pass_seconds(1)
+    assert desk.posts[-1] == "beta-2@alpha"
+    assert desk.incidents("beta-2") == []
+
+
 def test_what_an_undone_step_decided_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = two_partners()
     before = list(desk.posts)
@@ -246,7 +266,10 @@ def test_a_store_that_fails_is_not_one_message_s_trouble(monkeypatch: pytest.Mon
         desk.engine.commit()
 
 
-def test_a_message_without_its_terms_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_message_without_its_terms_is_passed_over(
+    restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk = two_partners()
     save, terms_of = type_of_transaction(desk).save_outgoing, Node.terms_of
 
@@ -264,8 +287,13 @@ def test_a_message_without_its_terms_is_passed_over(monkeypatch: pytest.MonkeyPa
     assert desk.engine.next_wake() == desk.engine.node.ticked_at + SECOND
     monkeypatch.setattr(Node, "terms_of", terms_of)
     monkeypatch.setattr(type_of_transaction(desk), "save_outgoing", save)
-    desk.start([agreed("beta"), agreed("gamma")])
-    desk.pass_seconds(10)
+    if restarted:
+        desk.start([agreed("beta"), agreed("gamma")])
+        desk.pass_seconds(10)
+    else:
+        # Without a restart it is looked at again after a while.
+        desk.pass_seconds(70)
+    assert desk.engine.node.stuck == set()
     assert desk.state("beta-1") is OutgoingState.UNKNOWN
 
 

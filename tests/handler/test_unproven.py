@@ -31,10 +31,11 @@ from oncewire.message import (
     Error,
     Message,
     MessageStatus,
+    Party,
 )
 from oncewire.message.form import Form
 from oncewire.message.instant import MINUTE, SECOND
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
@@ -309,6 +310,34 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
     (trace,) = ignored(pair)
     assert "outside the signature" in str(trace["problem"])
+
+
+def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_gives() -> None:
+    pair = signed("ebms2")
+    text = agreement_text("alpha", "beta", "ebms2", signing("beta") + '[ack]\nactor = "nextMSH"\n')
+    pair.alpha.node.agreements = Agreements([read_toml(text)])
+    about = sent(pair)
+    said = _claimed(
+        about,
+        lambda message, envelope: answers.acknowledgment_for(
+            message, envelope, actor=Actor.NEXT_MSH
+        ),
+    )
+    message = codec.read(said).message
+    (ack,) = message.acknowledgments
+    named = replace(ack, from_party=Party.of("urn:test:somebody"))
+    security = pair.beta.node.agreements.by_cpa_id("alpha-beta")[0].sending.security
+    parcel = codec.write(
+        replace(message, acknowledgments=(named,)),
+        Form(),
+        signer=secure.signer_for(pair.beta.node, security),
+    )
+    pair.deliver("alpha", parcel)
+    with pair.alpha.node.store.reader() as reader:
+        stored = reader.outgoing(ORDER)
+    assert stored is not None
+    assert stored.outgoing.state is OutgoingState.DELIVERED
+    assert stored.outgoing.proved_by is Proof.TO_PARTY
 
 
 # --- a partner that is known by its connection -------------------------------------------------

@@ -6,7 +6,8 @@ import pytest
 
 from oncewire.handler.seal import whole_parcel
 from oncewire.message import MessageKind
-from oncewire.message.instant import SECOND
+from oncewire.message.instant import HOUR, MINUTE, SECOND
+from tests.handler.pair import Pair
 from tests.handler.test_numbers_on_the_wire import Forge, accepted, numbers
 from tests.handler.wiretap import Tapped
 
@@ -104,3 +105,21 @@ def test_without_a_window_nothing_waits() -> None:
         pair.send(number)
     assert len(pair.to("beta")) == 20
     assert {one.message.sequence for one in pair.to("beta")} == {None}
+
+
+@pytest.mark.requirement("SW-10")
+def test_a_refused_number_lets_go_what_waited_for_it() -> None:
+    slow = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 3\n'
+    pair = Pair("window", slow)
+    pair.send(0)
+    pair.lose_request = lambda attempt: True
+    pair.send(1, time_to_live=5 * MINUTE)
+    pair.lose_request = lambda attempt: False
+    pair.send(2)
+    assert pair.take() == ["order-0@alpha"]
+    # By beta's clock order 1 has expired when it comes at last.
+    pair.beta.node.world.time += HOUR  # type: ignore[attr-defined]
+    pair.pass_time(MINUTE)
+    assert "refused" in pair.kinds("beta")
+    assert pair.take() == ["order-2@alpha"]
+    assert pair.verify(healed=False).clean

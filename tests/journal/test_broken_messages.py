@@ -159,6 +159,14 @@ def a_copy_is_taken_for_new(rows: list[Row]) -> list[Row]:
     return [again if row is duplicate else row for row in rows]
 
 
+@broken("lost_ack", "S3", "forgotten")
+def a_copy_is_taken_for_new_after_a_restart(rows: list[Row]) -> list[Row]:
+    first = find(rows, Kind.RECEIVED)[0]
+    duplicate = find(rows, Kind.DUPLICATE)[0]
+    again = first._replace(seq=duplicate.seq, at=duplicate.at, mono=1, boot="later")
+    return [again if row is duplicate else row for row in rows]
+
+
 @broken("hub_that_passes_on", "S3", "ack_without_store")
 def acknowledged_through_a_hub_by_somebody_who_has_it_not(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.node != "globex" or row.message_id is None]

@@ -7,6 +7,7 @@ from tests.mutants.in_agreement import IN_AGREEMENT
 from tests.mutants.in_edge_alive import IN_EDGE_ALIVE
 from tests.mutants.in_edge_identity import IN_EDGE_IDENTITY
 from tests.mutants.in_edge_stream import IN_EDGE_STREAM
+from tests.mutants.in_fine_print import IN_FINE_PRINT
 from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_hubs import IN_HUBS
@@ -33,4 +34,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_PREDICATES,
     *IN_EDGE_STREAM,
     *IN_EDGE_ALIVE,
+    *IN_FINE_PRINT,
 )

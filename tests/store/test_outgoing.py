@@ -316,6 +316,22 @@ def test_timers_move_with_the_clock_and_deadlines_do_not(store: Store, by: int) 
     assert store.next_wake() == min(10 + by, 90)
 
 
+def test_what_is_saved_after_the_timers_moved_is_kept_as_it_is(store: Store) -> None:
+    """A store may remember what it read before they moved, and write only what differs."""
+    with store.transition() as transaction:
+        add(transaction, sent("a", state=OUTSTANDING, next_attempt_at=10))
+    store.commit()
+    with store.transition() as transaction:
+        known = transaction.outgoing("a")
+        assert known is not None
+        transaction.shift_timers(1_000)
+        transaction.save_outgoing(known.outgoing)
+    store.commit()
+    with store.transition() as transaction:
+        assert transaction.due(10, 10) == ["a"]
+        assert transaction.outgoing("a") == known
+
+
 def test_a_message_that_left_the_window_does_not_come_back_when_the_channel_does(
     store: Store,
 ) -> None:

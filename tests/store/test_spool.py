@@ -151,16 +151,17 @@ def test_a_file_being_written_is_left_alone(tmp_path: Path) -> None:
     assert _content(spool, name) == b"onetwo"
 
 
+@pytest.mark.parametrize("problem", [ConnectionResetError, ValueError, KeyboardInterrupt])
 def test_a_sender_that_breaks_off_leaves_nothing_and_is_not_the_stores_fault(
-    tmp_path: Path,
+    tmp_path: Path, problem: type[BaseException]
 ) -> None:
     spool = FileSpool(tmp_path)
 
     def chunks() -> Iterator[bytes]:
         yield b"one"
-        raise ConnectionResetError
+        raise problem
 
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(problem):
         spool.put(chunks())
     assert list(tmp_path.iterdir()) == []
 

@@ -136,6 +136,17 @@ def test_a_processor_is_not_a_strangers_alone() -> None:
     run(work())
 
 
+def test_what_a_partner_costs_is_not_taken_from_the_strangers() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), processor=20.0, processor_per_address=10.0)
+        visit = await budget.enter(SHOWN)
+        visit.spend(100.0)
+        visit.leave()
+        assert await over(budget, HERE) is None
+
+    run(work())
+
+
 def test_memory_that_is_short_is_said_and_given_back() -> None:
     async def work() -> None:
         budget = budgets(Clock(), memory=100)

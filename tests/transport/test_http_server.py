@@ -10,6 +10,7 @@ import time
 import pytest
 
 from oncewire.errors import TransportProblem
+from oncewire.transport import http_listener
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_listener import HttpLimits
@@ -426,8 +427,40 @@ def test_when_full_the_longest_idle_makes_room() -> None:
             # The first of them was closed for it.
             with contextlib.suppress(ConnectionError):
                 assert await idle[0][0].read() == b""
+            assert not any(reader.at_eof() for reader, _ in idle[1:])
             for _, writer in idle:
                 writer.close()
+
+    run(work())
+
+
+def test_a_connection_that_has_just_come_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has not had its chance to ask anything; whoever comes next is told to come back."""
+    monkeypatch.setattr(http_listener, "_YOUNG_SECONDS", 1_000.0)
+
+    async def work() -> None:
+        async with endpoint(Receiver(), limits=HttpLimits(connections=2)) as transport:
+            port = port_of(transport.url)
+            young = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            while transport.connections < 2:
+                await asyncio.sleep(0.01)
+            assert status(await talk(transport.url, b"")) == 503
+            for _, writer in young:
+                writer.close()
+
+    run(work())
+
+
+def test_who_is_being_answered_is_not_idle() -> None:
+    async def work() -> None:
+        async def slow(_: Taken) -> Reply:
+            # Longer than anybody may be idle, and than it takes to look for those who are.
+            await asyncio.sleep(1.0)
+            return Reply(204)
+
+        limits = HttpLimits(idle_wait=0.2, header_wait=0.2)
+        async with endpoint(Receiver(slow), limits=limits) as transport:
+            assert status(await talk(transport.url, post(b"<a/>"))) == 204
 
     run(work())
 

@@ -205,6 +205,21 @@ def test_many_parts_cost_no_more_than_the_limit() -> None:
     assert time.process_time() - started < 5.0
 
 
+def test_parts_within_parts_count_like_all_others() -> None:
+    parts = [part(b"", f"Content-ID: <p{number}>") for number in range(120)]
+    inner = multipart(ROOT, *parts[:60], boundary="N").body
+    nested = part(inner, 'Content-Type: multipart/mixed; boundary="N"')
+    assert refused(multipart(nested, *parts[60:])).location == "parts"
+
+
+def test_a_header_line_of_a_part_that_never_ends_is_stopped_while_it_arrives() -> None:
+    reader = Reader("multipart/related; boundary=B")
+    reader.feed(b"--B\r\nX: ")
+    with pytest.raises(ReadFault) as caught:
+        _feed_without_end(reader)
+    assert caught.value.error.location == "part_header_bytes"  # type: ignore[union-attr]
+
+
 def test_a_mail_with_endless_headers_is_refused() -> None:
     with pytest.raises(ReadFault) as caught:
         open_capture(b"X: y\r\n" * 1000 + b"\r\nbody")

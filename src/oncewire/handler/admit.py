@@ -168,3 +168,9 @@ def look_again(node: Node) -> None:
         elif stored.outgoing.channel is not None:
             node.troubled[message_id] = 0
             node.admissions[stored.outgoing.channel] = None
+
+
+def look_again_at_all(node: Node) -> None:
+    """The commit failed: those that were let go on since the last one were not."""
+    let_go = [message_id for message_id, until in node.troubled.items() if not until]
+    node.troubled |= dict.fromkeys((*let_go, *node.relieved), 1)

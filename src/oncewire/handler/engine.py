@@ -30,7 +30,7 @@ from oncewire.handler.actions import (
     PostReply,
     Relay,
 )
-from oncewire.handler.admit import admit_waiting, look_again
+from oncewire.handler.admit import admit_waiting, look_again, look_again_at_all
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Taken
 from oncewire.handler.expected import Expected, expected
@@ -142,7 +142,7 @@ class Engine:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             node.sweep_due_at = min(node.sweep_due_at, node.now() + retain.FIRST_SWEEP)
             node.timeline.undo()
-            node.troubled |= dict.fromkeys(node.relieved, 0)
+            look_again_at_all(node)
             for action in node.actions:
                 post: object = action
                 if isinstance(action, PostReply):

@@ -4,9 +4,12 @@ import asyncio
 import base64
 import hmac
 import json
+import os
+import stat
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -78,6 +81,20 @@ def test_files_are_named_by_nothing_a_partner_writes(tmp_path: Path) -> None:
     # Again: the same names, nothing more.
     assert directory.put_message(tmp_path, MESSAGE) == first
     assert sorted(tmp_path.iterdir()) == sorted(first)
+
+
+def test_two_senders_may_use_one_message_id(tmp_path: Path) -> None:
+    other = replace(MESSAGE, sender="urn:c")
+    names = {*directory.put_message(tmp_path, MESSAGE), *directory.put_message(tmp_path, other)}
+    assert len(names) == 4
+    assert webhook.event_of(MESSAGE)["id"] != webhook.event_of(other)["id"]
+
+
+def test_a_file_that_cannot_have_its_name_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "order.xml").mkdir()
+    with pytest.raises(NotAllowed, match="cannot be written"):
+        directory.put_file(tmp_path / "order.xml", b"<a/>")
+    assert [path.name for path in tmp_path.iterdir()] == ["order.xml"]
 
 
 def test_two_messages_with_one_content_are_two_files(tmp_path: Path) -> None:
@@ -321,3 +338,57 @@ def test_the_settings_choose_the_way(pair: Path) -> None:
     assert isinstance(chosen(), webhook.Webhook)
     choose(pair, way="function", function="json:dumps")
     assert isinstance(chosen(), function.Function)
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_only_2xx_takes_an_event(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Answered:
+        """A response with that status, and the session that brings it."""
+
+        def __init__(self) -> None:
+            self.status = status
+
+        async def __aenter__(self) -> "Answered":
+            return self
+
+        async def __aexit__(self, *_problem: object) -> None:
+            return None
+
+        async def post(self, *_given: object, allow_redirects: bool, **_more: object) -> "Answered":
+            assert not allow_redirects, "nobody else is given the document"
+            return self
+
+    hook = webhook.Webhook("http://hook", "hush")
+    monkeypatch.setattr(hook, "_open", Answered)
+    with pytest.raises(TransportProblem, match=str(status)):
+        asyncio.run(hook._post(webhook.event_of(MESSAGE)))
+
+
+def test_each_failure_of_a_message_is_an_event_of_its_own() -> None:
+    def event(notice_id: str) -> object:
+        state = OutgoingState.NOT_DELIVERED
+        return webhook.failure_of(Notice("m", Severity.ERROR, state, "why", notice_id))["id"]
+
+    assert event("m#1") == event("m#1")
+    assert event("m#1") != event("m#2")
+
+
+def test_a_file_has_its_name_when_its_content_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
+        steps.append(f"{kind} synced")
+        fsync(handle)
+
+    def renamed(path: Path, target: Path) -> Path:
+        steps.append("named")
+        return rename(path, target)
+
+    monkeypatch.setattr("oncewire.entry.delivery.directory.os.fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    directory.put_file(tmp_path / "order.xml", b"<a/>")
+    assert steps == ["file synced", "named", "folder synced"]

@@ -1,0 +1,585 @@
+"""Bugs in the fine print: small conditions that a tired hand drops, each seen by one test."""
+
+# The replaced text is the product's own, as long as its lines are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_NAMING = "tests/agreement/test_naming.py"
+_RULES = "tests/agreement/test_rules.py"
+_WAYS = "tests/entry/delivery/test_ways.py"
+_ACCEPTED_UNDER = "tests/handler/test_accepted_under.py"
+_CLAIMS = "tests/handler/test_claims.py"
+_CLOCK = "tests/handler/test_clock.py"
+_HUB = "tests/handler/test_hub.py"
+_MIDWAY = "tests/handler/test_midway.py"
+_NOTICES = "tests/handler/test_notices.py"
+_ONWARD = "tests/handler/test_onward.py"
+_OPERATE = "tests/handler/test_operate.py"
+_ORIGINAL = "tests/handler/test_original.py"
+_PAUSE = "tests/handler/test_pause.py"
+_RELAY = "tests/handler/test_relay.py"
+_RETAIN = "tests/handler/test_retain.py"
+_SIGNED = "tests/handler/test_signed.py"
+_STRANDED = "tests/handler/test_stranded.py"
+_TAKEN_BACK = "tests/handler/test_taken_back.py"
+_TROUBLE = "tests/handler/test_trouble.py"
+_UNPROVEN = "tests/handler/test_unproven.py"
+_WINDOWS_AT_WORK = "tests/handler/test_windows_at_work.py"
+_BROKEN_MESSAGES = "tests/journal/test_broken_messages.py"
+_STORE_OUTGOING = "tests/store/test_outgoing.py"
+_SPOOL = "tests/store/test_spool.py"
+_BUDGET = "tests/transport/test_budget.py"
+_HTTP_SERVER = "tests/transport/test_http_server.py"
+_LIMITS = "tests/wire/test_limits.py"
+
+FINE_PRINT_SENDING: tuple[Mutant, ...] = (
+    Mutant(
+        "what was let go on in a commit that failed waits for ever",
+        "oncewire.handler.engine",
+        "            look_again_at_all(node)\n",
+        "            node.troubled |= dict.fromkeys(node.relieved, 0)\n",
+        tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
+    ),
+    Mutant(
+        "a channel that the operator paused has no incident",
+        "oncewire.handler.operate",
+        '    open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))\n',
+        "",
+        requirement="OPS-1",
+        tests=(f"{_OPERATE}::test_a_channel_that_was_paused_has_an_incident_until_it_is_resumed",),
+    ),
+    Mutant(
+        "what waited while a channel was paused waits on",
+        "oncewire.handler.operate",
+        "    _resume_all(node, tx, live)\n    node.admissions[key] = None\n",
+        "    _resume_all(node, tx, live)\n",
+        requirement="RTY-13",
+        tests=(f"{_OPERATE}::test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed",),
+    ),
+    Mutant(
+        "a pause that is lifted resends what goes to others",
+        "oncewire.handler.operate",
+        "if one is not None and one.peer == peer]\n",
+        "if one is not None]\n",
+        requirement="RTY-8",
+        tests=(f"{_PAUSE}::test_a_pause_that_is_lifted_sends_nothing_to_anybody_else",),
+    ),
+    Mutant(
+        "the notice of a removed message was never there",
+        "oncewire.handler.notices",
+        "        if mark and any(gone.sender is None for gone in tx.removed(message_id)):\n",
+        "        if False:\n",
+        tests=(f"{_RETAIN}::test_the_notice_of_a_removed_message_was_taken",),
+    ),
+    Mutant(
+        "a failure that was settled by hand is told all the same",
+        "oncewire.handler.telling",
+        '                if await self._shell.do("look", lambda: engine.owes(notice_id)):\n',
+        "                if True:\n",
+        tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
+    ),
+    Mutant(
+        "a hub that has a message is taken for the To Party",
+        "oncewire.handler.signals",
+        '        by="status",\n'
+        "        hop=not _is_from_to_party(message, stored, resolution.agreement),\n",
+        '        by="status",\n',
+        requirement="HOP-9",
+        tests=(f"{_TAKEN_BACK}::test_a_hub_that_said_it_has_the_message_may_give_it_back",),
+    ),
+    Mutant(
+        "a DeliveryFailure behind another error loses its name",
+        "oncewire.handler.signals",
+        '    lead = next((error for error in fatal if error.code == "DeliveryFailure"), fatal[0])\n',
+        "    lead = fatal[0]\n",
+        requirement="HOP-9",
+        tests=(f"{_TAKEN_BACK}::test_a_hub_that_said_it_has_the_message_may_give_it_back",),
+    ),
+    Mutant(
+        "a report names the agreement that leads to its hub today",
+        "oncewire.handler.place",
+        "        ours = about.relayed_from is None\n",
+        "        ours = False\n",
+        requirement="ERR-5",
+        tests=(
+            f"{_TAKEN_BACK}::test_a_hubs_report_is_heard_although_only_another_agreement_leads_there",
+        ),
+    ),
+    Mutant(
+        "a notice is judged by whatever leads to its hub today",
+        "oncewire.handler.signals",
+        "    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)\n",
+        "    agreement = agreement_of_hop(node, tx, stored)\n",
+        requirement="ERR-5",
+        tests=(
+            f"{_STRANDED}::test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub",
+        ),
+    ),
+    Mutant(
+        "a refused response settles what it refers to",
+        "oncewire.handler.receive",
+        "        header = replace(message.header, ref_to_message_id=None)\n",
+        "        header = message.header\n",
+        tests=(
+            f"{_ACCEPTED_UNDER}::test_an_acknowledgement_counts_on_a_response_that_comes_too_late",
+        ),
+    ),
+    Mutant(
+        "some of the digests prove a receipt",
+        "oncewire.handler.secure",
+        "    return bool(theirs) and theirs == ours\n",
+        "    return bool(theirs) and theirs <= ours\n",
+        requirement="ACK-17",
+        tests=(f"{_SIGNED}::test_a_signed_acknowledgement_of_other_digests_settles_nothing",),
+    ),
+    Mutant(
+        "a hub sends what it reported as failed",
+        "oncewire.handler.operate",
+        "    if told and stored.outgoing.state in FINAL_OUTGOING:\n",
+        "    if False:\n",
+        requirement="HOP-9",
+        tests=(
+            f"{_OPERATE}::test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back",
+        ),
+    ),
+    Mutant(
+        "what was delivered may be resumed",
+        "oncewire.handler.operate",
+        "    if stored.outgoing.state is OutgoingState.DELIVERED and not stands:\n",
+        "    if False:\n",
+        tests=(f"{_OPERATE}::test_what_was_delivered_is_not_sent_again",),
+    ),
+    Mutant(
+        "a hub that sent a message on knows that it arrived",
+        "oncewire.handler.signals",
+        "    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)\n",
+        "    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED, MessageStatus.FORWARDED)\n",
+        requirement="OPS-2",
+        tests=(f"{_TAKEN_BACK}::test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived",),
+    ),
+    Mutant(
+        "a copy that was certainly lost may have arrived",
+        "oncewire.handler.signals",
+        "outgoing.attempts - outgoing.attempts_lost > 1:\n",
+        "outgoing.attempts > 1:\n",
+        tests=(f"{_CLAIMS}::test_a_fault_ends_a_message_only_where_it_can_be_believed",),
+    ),
+    Mutant(
+        "what not even a timer could be set for is stuck for ever",
+        "oncewire.handler.admit",
+        "        node.stuck.discard(message_id)\n",
+        "",
+        tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
+    ),
+    Mutant(
+        "a reply that was damaged is believed",
+        "oncewire.handler.receive",
+        "        if not is_intact(parcel):\n"
+        '            raise ReadFault((MimeProblem("the reply was damaged on its way"),))\n'
+        "        together",
+        "        together",
+        tests=(f"{_CLAIMS}::test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt",),
+    ),
+    Mutant(
+        "acknowledgements that wait stay where they were when the time moves",
+        "oncewire.handler.node",
+        "            (due + by, sender, message_id) for due",
+        "            (due, sender, message_id) for due",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+    Mutant(
+        "looks at messages in trouble stay where they were when the time moves",
+        "oncewire.handler.node",
+        "        self.troubled = {one: until and until + by for one, until in self.troubled.items()}\n",
+        "",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+    Mutant(
+        "the look at gaps stays where it was when the time moves",
+        "oncewire.handler.node",
+        "        self.gaps_due_at += by\n",
+        "",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+    Mutant(
+        "the sweep stays where it was when the time moves",
+        "oncewire.handler.node",
+        "        self.sweep_due_at += by\n",
+        "",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+    Mutant(
+        "counts of refusals stay where they were when the time moves",
+        "oncewire.handler.node",
+        "        self.refusals.shift(by)\n",
+        "",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+    Mutant(
+        "nobody wakes to write down what was refused",
+        "oncewire.handler.engine",
+        "        if node.refusals.due_at is not None:\n"
+        "            looks = min(looks, node.refusals.due_at)\n",
+        "",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+)
+
+FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
+    Mutant(
+        "a refused message counts as one that arrived whole",
+        "oncewire.handler.original",
+        "        return stored.incoming.state is not IncomingState.REFUSED\n",
+        "        return True\n",
+        tests=(
+            f"{_ACCEPTED_UNDER}::test_a_damaged_copy_of_what_was_refused_is_answered_like_any_other",
+        ),
+    ),
+    Mutant(
+        "anybody hears what became of a removed message",
+        "oncewire.handler.signals",
+        "        if gone.sender in partner:\n",
+        "        if gone.sender is not None:\n",
+        requirement="OPS-2",
+        tests=(f"{_RETAIN}::test_nobody_else_hears_what_became_of_a_message",),
+    ),
+    Mutant(
+        "a message may refer to what another partner was sent",
+        "oncewire.handler.conform",
+        "    if sent is not None and is_receiver(agreement, sent):\n",
+        "    if sent is not None:\n",
+        tests=(f"{_CLAIMS}::test_a_reference_to_what_another_partner_was_sent_is_unknown",),
+    ),
+    Mutant(
+        "a request is closed while the application has it",
+        "oncewire.handler.reply",
+        "    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:\n",
+        "    else:\n",
+        requirement="SYNC-18",
+        tests=(
+            f"{_ORIGINAL}::test_a_request_that_the_application_has_is_not_taken_from_it_when_time_is_up",
+        ),
+    ),
+    Mutant(
+        "a reply stays under way after its commit failed",
+        "oncewire.handler.engine",
+        "                if isinstance(action, PostReply):\n"
+        "                    post = action.post\n"
+        "                elif",
+        "                if",
+        tests=(f"{_ORIGINAL}::test_a_reply_whose_commit_failed_is_not_under_way",),
+    ),
+    Mutant(
+        "anybody hears what became of a message",
+        "oncewire.handler.signals",
+        "        if one.facts.from_party in partner or one.peer == peer_label(agreement)\n",
+        "",
+        requirement="OPS-2",
+        tests=(f"{_RETAIN}::test_nobody_else_hears_what_became_of_a_message",),
+    ),
+    Mutant(
+        "an error about other content is the answer that is owed",
+        "oncewire.handler.arrive",
+        "            stored = replace(stored, answer=None)\n",
+        "            pass\n",
+        tests=(f"{_CLAIMS}::test_an_error_about_other_content_is_not_the_answer_that_is_owed",),
+    ),
+    Mutant(
+        "a refused number lets nothing go that waited for it",
+        "oncewire.handler.arrive",
+        "        self._release(judgement)\n        if judgement.remember",
+        "        if judgement.remember",
+        requirement="SW-10",
+        tests=(f"{_WINDOWS_AT_WORK}::test_a_refused_number_lets_go_what_waited_for_it",),
+    ),
+    Mutant(
+        "what is held for us goes on when its agreement is gone",
+        "oncewire.handler.node",
+        "        return kept is not None and to_party in map(str, kept.own.party.ids)\n",
+        "        return False\n",
+        requirement="RM-17",
+        tests=(
+            f"{_ACCEPTED_UNDER}::test_what_is_held_for_us_is_ours_whatever_became_of_the_agreement",
+        ),
+    ),
+    Mutant(
+        "who gave an acknowledgement beside a signature is believed",
+        "oncewire.wire.verified",
+        "        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack\n",
+        "        ack\n",
+        requirement="ACK-18",
+        tests=(
+            f"{_UNPROVEN}::test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_gives",
+        ),
+    ),
+)
+
+FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
+    Mutant(
+        "a hub's response stays under way after its commit failed",
+        "oncewire.handler.engine",
+        "                elif isinstance(action, Relay):\n"
+        "                    post = action.instead\n",
+        "",
+        tests=(f"{_RELAY}::test_a_response_that_a_hub_could_not_store_is_not_under_way",),
+    ),
+    Mutant(
+        "a hub calls certain what may have arrived",
+        "oncewire.handler.previous",
+        "        severity = Severity.ERROR if certain else Severity.WARNING\n",
+        "        severity = Severity.ERROR\n",
+        requirement="ERR-9",
+        tests=(f"{_RELAY}::test_what_has_failed_already_is_not_acknowledged",),
+    ),
+    Mutant(
+        "a next hop that says nothing has failed",
+        "oncewire.handler.receive",
+        "    elif ended.sent:\n        nothing_more(node, tx, post.message_id)\n        return\n",
+        "",
+        requirement="HOP-7",
+        tests=(f"{_RELAY}::test_a_next_hop_that_takes_it_and_says_nothing_is_no_failure",),
+    ),
+    Mutant(
+        "a hub that heard nothing says that all is well",
+        "oncewire.handler.relay",
+        "        return _together(node, parcels) if said else Answer(504)\n",
+        "        return _together(node, parcels)\n",
+        requirement="SYNC-17",
+        tests=(f"{_RELAY}::test_one_that_only_passes_on_has_no_word_of_its_own_when_time_is_up",),
+    ),
+    Mutant(
+        "the word to come back later is the answer that is owed",
+        "oncewire.handler.midway",
+        "        kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None\n",
+        "        kept = answer\n",
+        requirement="HOP-4",
+        tests=(f"{_HUB}::test_the_word_to_come_back_later_is_not_the_answer_that_is_owed",),
+    ),
+    Mutant(
+        "a copy goes on beside what is still under way",
+        "oncewire.handler.passing",
+        "    if copy.outgoing.state is not OutgoingState.DELIVERED:\n",
+        "    if False:\n",
+        tests=(f"{_HUB}::test_a_copy_of_what_is_still_under_way_is_not_sent_on_beside_it",),
+    ),
+    Mutant(
+        "a stranded notice that is given up is told in another",
+        "oncewire.handler.stranded",
+        "        if owes_failure_notice(stored.facts.kind, reliable=True):\n",
+        "        if True:\n",
+        requirement="ERR-8",
+        tests=(f"{_STRANDED}::test_of_a_notice_that_is_given_up_nobody_is_told",),
+    ),
+    Mutant(
+        "a neighbour is not told of what it sent on",
+        "oncewire.handler.signals",
+        "        if one.facts.from_party in partner or one.peer == peer_label(agreement)\n",
+        "        if one.facts.from_party in partner\n",
+        requirement="OPS-2",
+        tests=(f"{_HUB}::test_a_neighbour_is_told_what_became_of_what_it_sent_on",),
+    ),
+    Mutant(
+        "an answer goes back whoever brought it",
+        "oncewire.handler.passing",
+        "    check_connection(node, ahead, source)\n",
+        "",
+        requirement="HOP-5",
+        tests=(f"{_HUB}::test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection",),
+    ),
+    Mutant(
+        "a hub lets the next message pass those that wait",
+        "oncewire.handler.onward",
+        "        if channel.places(route.terms) < 1 or tx.waiting(key, 1):\n",
+        "        if channel.places(route.terms) < 1:\n",
+        requirement="HOP-1",
+        tests=(f"{_ONWARD}::test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn",),
+    ),
+    Mutant(
+        "a hub's copy that waited has the time of its entry alone",
+        "oncewire.handler.admit",
+        "        channel, stamp = channel.stamp(now)\n",
+        "        pass\n",
+        tests=(f"{_ONWARD}::test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn",),
+    ),
+    Mutant(
+        "a copy waits for a next hop that has given up",
+        "oncewire.handler.midway",
+        "copy.outgoing.state in _GIVEN_UP:\n",
+        "copy.outgoing.state is OutgoingState.NOT_DELIVERED:\n",
+        requirement="HOP-9",
+        tests=(f"{_RELAY}::test_a_copy_of_what_has_failed_already_waits_for_nobody",),
+    ),
+    Mutant(
+        "a hub's notice is sent once where replies are synchronous",
+        "oncewire.handler.onward",
+        "    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)\n",
+        "    terms = replace(route.terms, ack_requested=asked)\n",
+        requirement="SYNC-18",
+        tests=(f"{_MIDWAY}::test_a_hubs_notice_is_repeated_although_replies_are_synchronous",),
+    ),
+)
+
+FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
+    Mutant(
+        "best effort is sent where duplicates are always stopped",
+        "oncewire.agreement.rules",
+        "        or rules.duplicate_elimination is Requested.ALWAYS\n",
+        "",
+        tests=(
+            f"{_RULES}::test_best_effort_contradicts_an_agreement_that_always_eliminates_duplicates",
+        ),
+    ),
+    Mutant(
+        "a handler nobody heard of is called as it wrote itself",
+        "oncewire.agreement.naming",
+        "    return Party(tuple(sorted(party.ids, key=str)), party.role)\n",
+        "    return Party(party.ids, party.role)\n",
+        requirement="DUP-1",
+        tests=(f"{_NAMING}::test_a_sender_has_one_name_whatever_the_order_of_its_ids",),
+    ),
+    Mutant(
+        "the hub of an agreement is called as it wrote itself",
+        "oncewire.agreement.naming",
+        "    if via is not None and via.party is not None and via.party.shares_id_with(party):\n"
+        "        return Party(via.party.ids, party.role)\n",
+        "",
+        requirement="DUP-1",
+        tests=(f"{_NAMING}::test_a_sender_has_one_name_whatever_the_order_of_its_ids",),
+    ),
+    Mutant(
+        "what was read before the timers moved is taken for stored",
+        "oncewire.store.sqlite_transaction",
+        "        self._known_outgoing.clear()\n        self._known_incoming.clear()\n",
+        "",
+        tests=(f"{_STORE_OUTGOING}::test_what_is_saved_after_the_timers_moved_is_kept_as_it_is",),
+    ),
+    Mutant(
+        "the connection that came last is thrown out first",
+        "oncewire.transport.http_listener",
+        "        return self._show_out(min(waiting, key=lambda item: item[:2])[2])\n",
+        "        return self._show_out(max(waiting, key=lambda item: item[:2])[2])\n",
+        tests=(f"{_HTTP_SERVER}::test_when_full_the_longest_idle_makes_room",),
+    ),
+    Mutant(
+        "who has just come is thrown out again",
+        "oncewire.transport.http_listener",
+        " and guest.transport is not None and guest.since < old\n",
+        " and guest.transport is not None\n",
+        tests=(f"{_HTTP_SERVER}::test_a_connection_that_has_just_come_keeps_its_place",),
+    ),
+    Mutant(
+        "a file has its name before it is on the disk",
+        "oncewire.entry.delivery.directory",
+        "            file.flush()\n            os.fsync(file.fileno())\n",
+        "            file.flush()\n",
+        tests=(f"{_WAYS}::test_a_file_has_its_name_when_its_content_is_on_the_disk",),
+    ),
+    Mutant(
+        "a file's name is not on the disk",
+        "oncewire.entry.delivery.directory",
+        "            os.fsync(handle)\n",
+        "            pass\n",
+        tests=(f"{_WAYS}::test_a_file_has_its_name_when_its_content_is_on_the_disk",),
+    ),
+    Mutant(
+        "a file that cannot be named stays half",
+        "oncewire.entry.delivery.directory",
+        "        with suppress(OSError):\n            half.unlink(missing_ok=True)\n",
+        "        pass\n",
+        tests=(f"{_WAYS}::test_a_file_that_cannot_have_its_name_leaves_nothing",),
+    ),
+    Mutant(
+        "two senders with one id write one file",
+        "oncewire.entry.delivery.directory",
+        '    key = f"{message.sender}\\0{message.message_id}"\n',
+        "    key = message.message_id\n",
+        requirement="DUP-1",
+        tests=(f"{_WAYS}::test_two_senders_may_use_one_message_id",),
+    ),
+    Mutant(
+        "two senders with one id are one event",
+        "oncewire.entry.delivery.webhook",
+        'hashlib.sha256(f"{sender}\\0{message_id}".encode())',
+        "hashlib.sha256(message_id.encode())",
+        requirement="DUP-1",
+        tests=(f"{_WAYS}::test_two_senders_may_use_one_message_id",),
+    ),
+    Mutant(
+        "a redirect takes the document",
+        "oncewire.entry.delivery.webhook",
+        "        if not 200 <= status < 300:\n",
+        "        if not 200 <= status < 400:\n",
+        tests=(f"{_WAYS}::test_only_2xx_takes_an_event",),
+    ),
+    Mutant(
+        "the document goes wherever the webhook points",
+        "oncewire.entry.delivery.webhook",
+        "allow_redirects=False",
+        "allow_redirects=True",
+        tests=(f"{_WAYS}::test_only_2xx_takes_an_event",),
+    ),
+    Mutant(
+        "a second failure is the event of the first",
+        "oncewire.entry.delivery.webhook",
+        '        "id": event_id("failure", notice.notice_id),\n',
+        '        "id": event_id("failure", notice.message_id),\n',
+        tests=(f"{_WAYS}::test_each_failure_of_a_message_is_an_event_of_its_own",),
+    ),
+    Mutant(
+        "parts within parts are not counted",
+        "oncewire.wire.mime",
+        "                depth=self._depth + 1,\n                work=self.work,\n",
+        "                depth=self._depth + 1,\n",
+        tests=(f"{_LIMITS}::test_parts_within_parts_count_like_all_others",),
+    ),
+    Mutant(
+        "a header line of a part may never end",
+        "oncewire.wire.mime",
+        "            if self._line_bytes + len(buffer) > self._limits.part_header_bytes:\n",
+        "            if self._line_bytes > self._limits.part_header_bytes:\n",
+        tests=(
+            f"{_LIMITS}::test_a_header_line_of_a_part_that_never_ends_is_stopped_while_it_arrives",
+        ),
+    ),
+    Mutant(
+        "what a partner costs is taken from the strangers",
+        "oncewire.transport.budget",
+        "        if stranger:\n            self._processor.add",
+        "        if True:\n            self._processor.add",
+        tests=(f"{_BUDGET}::test_what_a_partner_costs_is_not_taken_from_the_strangers",),
+    ),
+    Mutant(
+        "who is being answered is idle",
+        "oncewire.transport.http_listener",
+        "                if not guest.busy and guest.transport is not None and now - guest.since > patience:\n",
+        "                if guest.transport is not None and now - guest.since > patience:\n",
+        tests=(f"{_HTTP_SERVER}::test_who_is_being_answered_is_not_idle",),
+    ),
+    Mutant(
+        "a body that breaks off leaves a file",
+        "oncewire.store.spool",
+        "        except BaseException:\n            unfinished.abandon()\n            raise\n",
+        "        except OSError:\n            unfinished.abandon()\n            raise\n",
+        tests=(
+            f"{_SPOOL}::test_a_sender_that_breaks_off_leaves_nothing_and_is_not_the_stores_fault",
+        ),
+    ),
+    Mutant(
+        "what a restart made a node forget is not told",
+        "oncewire.journal.predicates.durability",
+        "        before = first.setdefault((row.peer, row.digest), row)\n",
+        "        before = first.setdefault((row.boot, row.digest), row)\n",
+        requirement="DUP-2",
+        tests=(f"{_BROKEN_MESSAGES}::test_a_broken_promise_is_told_once",),
+    ),
+)
+
+IN_FINE_PRINT: tuple[Mutant, ...] = (
+    *FINE_PRINT_SENDING,
+    *FINE_PRINT_RECEIVING,
+    *FINE_PRINT_AT_HUBS,
+    *FINE_PRINT_OUTSIDE,
+)
