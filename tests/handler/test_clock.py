@@ -199,6 +199,7 @@ def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:
     node.gaps_due_at, node.sweep_due_at, node.clean_due_at = (
         now + minutes * MINUTE for minutes in (4, 5, 6)
     )
+    assert pair.alpha.next_wake() == now + 2 * MINUTE
     node.refusals.count("Inconsistent", "192.0.2.1", "odd", None, now)
     counted = node.refusals.due_at
     assert counted is not None

@@ -307,3 +307,23 @@ def test_an_answer_goes_back_only_if_it_came_over_the_agreed_connection() -> Non
     chain.carry("seller", answer)
     assert not [one for name, one in chain.posts if name == "hub1" and "buyer" in one.address]
     assert chain.state(order) is OutgoingState.OUTSTANDING
+
+
+@pytest.mark.requirement("HOP-5")
+@pytest.mark.parametrize("mode", ["transparent", "store_and_forward"])
+def test_a_neighbour_that_is_known_by_its_certificate_shows_it_for_what_lies_behind(
+    mode: str,
+) -> None:
+    chain = Chain(options("ebms2", hops=3, hop_mode=mode), carrying=False)
+    order = chain.send()
+    ((_, post),) = chain.posts
+    chain.carry("buyer", post)
+    (onward,) = [one for name, one in chain.posts if name == "hub1" and "hub2" in one.address]
+    node = chain.engines["hub2"].node
+    before, after = node.agreements
+    partner = replace(before.partner, client_certificates=("ab" * 32,))
+    node.agreements = Agreements([replace(before, partner=partner), after])
+    chain.posts.clear()
+    chain.carry("hub1", onward)
+    assert not [one for name, one in chain.posts if name == "hub2" and "seller" in one.address]
+    assert "received" not in chain.kinds("hub2", order)

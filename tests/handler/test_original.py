@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
 from oncewire.errors import StoreFull
 from oncewire.handler.seal import whole_parcel
 from oncewire.handler.transmit import Transmission
+from oncewire.message import Party
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
@@ -246,3 +248,17 @@ def test_a_reply_whose_commit_failed_is_not_under_way() -> None:
     assert asking.beta.node.in_flight == set()
     asking.confirm(1, response(1))
     assert asking.beta.node.in_flight == {"response-1@beta"}
+
+
+def test_what_is_sent_to_somebody_else_answers_no_request() -> None:
+    asking = Asking("ebms2", BOTH)
+    awaited = asking.ask(1)
+    asking.take()
+    node = asking.beta.node
+    (own,) = node.agreements
+    gamma = replace(own.partner, party=Party.of("urn:test:gamma"))
+    node.agreements = Agreements([own, replace(own, cpa_id="beta-gamma", partner=gamma)])
+    asking.confirm(1, replace(response(1), cpa_id="beta-gamma"))
+    said = codec.read(asking.reply(awaited)).message
+    assert said.kind is MessageKind.ACKNOWLEDGMENT
+    assert [one.header.to_party.ids[0].value for one in asking.left()] == ["urn:test:gamma"]

@@ -81,6 +81,7 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
     pair.answers.clear()
     pair.crash("beta")
     first = len(pair.answers)
+    assert pair.beta.next_wake() == pair.beta.node.now(), "the rest is due at once"
     for _ in range(4):
         pair.beta.tick()
         pair.settle("beta")

@@ -21,6 +21,7 @@ _OPERATE = "tests/handler/test_operate.py"
 _ORIGINAL = "tests/handler/test_original.py"
 _PAUSE = "tests/handler/test_pause.py"
 _RELAY = "tests/handler/test_relay.py"
+_RESTART = "tests/handler/test_restart.py"
 _RETAIN = "tests/handler/test_retain.py"
 _SIGNED = "tests/handler/test_signed.py"
 _STRANDED = "tests/handler/test_stranded.py"
@@ -226,6 +227,14 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
+    Mutant(
+        "the rest of the answers waits for something else to happen",
+        "oncewire.handler.engine",
+        "        if node.timeline.restless or node.repost_after is not None:\n",
+        "        if node.timeline.restless:\n",
+        requirement="STO-3",
+        tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
+    ),
 )
 
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
@@ -314,6 +323,20 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
         tests=(
             f"{_UNPROVEN}::test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_gives",
         ),
+    ),
+    Mutant(
+        "nobody wakes for an acknowledgement that found nothing to ride on",
+        "oncewire.handler.engine",
+        "        if node.acks_waiting:\n            looks = min(looks, node.acks_waiting[0][0])\n",
+        "",
+        tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
+    ),
+    Mutant(
+        "what is sent to somebody else answers the request",
+        "oncewire.handler.request",
+        "        return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer\n",
+        "        return True\n",
+        tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
     ),
 )
 
@@ -419,6 +442,17 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
         "    terms = replace(route.terms, ack_requested=asked)\n",
         requirement="SYNC-18",
         tests=(f"{_MIDWAY}::test_a_hubs_notice_is_repeated_although_replies_are_synchronous",),
+    ),
+    Mutant(
+        "what lies behind a neighbour needs no certificate of its",
+        "oncewire.handler.receive",
+        "    check_connection(node, resolution.agreement, source, resolution.accepted_at)\n"
+        "    message = received.message\n",
+        "    message = received.message\n",
+        requirement="HOP-5",
+        tests=(
+            f"{_HUB}::test_a_neighbour_that_is_known_by_its_certificate_shows_it_for_what_lies_behind",
+        ),
     ),
 )
 
