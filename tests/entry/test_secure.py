@@ -97,6 +97,25 @@ def test_a_revoked_partner_is_cut_at_once(met: Path, secured: Served) -> None:
         assert party.status().counts["in.ready"] == 1
 
 
+def test_a_revoked_partner_is_sent_nothing(met: Path, secured: Served) -> None:
+    """Whoever has its key could stand at its address."""
+    with open_party_blocking(met / "globex") as party:
+        before = party.send("acme", b"<order/>").message_id
+        assert party.wait(before, 30) == "delivered"
+        run("partner", "revoke", "acme", "-c", "globex")
+        after = party.send("acme", b"<secret/>").message_id
+        assert party.wait(after, 1) is None
+    with open_party_blocking(met / "acme") as party:
+        assert party.status().counts["in.ready"] == 1
+    why = run_json("why", after, "-c", "globex")["why"]
+    assert "the peer's certificate was revoked" in why
+    echo = run_json("ping", "acme", "-c", "globex", exit_code=1)
+    assert "revoked" in echo["finding"]
+    found = {one["what"]: one for one in run_json("doctor", "-c", "globex")["checks"]}
+    assert found["certificate of acme"]["grade"] == "warning"
+    assert "revoked" in found["certificate of acme"]["finding"]
+
+
 def test_a_partner_that_is_added_is_known_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,3 +144,16 @@ def test_a_key_follows_another_while_both_are_valid(met: Path, secured: Served) 
     assert send(met) == "delivered"
     run("partner", "revoke", "acme", "--all-but-newest", "-c", "globex")
     assert send(met) == "delivered"
+
+
+def test_a_key_that_is_used_too_early_is_told_of_on_both_sides(met: Path, secured: Served) -> None:
+    run("keys", "next", "-c", "acme")
+    run("keys", "switch", "-c", "acme")
+    for asking, other, step in (
+        ("acme", "globex", "does not know our certificate"),
+        ("globex", "acme", "ask for its new card"),
+    ):
+        run_json("ping", other, "-c", asking, exit_code=1)
+        checks = run_json("doctor", "-c", asking)["checks"]
+        (found,) = [one for one in checks if one["what"] == f"partner {other}"]
+        assert step in found["fix"]
