@@ -193,7 +193,12 @@ def check_certificates(
     own, key = settings.path(settings.keys.certificate), settings.path(settings.keys.key)
     try:
         pair = describe_keys(own, key)
-        yield _days("our certificate", pair.not_after, now, "`oncewire keys next` makes another; docs/security.md says how it follows")
+        yield _days(
+            "our certificate",
+            pair.not_after,
+            now,
+            "`oncewire keys next` makes another; docs/security.md says how it follows",
+        )
         if not is_private(key):
             yield Finding("our key", Grade.BAD, "others can read it", f"chmod 600 {key}")
     except OncewireError as error:

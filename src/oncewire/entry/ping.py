@@ -72,7 +72,9 @@ class Echo:
 
 # What is to be done about a connection depends on whose certificate was not taken. A partner that
 # does not take ours cuts the line without a word: TLS 1.3 asks for it when we believe to be done.
-_ITS_CARD = "ask for its new card, compare the fingerprint, then `oncewire partner add CARD --roll-over`"
+_ITS_CARD = (
+    "ask for its new card, compare the fingerprint, then `oncewire partner add CARD --roll-over`"
+)
 _OUR_CARD = (
     "if it runs, it does not know our certificate: give it our card (`oncewire partner card`), "
     "which it takes with `oncewire partner add CARD --roll-over`"
