@@ -266,7 +266,8 @@ def revoke(
     """Believe a partner's certificates no more, from this moment on.
 
     What it signs and what comes over its connections is refused, also on connections that are
-    open, and whatever was agreed before. Its agreement stays, so that it can be given new ones.
+    open, and whatever was agreed before; nothing is sent to whoever shows them. Its agreement
+    stays, so that it can be given new ones.
     """
 
     def work() -> Report:
@@ -275,7 +276,12 @@ def revoke(
         settings = loaded(config).settings
         count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
         taken_over(settings)
-        return Report({"partner": name, "revoked": count}, summary=f"{name}: {count} revoked.")
+        hint = "to take its new card: oncewire partner add CARD --roll-over"
+        return Report(
+            {"partner": name, "revoked": count},
+            summary=f"{name}: {count} revoked.",
+            hints=() if all_but_newest else (hint,),
+        )
 
     output.answer(work, json=json)
 

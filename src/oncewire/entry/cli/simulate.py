@@ -75,11 +75,17 @@ def simulate(
     """
 
     def work() -> Report:
+        from oncewire.errors import InvalidValue
         from oncewire.message.instant import parse_duration
         from oncewire.simulation.options import Options
 
         if wild:
             return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
+        if only_messages or only_events:
+            raise InvalidValue(
+                "--only-messages and --only-events choose among what a wild seed has drawn",
+                remedy="say --wild too, or --messages for how many there are",
+            )
         options = Options(
             messages=messages,
             hops=hops,
