@@ -39,7 +39,8 @@ def make_views(spark: SparkSession, lake: Lake) -> int:
 
 def _check_question(spark: SparkSession, question: str) -> None:
     """Refuse a statement that would change something: Spark carries it out when it is read."""
-    parser = spark._jsparkSession.sessionState().sqlParser()
+    # PySpark has no parser of its own.
+    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
     parser.parsePlan(question)
     try:
         parser.parseQuery(question)

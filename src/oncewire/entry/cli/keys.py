@@ -77,13 +77,11 @@ def switch(config: Config = None, json: Json = False) -> None:
         settings = loaded(config).settings
         used = switch_keys(settings)
         taken_over(settings)
+        drop = f"oncewire partner revoke {settings.party.name} --all-but-newest"
         return Report(
             {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
             summary=f"{here(used.certificate)} is our certificate now.",
-            hints=(
-                "partners may drop the old one: oncewire partner revoke "
-                f"{settings.party.name} --all-but-newest",
-            ),
+            hints=(f"partners may drop the old one: {drop}",),
         )
 
     output.answer(work, json=json)
