@@ -120,3 +120,20 @@ def test_broken_agreements_are_bad_and_none_a_warning(settings: Settings) -> Non
     assert [one.grade for one in checkup.check_agreements(settings)[1]] == [Grade.BAD]
     file.unlink()
     assert [one.grade for one in checkup.check_agreements(settings)[1]] == [Grade.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("finding", "step"),
+    [
+        ("cannot connect: CERTIFICATE_VERIFY_FAILED self-signed", "ask for its new card"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate has expired", "its certificate has run out"),
+        ("the peer's certificate is not the pinned one", "ask for its new card"),
+        ("the peer's certificate was revoked", "we have revoked it"),
+        ("Server disconnected", "give it our card"),
+        ("cannot connect to localhost port 1: Connection refused", "check that it runs"),
+    ],
+)
+def test_whose_certificate_was_not_taken_says_who_needs_whose_card(finding: str, step: str) -> None:
+    echo = Echo("globex", "cpa", "https://x", Reached.UNREACHABLE, finding, 5, None)
+    (found,) = checkup.judged(echo)
+    assert step in found.fix

@@ -9,11 +9,15 @@ import pytest
 
 from oncewire.entry.agreements import load_all
 from oncewire.entry.assemble import keys_of
+from oncewire.entry.cli.party import taken_over
+from oncewire.entry.keys import KeyKind, make_keys
 from oncewire.entry.partners import with_values
 from oncewire.entry.party import read_card
 from oncewire.entry.party_handler import open_party_blocking
 from oncewire.entry.settings import load
 from oncewire.errors import InvalidValue
+from oncewire.handler.world import RealWorld
+from oncewire.message.instant import DAY
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
@@ -97,6 +101,25 @@ def test_a_revoked_partner_is_cut_at_once(met: Path, secured: Served) -> None:
         assert party.status().counts["in.ready"] == 1
 
 
+def test_a_revoked_partner_is_sent_nothing(met: Path, secured: Served) -> None:
+    """Whoever has its key could stand at its address."""
+    with open_party_blocking(met / "globex") as party:
+        before = party.send("acme", b"<order/>").message_id
+        assert party.wait(before, 30) == "delivered"
+        run("partner", "revoke", "acme", "-c", "globex")
+        after = party.send("acme", b"<secret/>").message_id
+        assert party.wait(after, 1) is None
+    with open_party_blocking(met / "acme") as party:
+        assert party.status().counts["in.ready"] == 1
+    why = run_json("why", after, "-c", "globex")["why"]
+    assert "the peer's certificate was revoked" in why
+    echo = run_json("ping", "acme", "-c", "globex", exit_code=1)
+    assert "revoked" in echo["finding"]
+    found = {one["what"]: one for one in run_json("doctor", "-c", "globex")["checks"]}
+    assert found["certificate of acme"]["grade"] == "warning"
+    assert "revoked" in found["certificate of acme"]["finding"]
+
+
 def test_a_partner_that_is_added_is_known_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,3 +148,101 @@ def test_a_key_follows_another_while_both_are_valid(met: Path, secured: Served) 
     assert send(met) == "delivered"
     run("partner", "revoke", "acme", "--all-but-newest", "-c", "globex")
     assert send(met) == "delivered"
+
+
+def test_a_key_that_is_used_too_early_is_told_of_on_both_sides(met: Path, secured: Served) -> None:
+    run("keys", "next", "-c", "acme")
+    run("keys", "switch", "-c", "acme")
+    for asking, other, step in (
+        ("acme", "globex", "does not know our certificate"),
+        ("globex", "acme", "ask for its new card"),
+    ):
+        run_json("ping", other, "-c", asking, exit_code=1)
+        checks = run_json("doctor", "-c", asking)["checks"]
+        (found,) = [one for one in checks if one["what"] == f"partner {other}"]
+        assert step in found["fix"]
+
+
+def card_of(folder: Path, name: str, **changed: str) -> Path:
+    """A party's card in a file, with some of its lines changed."""
+    card = folder / f"{name}.card.toml"
+    card.unlink(missing_ok=True)
+    run("partner", "card", "-c", folder / name, "-o", str(card))
+    lines = [
+        f'{key} = "{changed[key]}"' if (key := line.partition(" = ")[0]) in changed else line
+        for line in card.read_text().splitlines()
+    ]
+    card.write_text("\n".join(lines) + "\n")
+    return card
+
+
+def test_the_card_of_another_party_is_no_roll_over(met: Path) -> None:
+    run("init", "other/globex", "--port", str(free_port()))
+    before = (met / "acme" / "keys" / "partners" / "globex.crt").read_text()
+    other = card_of(met / "other", "globex", party_id="urn:test:other")
+    found = run_json("partner", "add", other, "--roll-over", "-c", "acme", exit_code=2)
+    (problem,) = found["problems"]
+    assert "urn:test:other" in problem["problem"]
+    assert (met / "acme" / "keys" / "partners" / "globex.crt").read_text() == before
+
+
+def test_a_roll_over_asks_to_compare_and_tells_of_an_address_it_leaves_alone(met: Path) -> None:
+    fresh = run_json("keys", "next", "-c", "globex")["fingerprint"]
+    moved = card_of(met, "globex", url="https://moved.example/msh")
+    hints = " ".join(run_json("partner", "add", moved, "--roll-over", "-c", "acme")["next"])
+    assert f"is {fresh} your fingerprint?" in hints
+    assert "https://moved.example/msh" in hints
+
+
+def test_a_certificate_that_was_revoked_does_not_come_back_with_its_old_card(met: Path) -> None:
+    card = card_of(met, "globex")
+    run("partner", "revoke", "globex", "-c", "acme")
+    for flag in ("--replace", "--roll-over"):
+        (problem,) = run_json("partner", "add", card, flag, "-c", "acme", exit_code=4)["problems"]
+        assert "was revoked here" in problem["problem"]
+        assert "globex.revoked" in problem["next"]
+    run("keys", "next", "-c", "globex")
+    run("partner", "add", card_of(met, "globex"), "--roll-over", "-c", "acme")
+
+
+def test_a_card_that_has_run_out_is_not_taken(met: Path) -> None:
+    past = RealWorld().now() - 1000 * DAY
+    make_keys(met / "globex" / "keys", "globex", now=past, kind=KeyKind.EC, replace=True)
+    for flag in ("--replace", "--roll-over"):
+        found = run_json("partner", "add", card_of(met, "globex"), flag, "-c", "acme", exit_code=2)
+        assert "ended at" in found["problems"][0]["problem"]
+
+
+def test_a_fingerprint_looks_the_same_wherever_it_is_told(met: Path) -> None:
+    on_card = run_json("partner", "card", "-c", "acme")["fingerprint"]
+    assert run_json("keys", "show", "-c", "acme")["fingerprint"] == on_card
+    made = run_json("init", "third", "--port", str(free_port()))["fingerprint"]
+    assert made == run_json("partner", "card", "-c", "third")["fingerprint"]
+
+
+def test_the_next_key_has_the_name_of_the_party(met: Path) -> None:
+    run("keys", "next", "-c", "acme")
+    run("keys", "switch", "-c", "acme")
+    assert run_json("keys", "show", "-c", "acme")["subject"] == "CN=acme"
+
+
+def test_a_file_that_is_right_again_calls_the_operator_no_more(met: Path, secured: Served) -> None:
+    key = met / "acme" / "keys" / "acme.key"
+    key.chmod(0o644)
+    run("partner", "revoke", "globex", "-c", "acme")
+    (one,) = run_json("incidents", "-c", "acme", exit_code=1)["incidents"]
+    assert "chmod 600" in one["problem"]
+    key.chmod(0o600)
+    taken_over(load(met / "acme", environ={}).settings)
+    assert run_json("incidents", "-c", "acme")["incidents"] == []
+
+
+def test_nothing_new_is_sent_under_an_agreement_that_has_ended(met: Path, secured: Served) -> None:
+    file = met / "acme" / "agreements" / "globex.toml"
+    file.write_text("end = 2025-01-01T00:00:00Z\n" + file.read_text())
+    order = met / "order.xml"
+    order.write_text("<order/>")
+    taken_over(load(met / "acme", environ={}).settings)
+    found = run_json("send", order, "--to", "globex", "-c", "acme", exit_code=4)
+    assert "ended at 2025-01-01" in found["problems"][0]["problem"]
+    assert "period" in found["problems"][0]["next"]

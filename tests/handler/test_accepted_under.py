@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
-from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.handler.application import Taken
 from oncewire.handler.engine import Engine
 from oncewire.handler.keys import Keys
@@ -231,6 +231,17 @@ def test_a_copy_of_what_retention_removed_is_known_after_the_end() -> None:
     pair.deliver("beta", copy)
     assert [one.kind for one in told(pair, said)] == [MessageKind.ACKNOWLEDGMENT]
     assert pair.take() == []
+
+
+def test_nothing_new_is_submitted_after_the_end() -> None:
+    pair = Pair("ebms2", SLOW)
+    sent = pair.send(1)
+    change(pair, "alpha", ended("alpha"))
+    with pytest.raises(NotAllowed, match="agreement alpha-beta ended at"):
+        pair.send(2)
+    # What was accepted before is known, and what answers a message is owed to it.
+    assert pair.send(1).repeated
+    assert pair.send(3, ref_to_message_id=sent.message_id).message_id == "order-3@alpha"
 
 
 def test_where_repeats_pass_a_copy_is_new_and_needs_todays_agreement() -> None:

@@ -1,6 +1,7 @@
 """Whoever reads a lake reads one whole version: by Spark, by Delta's log, or as plain files."""
 
 import csv
+import dataclasses
 import json
 import re
 import threading
@@ -81,8 +82,29 @@ def test_sql_sees_every_table_in_one_version(spark, grown: Lake) -> None:
     assert found.version == grown.current().number
     assert sum(row[1] for row in found.rows) == 204
     assert ask(spark, grown, "SELECT * FROM messages", rows=5).cut
+
+
+def test_a_question_that_cannot_be_asked_is_answered_with_one_sentence(
+    spark, grown: Lake, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InvalidValue, match="cannot be asked"):
         ask(spark, grown, "SELECT colour FROM ledger")
+    said = capfd.readouterr()
+    assert "org.apache.spark" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP VIEW ledger",
+        "CREATE TABLE copied USING parquet AS SELECT * FROM ledger",
+        "INSERT OVERWRITE DIRECTORY 'copied' USING parquet SELECT * FROM ledger",
+        "SET spark.sql.ansi.enabled = false",
+    ],
+)
+def test_sql_asks_and_changes_nothing(spark, grown: Lake, statement: str) -> None:
+    with pytest.raises(InvalidValue, match="only a SELECT"):
+        ask(spark, grown, statement)
 
 
 def test_a_run_that_was_killed_before_it_showed_its_version_is_followed(
@@ -305,6 +327,20 @@ def test_the_report_is_one_page_that_needs_nothing_else(grown: Lake, tmp_path: P
     assert sum(int(line["messages"]) for line in lines) == sum(
         row["messages"] for row in facts.service if safe_name(row["partner"] or "") == files[0].stem
     )
+
+
+def test_the_report_calls_no_promise_kept_that_was_not_judged(grown: Lake) -> None:
+    facts = report.gather(grown)
+    judged = {"not_yet": 3, "in_doubt": 0}
+
+    def told(messages: int) -> str:
+        one = dataclasses.replace(
+            facts, verdicts={"delivered": messages}, findings=(), judged=(judged,)
+        )
+        return report.sentence(one)
+
+    assert told(5) == "Every promise was kept for 2 messages. 3 messages are not judged yet."
+    assert told(3) == "No promise was found broken. 3 messages are not judged yet."
 
 
 def test_the_report_says_what_is_wrong_and_escapes_it(spark, tmp_path: Path) -> None:

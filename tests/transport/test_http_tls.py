@@ -172,6 +172,22 @@ def test_an_expired_certificate_is_refused_even_if_pinned(world: Certificates) -
     assert not receiver.taken
 
 
+@pytest.mark.parametrize("by", ["pin", "authority"])
+def test_a_certificate_that_is_withdrawn_gets_nothing_whoever_vouches_for_it(
+    world: Certificates, by: str
+) -> None:
+    theirs = world.identity("localhost")
+    tls = PeerTls(pinned=(pem(theirs),)) if by == "pin" else PeerTls(trusted=(world.pem,))
+    gone = der(theirs)
+    client = HttpClientSettings(
+        addresses=LOOPBACK, default_tls=tls, withdrawn=lambda shown: shown == gone
+    )
+    outcome, receiver = exchange(world.server(identity=theirs), client)
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert "revoked" in outcome.reason
+    assert not receiver.taken
+
+
 def test_trust_is_per_address(world: Certificates) -> None:
     async def work() -> None:
         receiver = Receiver()

@@ -41,6 +41,16 @@ class Withdrawn:
     issuers: tuple[bytes, ...]
 
 
+def withdrawn_in(agreements: Iterable[Agreement]) -> Withdrawn:
+    """What those agreements say of certificates that are believed no more."""
+    secured = [binding.security for one in agreements for binding in one.bindings()]
+    return Withdrawn(
+        frozenset(der for security in secured for der in security.revoked),
+        tuple(dict.fromkeys(der for one in secured for der in one.revocation_lists)),
+        tuple(dict.fromkeys(der for one in secured for der in one.trust_anchors)),
+    )
+
+
 class Agreements:
     """An unchanging collection; `form` says how messages under no agreement are answered."""
 
@@ -74,12 +84,7 @@ class Agreements:
     def withdrawn(self) -> Withdrawn:
         """Whom we have ceased to trust. An agreement that ends or changes leaves what is under
         way alone; a certificate that is revoked in any of them counts for nothing at once."""
-        secured = [binding.security for one in self._all for binding in one.bindings()]
-        return Withdrawn(
-            frozenset(der for security in secured for der in security.revoked),
-            tuple(dict.fromkeys(der for one in secured for der in one.revocation_lists)),
-            tuple(dict.fromkeys(der for one in secured for der in one.trust_anchors)),
-        )
+        return withdrawn_in(self._all)
 
     def by_cpa_id(self, cpa_id: str) -> tuple[Agreement, ...]:
         """Those of that name; two partners may use one name, as PHINMS' `self`."""

@@ -39,6 +39,12 @@ def fingerprint(der: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
+def spoken_fingerprint(der: bytes) -> str:
+    """The same in pairs with colons, for people to read to each other."""
+    digits = fingerprint(der).upper()
+    return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
+
+
 def read_fingerprint(text: str) -> str | None:
     """A fingerprint as people write it, with or without colons; None if it is not one."""
     match = _FINGERPRINT.match(text.strip())

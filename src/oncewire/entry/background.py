@@ -44,7 +44,9 @@ def start(settings: Settings, given: list[str]) -> str:
     """Start the handler; returns its ready line once everything listens."""
     path = log_file(settings)
     make_folder(store_path(settings).parent, PRIVATE_FOLDER)
-    command = [sys.executable, "-m", "oncewire", "serve", "--json", "-c", str(settings.folder)]
+    # -P: as in the foreground, no module is taken from the folder that one happens to stand in.
+    command = [sys.executable, "-P", "-m", "oncewire", "serve", "--json", "--detached"]
+    command += ["-c", str(settings.folder)]
     for one in given:
         command += ["--set", one]
     with path.open("ab") as log:

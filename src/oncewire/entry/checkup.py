@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from oncewire.entry.agreements import Kept, load_readable
 from oncewire.entry.assemble import store_path
 from oncewire.entry.files import NotHere
 from oncewire.entry.ping import Echo, Reached
+from oncewire.entry.transports import withdrawn_by
 from oncewire.errors import OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
@@ -183,24 +184,34 @@ def _space(folder: Path) -> Finding:
     return Finding("space", Grade.GOOD, said)
 
 
-def check_certificates(settings: Settings, now: Instant) -> Iterator[Finding]:
+def check_certificates(
+    settings: Settings, now: Instant, agreements: Iterable[Kept] = ()
+) -> Iterator[Finding]:
     """Ours and the partners', with the days they have left."""
     from oncewire.entry.keys import describe_keys, is_private
 
     own, key = settings.path(settings.keys.certificate), settings.path(settings.keys.key)
     try:
         pair = describe_keys(own, key)
-        yield _days("our certificate", pair.not_after, now, "make a new one, send the new card")
+        yield _days(
+            "our certificate",
+            pair.not_after,
+            now,
+            "`oncewire keys next` makes another; docs/security.md says how it follows",
+        )
         if not is_private(key):
             yield Finding("our key", Grade.BAD, "others can read it", f"chmod 600 {key}")
     except OncewireError as error:
         yield Finding("our certificate", Grade.BAD, error.problem, error.remedy)
     folder = settings.path(settings.keys.partners)
+    withdrawn = withdrawn_by(agreements)
     for file in sorted(folder.glob("*.crt")) if folder.is_dir() else ():
-        yield from _partner_certificate(file, now)
+        yield from _partner_certificate(file, now, withdrawn)
 
 
-def _partner_certificate(file: Path, now: Instant) -> Iterator[Finding]:
+def _partner_certificate(
+    file: Path, now: Instant, withdrawn: Callable[[bytes], bool]
+) -> Iterator[Finding]:
     from oncewire.agreement.certificates import facts, read_certificates
     from oncewire.entry.files import read_bytes
 
@@ -214,6 +225,9 @@ def _partner_certificate(file: Path, now: Instant) -> Iterator[Finding]:
         known = facts(der)
         if known is None:
             yield Finding(what, Grade.BAD, "it cannot be read", "ask the partner for its card")
+        elif withdrawn(der):
+            fix = "`oncewire partner add CARD --roll-over` takes its new card"
+            yield Finding(what, Grade.WARNING, "revoked: nothing is taken from it or sent", fix)
         else:
             yield _days(what, known.not_after, now, "ask the partner for its new card")
 
@@ -312,11 +326,10 @@ def judged(echo: Echo) -> Iterator[Finding]:
     if echo.reached in (Reached.ANSWERED, Reached.TAKEN):
         yield Finding(what, Grade.GOOD, f"{echo.finding} in {echo.milliseconds} ms")
     elif echo.reached is Reached.REFUSED:
-        fix = "compare the agreements of both sides"
-        yield Finding(what, Grade.BAD, f"it is there, but refuses us: {echo.finding}", fix)
+        said = f"it is there, but refuses us: {echo.finding}"
+        yield Finding(what, Grade.BAD, said, echo.next_step)
     else:
-        fix = f"check that it runs and that {echo.address or 'its address'} is right"
-        yield Finding(what, Grade.WARNING, f"not reachable: {echo.finding}", fix)
+        yield Finding(what, Grade.WARNING, f"not reachable: {echo.finding}", echo.next_step)
     if echo.skew is not None and abs(echo.skew) > SKEW_MAX:
         side = "ahead of" if echo.skew > 0 else "behind"
         yield Finding(

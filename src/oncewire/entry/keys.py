@@ -50,12 +50,14 @@ def make_keys(
     hosts: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
     days: int = VALID_DAYS,
     replace: bool = False,
+    subject: str = "",
 ) -> KeyFiles:
-    """Make a key pair and a self-signed certificate: `NAME.key` (0600) and `NAME.crt`."""
+    """Make a key pair and a self-signed certificate: `NAME.key` (0600) and `NAME.crt`; it names
+    `subject`, if that is another name than the files'."""
     from cryptography.hazmat.primitives import serialization
 
     key = _generate(kind)
-    certificate = _self_signed(key, name, now, hosts, days)
+    certificate = _self_signed(key, subject or name, now, hosts, days)
     secret = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -158,12 +160,14 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _described(certificate: x509.Certificate, path: Path, key: Path) -> KeyFiles:
-    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization
+
+    from oncewire.agreement.certificates import spoken_fingerprint
 
     return KeyFiles(
         certificate=path,
         key=key,
-        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        fingerprint=spoken_fingerprint(certificate.public_bytes(serialization.Encoding.DER)),
         subject=certificate.subject.rfc4514_string(),
         not_after=int(certificate.not_valid_after_utc.timestamp()) * 1_000_000,
     )

@@ -17,9 +17,10 @@ from oncewire.entry.party import Card, card_of, check_name
 from oncewire.entry.setting_kinds import quoted
 from oncewire.entry.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.message.instant import Instant, format_instant
 
 if TYPE_CHECKING:
-    from oncewire.agreement.agreement import Value
+    from oncewire.agreement.agreement import PartyTerms, Value
 
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 
@@ -74,6 +75,48 @@ def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = F
     make_folder(agreement.parent)
     write_new(agreement, text, replace=replace)
     return Added(card.name, cpa_id, agreement, certificate, wish.profile, card.fingerprint)
+
+
+def check_card(settings: Settings, card: Card, now: Instant) -> None:
+    """Refuse a card whose certificate cannot be used, or was ours to believe no more."""
+    from oncewire.agreement.certificates import facts, read_certificates
+
+    newest = read_certificates(card.certificate)[-1]
+    known = facts(newest)
+    if known is not None and known.not_after <= now:
+        raise InvalidValue(
+            f"the certificate of {card.name} ended at {format_instant(known.not_after)}",
+            remedy="ask the partner for its new card; it makes one with `oncewire keys next`",
+        )
+    if newest in revoked_of(settings, card.name):
+        raise NotAllowed(
+            f"the certificate of {card.name} was revoked here",
+            remedy="ask the partner for a card with another one; to believe this one again, "
+            f"remove {revoked_file(settings, card.name)}, then add it with --replace",
+        )
+
+
+def revoked_file(settings: Settings, name: str) -> Path:
+    """Where the certificates of a partner are that `oncewire partner revoke` has put away."""
+    return settings.path(settings.keys.partners) / f"{name}.revoked"
+
+
+def revoked_of(settings: Settings, name: str) -> tuple[bytes, ...]:
+    """Those certificates, as DER."""
+    from oncewire.agreement.certificates import read_certificates
+
+    file = revoked_file(settings, name)
+    return tuple(read_certificates(file.read_bytes())) if file.is_file() else ()
+
+
+def known_partner(settings: Settings, name: str) -> PartyTerms:
+    """The partner as the agreement with it has it."""
+    from oncewire.entry.agreements import load_readable
+
+    file, found = partner_file(settings, name), load_readable(settings)
+    if file in found.problems:
+        raise found.problems[file]
+    return next(kept.agreement.partner for kept in found.kept if kept.file == file)
 
 
 def _check_secure(own: Card, card: Card, wish: Wish) -> None:

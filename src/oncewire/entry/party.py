@@ -12,7 +12,6 @@ certificate it shows. It holds nothing secret and can be sent by mail.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from dataclasses import dataclass
@@ -256,7 +255,6 @@ def _card(table: dict[str, object], place: Path) -> Card:
 
 def fingerprint_of(certificate: str) -> str:
     """SHA-256 of the last certificate of a PEM text: the newest is named last."""
-    from oncewire.agreement.certificates import read_certificates
+    from oncewire.agreement.certificates import read_certificates, spoken_fingerprint
 
-    digest = hashlib.sha256(read_certificates(certificate)[-1]).hexdigest().upper()
-    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
+    return spoken_fingerprint(read_certificates(certificate)[-1])

@@ -57,6 +57,39 @@ class Echo:
     # The partner's clock minus ours, as far as one answer can tell.
     skew: Duration | None = None
 
+    @property
+    def next_step(self) -> str:
+        """What to do about it; empty if all is well."""
+        if self.reached in (Reached.ANSWERED, Reached.TAKEN):
+            return ""
+        for words, step in _NEXT_STEPS:
+            if words in self.finding and self.address.startswith("https:"):
+                return step
+        if self.reached is Reached.REFUSED:
+            return "compare the agreements of both sides"
+        return f"check that it runs and that {self.address or 'its address'} is right"
+
+
+# What is to be done about a connection depends on whose certificate was not taken. A partner that
+# does not take ours cuts the line without a word: TLS 1.3 asks for it when we believe to be done.
+_ITS_CARD = (
+    "ask for its new card, compare the fingerprint, then `oncewire partner add CARD --roll-over`"
+)
+_OUR_CARD = (
+    "if it runs, it does not know our certificate: give it our card (`oncewire partner card`), "
+    "which it takes with `oncewire partner add CARD --roll-over`"
+)
+_NEXT_STEPS = (
+    ("certificate has expired", f"its certificate has run out: {_ITS_CARD}"),
+    ("CERTIFICATE_VERIFY_FAILED", f"it shows another certificate than its card: {_ITS_CARD}"),
+    ("not the pinned one", f"it shows another certificate than its card: {_ITS_CARD}"),
+    ("was revoked", f"we have revoked it: {_ITS_CARD}"),
+    ("client certificate is not the agreed one", _OUR_CARD),
+    ("ALERT", _OUR_CARD),
+    ("Server disconnected", _OUR_CARD),
+    ("Connection reset", _OUR_CARD),
+)  # fmt: skip
+
 
 async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) -> list[Echo]:
     """Ping the partner of each agreement, all at once."""

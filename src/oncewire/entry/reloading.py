@@ -29,7 +29,10 @@ logger = logging.getLogger("oncewire.serve")
 
 LOOK_EVERY = 1.0
 
-Seen = tuple[tuple[str, int, int], ...]
+FILES = f"{HANDLER} files"
+"""Where the incident is of files that could not be taken over together."""
+
+Seen = tuple[tuple[str, int, int, int], ...]
 
 
 class Reloading:
@@ -70,7 +73,8 @@ class Reloading:
         except (OncewireError, OSError, ValueError) as problem:
             # All of it or none: what is in force stays in force.
             logger.error("the files of the party were not taken over", extra=_words(problem))
-            await self._call(HANDLER, problem)
+            await self._call(FILES, problem)
+            self._bad.add(FILES)
             return len(self._in_force)
         node = self._handler.engine.node
         node.agreements, node.keys = agreements, keys
@@ -90,7 +94,7 @@ class Reloading:
         settings = self._settings
         folder = settings.path(settings.keys.partners)
         files = [settings.path(settings.keys.certificate), settings.path(settings.keys.key)]
-        files += sorted(folder.glob("*.crt")) if folder.is_dir() else []
+        files += sorted(folder.iterdir()) if folder.is_dir() else []
         try:
             files += files_in(settings.path(settings.agreements.folder))
         except OncewireError:
@@ -99,7 +103,7 @@ class Reloading:
         for file in files:
             try:
                 found = file.stat()
-                seen.append((str(file), found.st_mtime_ns, found.st_size))
+                seen.append((str(file), found.st_mtime_ns, found.st_size, found.st_mode))
             except OSError:
                 continue
         return tuple(seen)

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.files import PRIVATE, NotHere, read_bytes, read_text, write_new
 from oncewire.entry.keys import KeyFiles, KeyKind, describe_keys, make_keys
-from oncewire.entry.partners import partner_file, with_values
+from oncewire.entry.partners import (
+    known_partner,
+    partner_file,
+    revoked_file,
+    revoked_of,
+    with_values,
+)
 from oncewire.entry.party import Card
 from oncewire.entry.setting_kinds import quoted
 from oncewire.errors import InvalidValue, NotAllowed
@@ -42,7 +48,10 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
 
     certificate, key = next_files(settings)
     if certificate.exists():
-        raise NotAllowed(f"{certificate} is there already", remedy="use it: `oncewire keys switch`")
+        raise NotAllowed(
+            f"{certificate} is there already",
+            remedy="give partners our card, then use it: `oncewire keys switch`",
+        )
     old = x509.load_pem_x509_certificate(
         read_bytes(settings.path(settings.keys.certificate), "certificate")
     )
@@ -50,7 +59,12 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
     hosts = [str(name.value) for name in names]
     kind = KeyKind.RSA if isinstance(old.public_key(), rsa.RSAPublicKey) else KeyKind.EC
     made = make_keys(
-        certificate.parent, settings.party.name + NEXT, now=now, kind=kind, hosts=hosts
+        certificate.parent,
+        settings.party.name + NEXT,
+        now=now,
+        kind=kind,
+        hosts=hosts,
+        subject=settings.party.name,
     )
     # Named after the party, wherever the settings have its files.
     made.key.replace(key)
@@ -80,10 +94,16 @@ def roll_over(settings: Settings, card: Card) -> Path:
     """Believe the new certificates of a partner beside those it has."""
     from oncewire.agreement.certificates import read_certificates, to_pem
 
-    partner_file(settings, card.name)
+    partner = known_partner(settings, card.name)
+    if card.party_id not in (one.value for one in partner.party.ids):
+        raise InvalidValue(
+            f"the card is of {card.party_id}, and our partner {card.name} is {partner.party}",
+            remedy="ask the partner for its own card",
+        )
     path = settings.path(settings.keys.partners) / f"{card.name}.crt"
     known = read_certificates(read_text(path, "partner's certificate"))
-    fresh = [der for der in read_certificates(card.certificate) if der not in known]
+    passed = (*known, *revoked_of(settings, card.name))
+    fresh = [der for der in read_certificates(card.certificate) if der not in passed]
     if not fresh:
         raise NotAllowed(f"{card.name} has no other certificate", remedy="ask for its new card")
     write_new(path, "".join(to_pem(der) for der in (*known, *fresh)), replace=True)
@@ -101,9 +121,8 @@ def revoke(settings: Settings, name: str, *, all_but_newest: bool = False) -> in
     gone = known[:-1] if all_but_newest else known
     if not gone:
         raise NotAllowed(f"{name} has one certificate only", remedy="leave --all-but-newest out")
-    revoked = path.with_name(f"{name}.revoked")
-    before = read_certificates(revoked.read_bytes()) if revoked.is_file() else ()
-    listed = dict.fromkeys((*before, *gone))
+    revoked = revoked_file(settings, name)
+    listed = dict.fromkeys((*revoked_of(settings, name), *gone))
     write_new(revoked, "".join(to_pem(der) for der in listed), replace=True)
     text = read_text(agreement, "agreement")
     if agreement.suffix != ".toml":

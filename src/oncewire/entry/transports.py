@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncewire.agreement.agreements import withdrawn_in
 from oncewire.agreement.certificates import read_certificates, to_pem
 from oncewire.entry.agreements import Kept
 from oncewire.entry.files import read_text
 from oncewire.entry.settings import ClientCertificateRule, Settings
+from oncewire.handler.secure import is_withdrawn
 from oncewire.message.instant import SECOND
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.http import HttpTransport
@@ -17,9 +19,10 @@ from oncewire.transport.http_client import HttpClientSettings
 from oncewire.transport.http_listener import HttpLimits
 from oncewire.transport.http_server import HttpServerSettings
 from oncewire.transport.http_tls import ClientCertificates, Identity, PeerTls, ServerTls
+from oncewire.wire.certificates import load_certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 def http_transport(
@@ -64,13 +67,23 @@ def _budget(settings: Settings) -> BudgetLimits:
 
 def client_settings(settings: Settings, agreements: Iterable[Kept] = ()) -> HttpClientSettings:
     """How we go out: our certificate for everybody, a partner's own one for its addresses."""
+    chosen = tuple(agreements)
     has_keys = settings.path(settings.keys.key).is_file()
     identity = _identity(settings) if has_keys else None
     return HttpClientSettings(
         addresses=AddressRule.of(settings.http.allow),
-        peers=_peers(settings, agreements, identity),
+        peers=_peers(settings, chosen, identity),
         default_tls=PeerTls(identity=identity),
+        withdrawn=withdrawn_by(chosen),
     )
+
+
+def withdrawn_by(agreements: Iterable[Kept]) -> Callable[[bytes], bool]:
+    """Whether a certificate, as DER, is one that the agreements have revoked."""
+    withdrawn = withdrawn_in(kept.agreement for kept in agreements)
+    if not withdrawn.lists:
+        return withdrawn.certificates.__contains__
+    return lambda der: is_withdrawn(withdrawn, load_certificate(der))
 
 
 def _identity(settings: Settings) -> Identity:

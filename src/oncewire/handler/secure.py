@@ -19,6 +19,7 @@ from dataclasses import replace
 from cryptography import x509
 
 from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.agreements import Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.node import Node
@@ -175,16 +176,20 @@ def _header(message: Message) -> tuple[MessageKind, Header]:
 
 def _check_withdrawn(node: Node, certificate: x509.Certificate) -> None:
     """Whatever was agreed, and whenever: who is not trusted any more is not believed."""
-    withdrawn = node.agreements.withdrawn
-    if der_of(certificate) not in withdrawn.certificates:
-        lists = [load_crl(der) for der in withdrawn.lists]
-        if not is_revoked(certificate, lists, [load_certificate(der) for der in withdrawn.issuers]):
-            return
-    raise SecurityFailure(
-        "the message is signed with a certificate that was revoked",
-        location="//Header/Signature",
-        remedy="sign with the partner's new certificate",
-    )
+    if is_withdrawn(node.agreements.withdrawn, certificate):
+        raise SecurityFailure(
+            "the message is signed with a certificate that was revoked",
+            location="//Header/Signature",
+            remedy="sign with the partner's new certificate",
+        )
+
+
+def is_withdrawn(withdrawn: Withdrawn, certificate: x509.Certificate) -> bool:
+    """Whether a certificate is one that somebody has revoked: we, or the authority it is of."""
+    if der_of(certificate) in withdrawn.certificates:
+        return True
+    lists = [load_crl(der) for der in withdrawn.lists]
+    return is_revoked(certificate, lists, [load_certificate(der) for der in withdrawn.issuers])
 
 
 def check_connection(

@@ -75,6 +75,9 @@ def submit(
     if known is not None:
         return _repeated(node, tx, known, submission)
     agreement = agreement_called(node, submission.cpa_id)
+    if submission.ref_to_message_id is None:
+        # What answers a message is owed to it, whatever has ended since.
+        _check_in_force(agreement, node.now())
     message, route = _compose(
         node, submission, agreement, node.now(), lambda *way: _stamp(node, tx, *way)
     )
@@ -96,6 +99,20 @@ def agreement_called(node: Node, cpa_id: str) -> Agreement:
             remedy="name one that `oncewire agreement show` lists",
         )
     return found[0]
+
+
+def _check_in_force(agreement: Agreement, now: Instant) -> None:
+    """Refuse what the partner would refuse: nothing is agreed for today."""
+    if agreement.in_force(now):
+        return
+    begins, name = agreement.start, f"agreement {agreement.cpa_id}"
+    if begins is not None and now < begins:
+        raise NotAllowed(
+            f"{name} begins at {format_instant(begins)}",
+            remedy="send it then, or agree on another period",
+        )
+    ended = "" if agreement.end is None else format_instant(agreement.end)
+    raise NotAllowed(f"{name} ended at {ended}", remedy="agree on a new period")
 
 
 def _repeated(

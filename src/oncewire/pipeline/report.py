@@ -73,8 +73,11 @@ def sentence(facts: Facts) -> str:
     wrong = len(facts.findings) - len(broken)
     waiting = sum(one["not_yet"] for one in facts.judged)
     doubted = sum(one["in_doubt"] for one in facts.judged)
-    if not facts.findings:
-        said = f"Every promise was kept for {messages:,} messages."
+    judged = messages - waiting - doubted
+    if not facts.findings and not judged and messages:
+        said = "No promise was found broken."
+    elif not facts.findings:
+        said = f"Every promise was kept for {judged:,} messages."
     else:
         said = f"{len(broken):,} promises are broken in {messages:,} messages"
         said += f", and {wrong:,} things are wrong with the journals." if wrong else "."

@@ -7,6 +7,7 @@ otherwise start workers that have none of the packages.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from oncewire.errors import NotAllowed
@@ -105,6 +107,10 @@ def open_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get(LOG_VARIABLE, "FATAL"))
+    if LOG_VARIABLE not in os.environ:
+        # What is wrong with a query is told by our own error; these add Java's stack to it.
+        for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     for key, value in QUERIES.items():
         if key not in chosen:
             session.conf.set(key, value)

@@ -37,11 +37,26 @@ def make_views(spark: SparkSession, lake: Lake) -> int:
     return version.number
 
 
+def _check_question(spark: SparkSession, question: str) -> None:
+    """Refuse a statement that would change something: Spark carries it out when it is read."""
+    # PySpark has no parser of its own.
+    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+    parser.parsePlan(question)
+    try:
+        parser.parseQuery(question)
+    except ParseException:
+        raise InvalidValue(
+            "only a SELECT can be asked",
+            remedy="to keep an answer, write what `oncewire pipeline sql --json` prints to a file",
+        ) from None
+
+
 def ask(spark: SparkSession, lake: Lake, question: str, rows: int = ROWS_MAX) -> Answer:
     """The answer to a SELECT."""
     with pinned(spark):
         number = make_views(spark, lake)
         try:
+            _check_question(spark, question)
             frame = spark.sql(question)
             found = frame.limit(rows + 1).toArrow().to_pylist()
         except (AnalysisException, ParseException) as error:

@@ -13,7 +13,7 @@ import functools
 import select
 import ssl
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TypeAlias
@@ -47,6 +47,11 @@ Target: TypeAlias = tuple[URL, ssl.SSLContext, frozenset[bytes]]
 """A checked URL, the TLS context for it, and the certificates pinned there."""
 
 
+def nobody(_certificate: bytes) -> bool:
+    """No certificate is withdrawn."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class HttpClientSettings:
     """How we go out."""
@@ -55,6 +60,8 @@ class HttpClientSettings:
     # TLS per address: the whole URL, or its origin (`https://host:port`); else `default_tls`.
     peers: Mapping[str, PeerTls] = field(default_factory=dict)
     default_tls: PeerTls = field(default_factory=PeerTls)
+    # Whether a certificate, as DER, was revoked: whoever shows it gets nothing, at any address.
+    withdrawn: Callable[[bytes], bool] = nobody
     connect_timeout: float = 20.0
     # Shorter than most servers' patience, so that few pooled connections go stale.
     pool_idle: float = 15.0
@@ -128,7 +135,7 @@ class HttpClient:
             return Outcome(OutcomeKind.REFUSED, str(error)[:_REASON_LENGTH])
         outcome = Outcome(OutcomeKind.REFUSED, "every pooled connection was closed by the peer")
         for _ in range(_STALE_TRIES):
-            body = _Body(cargo, pinned, self._used)
+            body = _Body(cargo, pinned, self._used, self.settings.withdrawn)
             outcome = await self._post(self._session, url, cargo, body, context, timeout)
             # RTY-5: a stale connection is the transport's own trouble, as long as nothing left.
             if not body.stale:
@@ -212,13 +219,18 @@ class _Body(aiohttp.Payload):
     """
 
     def __init__(
-        self, cargo: Cargo, pinned: frozenset[bytes], used: weakref.WeakSet[asyncio.BaseTransport]
+        self,
+        cargo: Cargo,
+        pinned: frozenset[bytes],
+        used: weakref.WeakSet[asyncio.BaseTransport],
+        withdrawn: Callable[[bytes], bool],
     ) -> None:
         super().__init__(cargo, content_type=cargo.content_type)
         self._size = cargo.size
         self._cargo = cargo
         self._pinned = pinned
         self._used = used
+        self._withdrawn = withdrawn
         self.sent = False
         self.stale = False
         self.trouble = ""
@@ -263,16 +275,17 @@ class _Body(aiohttp.Payload):
                 raise _NotSent("the pooled connection was closed by the peer")
         else:
             self._used.add(transport)
-            self._check_pin(transport)
+            self._check_certificate(transport)
         self.sent = True
 
-    def _check_pin(self, transport: asyncio.BaseTransport) -> None:
-        if not self._pinned:
-            return
+    def _check_certificate(self, transport: asyncio.BaseTransport) -> None:
         tls = transport.get_extra_info("ssl_object")
         shown = tls.getpeercert(binary_form=True) if tls is not None else None
-        if shown not in self._pinned:
+        if self._pinned and shown not in self._pinned:
             self.trouble = "the peer's certificate is not the pinned one"
+        elif shown is not None and self._withdrawn(shown):
+            self.trouble = "the peer's certificate was revoked"
+        if self.trouble:
             raise _NotSent(self.trouble)
 
 

@@ -1,5 +1,7 @@
 """What a newcomer's mistakes are answered with: the right status, the cause, and the way out."""
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from oncewire.entry.cli import output, pipeline
 from oncewire.entry.cli.output import Report
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
+from tests.parts import ROOT
 
 # --- config check ------------------------------------------------------------------------------
 
@@ -66,6 +69,50 @@ def test_a_second_one_in_the_background_is_not_allowed(served: Served) -> None:
     assert "runs already" in problem["problem"]
     assert "oncewire stop" in problem["next"]
     assert "foreground" not in problem["next"]
+
+
+PRINTING = """
+def take(message):
+    print("taken:", message.message_id)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_application_in_the_background_may_print(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    (tmp_path / "shop_that_prints.py").write_text(PRINTING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(tmp_path))))
+    words = ("-c", pair / "globex", *function_set("shop_that_prints:take"))
+    log = Path(run_json("serve", "--detach", *words)["log"])
+    try:
+        order = tmp_path / "order.xml"
+        order.write_text("<order/>")
+        sent = run_json("send", order, "--to", "globex", "--wait")["messages"][0]["message_id"]
+        deadline = time.monotonic() + 30
+        while f"taken: {sent}" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert f"taken: {sent}" in log.read_text()
+    finally:
+        run("stop", pair / "globex")
+    assert "did not take" not in log.read_text()
+
+
+@pytest.mark.process
+def test_a_module_of_the_folder_one_stands_in_is_found_in_neither_way(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write there would otherwise choose what the handler runs."""
+    (tmp_path / "shop_beside.py").write_text(PRINTING)
+    monkeypatch.chdir(tmp_path)
+    words = ("-c", pair / "globex", *function_set("shop_beside:take"))
+    try:
+        found = run_json("serve", "--detach", *words, exit_code=output.BAD_INPUT)
+    finally:
+        run("stop", pair / "globex")
+    assert "cannot be found" in found["problems"][0]["problem"]
 
 
 # --- stop --------------------------------------------------------------------------------------

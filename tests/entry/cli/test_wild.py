@@ -7,6 +7,7 @@ import pytest
 from oncewire.entry.cli import output
 from oncewire.simulation.wild.draw import draw
 from tests.entry.terminal import run, run_json
+from tests.parts import ROOT
 
 
 @pytest.mark.long
@@ -43,6 +44,21 @@ def test_a_part_of_a_world_runs_alone() -> None:
 def test_a_slip_is_told(words: tuple[str, ...], cause: str) -> None:
     result = run("simulate", "--wild", "--seed", "3", *words, exit_code=output.BAD_INPUT)
     assert cause in result.stderr
+
+
+@pytest.mark.parametrize("flag", ["--only-messages", "--only-events"])
+def test_what_chooses_among_a_wild_seed_is_not_passed_over_without_it(flag: str) -> None:
+    result = run("simulate", "--messages", "1", flag, "0", exit_code=output.BAD_INPUT)
+    assert "--wild" in result.stderr
+
+
+def test_the_commands_of_the_page_can_be_run() -> None:
+    page = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    lines = [line.split()[1:] for line in page.splitlines() if line.startswith("    oncewire ")]
+    chosen = [words for words in lines if "--only-messages" in words]
+    assert chosen
+    for words in chosen:
+        assert run_json(*words)["violations"] == 0
 
 
 @pytest.mark.long

@@ -124,7 +124,7 @@ def _key_problems(settings: Settings) -> Iterator[Problem]:
     if left < _SOON_DAYS:
         when = format_instant(pair.not_after)
         said = f"our certificate ended at {when}" if left < 0 else f"our certificate ends at {when}"
-        yield Problem(said, str(certificate), "make a new one and send partners the new card")
+        yield Problem(said, str(certificate), "make another with `oncewire keys next`")
 
 
 def _agreement_problems(settings: Settings) -> Iterator[Problem]:

@@ -69,12 +69,12 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         advance(1)
         found += checkup.check_store(settings)
         advance(1)
-        found += checkup.check_certificates(settings, now())
+        kept, problems = checkup.check_agreements(settings)
+        found += checkup.check_certificates(settings, now(), kept)
         advance(1)
         found += checkup.check_clock(settings, now())
         found += checkup.check_kept(settings)
         advance(1)
-        kept, problems = checkup.check_agreements(settings)
         found += problems
         found += _itself(settings, timeout or 5.0)
         if timeout is not None and kept:
@@ -158,6 +158,7 @@ def ping(
                 "milliseconds": echo.milliseconds,
                 "clock_difference_ms": skew,
             },
+            hints=(echo.next_step,) if echo.next_step else (),
             exit_code=output.OK if good else output.WRONG,
         )
 

@@ -274,7 +274,8 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
     ]
     problems: tuple[Problem, ...] = ()
     if len(found) > SHOWN_MAX:
-        problems = (Problem(f"{len(found) - SHOWN_MAX} more are not shown"),)
+        step = "`oncewire pipeline` lists all of them: docs/pipeline.md, the table violations"
+        problems = (Problem(f"{len(found) - SHOWN_MAX} more are not shown", next=step),)
     return Report(
         facts,
         (Listing("found", columns, rows),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
 from oncewire.entry.cli.output import Json, Report, here
 from oncewire.entry.cli.party import taken_over
 from oncewire.entry.cli.place import Config, loaded, now
@@ -57,7 +58,11 @@ def make_next(config: Config = None, json: Json = False) -> None:
         return Report(
             {"certificate": str(made.certificate), "fingerprint": made.fingerprint},
             summary="The next key is made; partners do not know it yet.",
-            hints=("oncewire partner card -o CARD", "then: oncewire keys switch"),
+            hints=(
+                f"oncewire partner card -o CARD{at_party(settings)}",
+                "every partner runs: oncewire partner add CARD --roll-over",
+                f"then: oncewire keys switch{at_party(settings)}",
+            ),
         )
 
     output.answer(work, json=json)
@@ -72,10 +77,11 @@ def switch(config: Config = None, json: Json = False) -> None:
         settings = loaded(config).settings
         used = switch_keys(settings)
         taken_over(settings)
+        drop = f"oncewire partner revoke {settings.party.name} --all-but-newest"
         return Report(
             {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
             summary=f"{here(used.certificate)} is our certificate now.",
-            hints=("partners may drop the old one: oncewire partner revoke US --all-but-newest",),
+            hints=(f"partners may drop the old one: {drop}",),
         )
 
     output.answer(work, json=json)

@@ -188,11 +188,13 @@ def add(
 
 def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bool) -> Report:
     """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
-    from oncewire.entry.partners import add_partner
+    from oncewire.entry.partners import add_partner, check_card
     from oncewire.entry.party import card_of, read_card
     from oncewire.entry.settings import load
 
-    added = [add_partner(settings, read_card(who), wish, replace=replace)]
+    card = read_card(who)
+    check_card(settings, card, now())
+    added = [add_partner(settings, card, wish, replace=replace)]
     taken_over(settings)
     if both:
         theirs = load(who, environ={}).settings
@@ -224,14 +226,23 @@ def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bo
 
 
 def _rolled_over(settings: Settings, card: Card) -> Report:
+    from oncewire.entry.partners import check_card, known_partner, partner_file
     from oncewire.entry.rolling import roll_over
 
+    check_card(settings, card, now())
     file = roll_over(settings, card)
     taken_over(settings)
+    hints = [
+        f"by telephone: is {card.fingerprint} your fingerprint?",
+        f"when it uses the new one: oncewire partner revoke {card.name} --all-but-newest",
+    ]
+    if card.url not in (one.address for one in known_partner(settings, card.name).endpoints):
+        agreement = here(partner_file(settings, card.name))
+        hints.append(f"its card names another address, {card.url}: write it into {agreement}")
     return Report(
         {"partner": card.name, "certificate": str(file), "fingerprint": card.fingerprint},
         summary=f"{card.name} may use either certificate now.",
-        hints=(f"when it uses the new one: oncewire partner revoke {card.name} --all-but-newest",),
+        hints=tuple(hints),
     )
 
 
@@ -255,7 +266,8 @@ def revoke(
     """Believe a partner's certificates no more, from this moment on.
 
     What it signs and what comes over its connections is refused, also on connections that are
-    open, and whatever was agreed before. Its agreement stays, so that it can be given new ones.
+    open, and whatever was agreed before; nothing is sent to whoever shows them. Its agreement
+    stays, so that it can be given new ones.
     """
 
     def work() -> Report:
@@ -264,7 +276,12 @@ def revoke(
         settings = loaded(config).settings
         count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
         taken_over(settings)
-        return Report({"partner": name, "revoked": count}, summary=f"{name}: {count} revoked.")
+        hint = "to take its new card: oncewire partner add CARD --roll-over"
+        return Report(
+            {"partner": name, "revoked": count},
+            summary=f"{name}: {count} revoked.",
+            hints=() if all_but_newest else (hint,),
+        )
 
     output.answer(work, json=json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json as jsonlib
 import os
 import sys
@@ -32,6 +33,7 @@ def serve(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="In the background; returns once it listens.")
     ] = False,
+    detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
     config: Config = None,
     settings: Set = None,
     json: Json = False,
@@ -57,10 +59,14 @@ def serve(
         def ready(running: Running) -> None:
             if not quiet:
                 _say_ready(found.party.name, running.url, json=json)
+            if detached:
+                _let_go()
 
         status = asyncio.run(run(found, ready))
-        summary = "" if quiet else f"{status.party} stopped. Whatever was under way is kept."
-        return Report(status.as_dict() if json and not quiet else {}, summary=summary)
+        if quiet or detached:
+            return Report({})
+        summary = f"{status.party} stopped. Whatever was under way is kept."
+        return Report(status.as_dict() if json else {}, summary=summary)
 
     output.answer(work, json=json)
 
@@ -72,6 +78,15 @@ def _say_ready(party: str, url: str, *, json: bool) -> None:
         line = jsonlib.dumps({"event": "ready", "party": party, "url": url, "pid": os.getpid()})
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def _let_go() -> None:
+    """Whoever started us has read the ready line and listens no more: what an application prints
+    from here on goes where the log goes, line by line."""
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:

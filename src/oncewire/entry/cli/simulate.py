@@ -80,6 +80,7 @@ def simulate(
 
         if wild:
             return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
+        _check_tame(only_messages, only_events)
         options = Options(
             messages=messages,
             hops=hops,
@@ -104,6 +105,17 @@ def simulate(
         return _report(list(_runs(options, _wanted(seed, seeds), quiet=json)), many=bool(seeds))
 
     output.answer(work, json=json)
+
+
+def _check_tame(*chosen: str | None) -> None:
+    """Refuse what would count for nothing."""
+    from oncewire.errors import InvalidValue
+
+    if any(chosen):
+        raise InvalidValue(
+            "--only-messages and --only-events choose among what a wild seed has drawn",
+            remedy="say --wild too, or --messages for how many there are",
+        )
 
 
 def _policies(file: Path | None, text: str) -> str:
