@@ -123,7 +123,8 @@ def test_a_processor_is_not_a_strangers_alone() -> None:
         assert refused is not None
         assert refused.status == 429
         visit = await budget.enter(THERE)
-        visit.spend(9.5)
+        with pytest.raises(OverBudget, match="busy"):
+            visit.spend(9.5)
         visit.leave()
         # Both are above nothing of their own, but strangers have had their part.
         refused = await over(budget, Peer("192.0.2.9"))

@@ -160,14 +160,8 @@ class Budgets:
         wait = address.refused.over(self._refusals(peer), now)
         if wait:
             raise OverBudget(429, "too many requests from here were refused", wait)
-        if known:
-            return
-        wait = address.processor.over(self.limits.processor_per_address, now)
-        if wait:
-            raise OverBudget(429, "requests from here cost too much", wait)
-        wait = self._processor.over(self.limits.processor, now)
-        if wait:
-            raise OverBudget(503, "this endpoint is busy", wait)
+        if not known:
+            self._check_processor(address, now)
 
     def _refusals(self, peer: Peer) -> float:
         """A partner may be wrong more often: many can come from one address."""
@@ -214,9 +208,15 @@ class Budgets:
         address.processor.add(seconds, self.limits.processor_per_address, now)
         if stranger:
             self._processor.add(seconds, self.limits.processor, now)
-            wait = address.processor.over(self.limits.processor_per_address, now)
-            if wait:
-                raise OverBudget(429, "requests from here cost too much", wait)
+            self._check_processor(address, now)
+
+    def _check_processor(self, address: _Address, now: float) -> None:
+        wait = address.processor.over(self.limits.processor_per_address, now)
+        if wait:
+            raise OverBudget(429, "requests from here cost too much", wait)
+        wait = self._processor.over(self.limits.processor, now)
+        if wait:
+            raise OverBudget(503, "this endpoint is busy", wait)
 
     def is_stranger(self, group: _Group) -> bool:
         """Whether a request came in as a stranger's."""
