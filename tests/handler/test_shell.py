@@ -74,7 +74,9 @@ async def test_a_turn_that_takes_long_lets_others_in_between(
         await asyncio.sleep(0)
         done.append("loop")
     assert [one for one in done if one != "loop"] == ["verb 0", "verb 1", "verb 2"]
-    assert all("loop" in done[done.index(f"verb {n}") : done.index(f"verb {n + 1}")] for n in (0, 1))
+    assert all(
+        "loop" in done[done.index(f"verb {n}") : done.index(f"verb {n + 1}")] for n in (0, 1)
+    )
     await shell.stop()
 
 

@@ -127,6 +127,14 @@ def test_up_to_a_limit_is_let_through(text: str) -> None:
     assert limits.enforce(text.encode(), None, DEFAULT_LIMITS) is None
 
 
+def test_messages_in_one_body_are_counted() -> None:
+    one = samples.written(Dialect.EBMS2)
+    assert len(codec.read_all(codec.bundle([one] * 16))) == 16
+    with pytest.raises(ReadFault) as caught:
+        codec.read_all(codec.bundle([one] * 17))
+    assert getattr(caught.value.error, "location", "") == "bundled"
+
+
 def test_attributes_are_counted_together() -> None:
     bounds = replace(DEFAULT_LIMITS, header_elements=100)
     many = " ".join(f'b{n}=""' for n in range(51))

@@ -41,6 +41,9 @@ class Limits:
     header_siblings: int = 1_000
     # Parts of one multipart, nested ones included (a split document uses messages instead).
     parts: int = 100
+    # Whole messages in one body: an acknowledgement of each hub on the way, and a response. Each
+    # is verified by itself, in one turn.
+    bundled: int = 16
     # multipart/mixed of multipart/related with a nested multipart/mixed is the deepest
     # shape any dialect has.
     nesting: int = 3
