@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import Inconsistent
-from oncewire.handler import secure
+from oncewire.handler import secure, signals
 from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.source import Source, replied
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.history import explain, ladder
@@ -338,6 +338,35 @@ def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_g
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.DELIVERED
     assert stored.outgoing.proved_by is Proof.TO_PARTY
+
+
+def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever repeats one must not make us fetch a large body each time."""
+    pair = signed("ebms2")
+    proof = '[ack]\nrequest = "always"\nsignature = "always"\n'
+    for own, partner in (("alpha", "beta"), ("beta", "alpha")):
+        text = agreement_text(own, partner, "ebms2", proof + signing(partner))
+        pair.engines[own].node.agreements = Agreements([read_toml(text)])
+    pair.lose_answer = lambda count: True
+    pair.send(1, b"x" * (SPOOL_ABOVE + 1))
+    (ack,) = pair.answers
+
+    def fetched(*_args: object) -> Parcel:
+        raise AssertionError("the whole body was fetched")
+
+    monkeypatch.setattr(signals, "whole_parcel", fetched)
+    assert b"<ds:Reference" in ack.split(b"<eb:Acknowledgment")[1]
+    parcel = Parcel("text/xml", ack, (("SOAPAction", '"ebXML"'),))
+    changed = replace(
+        parcel, body=ack.replace(b"order-1@alpha</eb:RefTo", b"order-2@alpha</eb:RefTo")
+    )
+    pair.deliver("alpha", changed)
+    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    for _ in range(2):
+        pair.deliver("alpha", parcel)
+        assert state_of(pair, ORDER) is OutgoingState.DELIVERED
 
 
 # --- a partner that is known by its connection -------------------------------------------------
