@@ -57,6 +57,30 @@ def test_one_address_waits_while_another_comes_in() -> None:
     run(work())
 
 
+def test_a_partner_has_one_share_wherever_it_comes_from() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), partners=8, per_partner=4, refusals=1, patience=0.05)
+        greedy = [Peer(f"198.51.100.{number}", certificate=b"greedy") for number in range(8)]
+        visits = [await budget.enter(peer) for peer in greedy[:4]]
+        refused = await over(budget, greedy[5])
+        assert refused is not None
+        assert refused.status == 429
+        assert await over(budget, SHOWN) is None
+        # And who shares its address answers for himself alone.
+        for _ in range(20):
+            budget.refused(greedy[0])
+        beside = Peer(greedy[0].address, certificate=b"honest")
+        assert await over(budget, beside) is None
+        assert await over(budget, Peer(greedy[0].address)) is None
+        for visit in visits:
+            visit.leave()
+        refused = await over(budget, greedy[7])
+        assert refused is not None
+        assert "refused" in refused.problem
+
+    run(work())
+
+
 def test_who_waits_comes_in_when_another_leaves() -> None:
     async def work() -> None:
         budget = budgets(Clock(), strangers=1, patience=10.0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import ipaddress
 import math
 from collections import OrderedDict, deque
@@ -87,7 +88,7 @@ class _Bucket:
 
 
 class _Address:
-    """What came from one address."""
+    """What came from one address, or with one certificate."""
 
     __slots__ = ("known_until", "open", "processor", "refused", "spooled")
 
@@ -137,8 +138,8 @@ class Budgets:
         return found is not None and found.known_until > self._clock()
 
     def meet(self, peer: Peer) -> None:
-        """A partner proved to be there."""
-        self._at(peer).known_until = self._clock() + self.limits.known_for
+        """A partner proved to be there; its next connection is known by its address alone."""
+        self._at(Peer(peer.address)).known_until = self._clock() + self.limits.known_for
 
     def refused(self, peer: Peer) -> None:
         """A request from there was refused."""
@@ -223,7 +224,7 @@ class Budgets:
         return group is self._strangers
 
     def _at(self, peer: Peer) -> _Address:
-        name = address_of(peer)
+        name = _account(peer)
         found = self._addresses.get(name)
         if found is None:
             found = self._addresses[name] = _Address()
@@ -285,6 +286,14 @@ def _has_place(address: _Address, group: _Group) -> bool:
 def _take_place(address: _Address, group: _Group) -> None:
     address.open += 1
     group.open += 1
+
+
+def _account(peer: Peer) -> str:
+    """Whose budgets a request counts against: a certificate's owner has one share wherever he
+    comes from, and shares it with nobody who comes from there too."""
+    if peer.certificate is None:
+        return address_of(peer)
+    return f"certificate {hashlib.sha256(peer.certificate).hexdigest()}"
 
 
 def address_of(peer: Peer) -> str:

@@ -71,6 +71,8 @@ class Guest:
     transport: asyncio.BaseTransport | None = None
     requests: int = 0
     busy: bool = False
+    # It ends with the request it is at.
+    leaving: bool = False
 
     @property
     def place(self) -> str:
@@ -159,6 +161,15 @@ class HttpListener:
         for made in self._sockets:
             self._listen(made)
         self._begin(self._sweep())
+
+    def renew(self, tls: ssl.SSLContext, *, afresh: bool) -> None:
+        """Make connections with other certificates from now on; `afresh`: those that are open
+        are made again."""
+        self._tls = tls
+        for guest in list(self._guests.values()) if afresh else ():
+            guest.leaving = True
+            if not guest.busy:
+                guest.drop()
 
     async def stop(self) -> None:
         """Accept no more, let requests finish within the grace period, close everything."""

@@ -20,7 +20,7 @@ from oncewire.errors import TransportProblem
 from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
 from oncewire.transport.http_listener import HttpLimits, HttpListener
-from oncewire.transport.http_tls import ServerTls, renew_server, server_context
+from oncewire.transport.http_tls import ServerTls, server_context
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -59,7 +59,8 @@ class HttpServer:
         self.settings = settings or HttpServerSettings()
         self._budgets = Budgets(self.settings.budget)
         self._listener: HttpListener | None = None
-        self._context: ssl.SSLContext | None = None
+        # Whose certificates are believed now.
+        self._tls = self.settings.tls
         self._on_delivery: OnDelivery | None = None
         self._stopping = False
         self._working = 0
@@ -84,8 +85,8 @@ class HttpServer:
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to listen; TransportProblem if address or certificate cannot be used."""
         tls: ssl.SSLContext | None = None
-        if self.settings.tls is not None:
-            tls = self._context = server_context(self.settings.tls)
+        if self._tls is not None:
+            tls = server_context(self._tls)
         self._on_delivery = on_delivery
         self._stopping = False
         listener = HttpListener(
@@ -99,10 +100,14 @@ class HttpServer:
         self._listener = listener
 
     def renew(self, tls: ServerTls) -> None:
-        """Show another certificate, and believe others too, from the next connection on. Whom
-        we believe no more is refused by what the agreements say."""
-        if self._context is not None:
-            renew_server(self._context, tls)
+        """Show another certificate, and believe others, from the next connection on. Where
+        somebody is believed no more, no connection stays that he may have made."""
+        if self._listener is None or self._tls is None:
+            return
+        context = server_context(tls)
+        gone = set(self._tls.trusted) - set(tls.trusted)
+        self._tls = tls
+        self._listener.renew(context, afresh=bool(gone))
 
     async def stop(self) -> None:
         """Answer newcomers with 503 while requests in work finish, then close everything."""
@@ -131,7 +136,10 @@ class HttpServer:
         guest.busy = True
         self._working += 1
         try:
-            return await self._serve(request)
+            response = await self._serve(request)
+            if guest.leaving:
+                response.force_close()
+            return response
         finally:
             guest.busy = False
             guest.since = loop.time()
