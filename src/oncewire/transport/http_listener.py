@@ -15,12 +15,14 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 from aiohttp import web
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
+from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -127,12 +129,14 @@ class HttpListener:
         tls: ssl.SSLContext | None,
         limits: HttpLimits,
         is_known: Callable[[Peer], bool] = lambda _: False,
+        turned_away: TurnedAway | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._limits = limits
         self._is_known = is_known
+        self._turned_away = turned_away or TurnedAway(monotonic)
         self._server: _Server | None = None
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -236,7 +240,7 @@ class HttpListener:
             if self._room(peer):
                 self._begin(self._admit(came, peer))
             else:
-                self._turn_away(came)
+                self._turn_away(came, peer)
 
     async def _admit(self, came: socket.socket, peer: Peer) -> None:
         if self._server is None:
@@ -299,7 +303,8 @@ class HttpListener:
             return False
         return self._show_out(min(strangers, key=lambda item: item[0])[1])
 
-    def _turn_away(self, came: socket.socket) -> None:
+    def _turn_away(self, came: socket.socket, peer: Peer) -> None:
+        self._turned_away.count(peer, "all connections are taken", known=self._is_known(peer))
         if self._tls is None:
             try:
                 came.setblocking(False)

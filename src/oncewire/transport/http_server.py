@@ -12,6 +12,7 @@ import logging
 import re
 import ssl
 from dataclasses import dataclass, field
+from time import monotonic
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
@@ -21,6 +22,7 @@ from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
 from oncewire.transport.http_listener import HttpLimits, HttpListener
 from oncewire.transport.http_tls import ServerTls, server_context
+from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -58,6 +60,7 @@ class HttpServer:
     def __init__(self, settings: HttpServerSettings | None = None) -> None:
         self.settings = settings or HttpServerSettings()
         self._budgets = Budgets(self.settings.budget)
+        self.turned_away = TurnedAway(monotonic)
         self._listener: HttpListener | None = None
         # Whose certificates are believed now.
         self._tls = self.settings.tls
@@ -95,6 +98,7 @@ class HttpServer:
             tls=tls,
             limits=self.settings.limits,
             is_known=self._budgets.is_known,
+            turned_away=self.turned_away,
         )
         await listener.start(self._answer)
         self._listener = listener
@@ -153,7 +157,7 @@ class HttpServer:
         try:
             visit = await self._budgets.enter(peer)
         except OverBudget as over:
-            return _over(over)
+            return self._over(peer, over)
         try:
             refusal = self._refusal(request)
             if refusal is not None:
@@ -161,9 +165,15 @@ class HttpServer:
                 return _response(refusal, close=True)
             return await self._serve_within(request, peer, visit)
         except OverBudget as over:
-            return _over(over)
+            return self._over(peer, over)
         finally:
             visit.leave()
+
+    def _over(self, peer: Peer, over: OverBudget) -> web.Response:
+        self.turned_away.count(peer, over.problem, known=self._budgets.is_known(peer))
+        words = over.problem.encode()
+        reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
+        return _response(reply, close=True)
 
     async def _serve_within(
         self, request: web.BaseRequest, peer: Peer, visit: Visit
@@ -306,12 +316,6 @@ def _peer(request: web.BaseRequest) -> Peer:
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate = tls.getpeercert(binary_form=True) if tls is not None else None
     return Peer(address=request.remote or "", certificate=certificate)
-
-
-def _over(over: OverBudget) -> web.Response:
-    words = over.problem.encode()
-    reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
-    return _response(reply, close=True)
 
 
 def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:
