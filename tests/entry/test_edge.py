@@ -50,7 +50,7 @@ def connect(acme: Driven, who: str | None) -> ssl.SSLSocket:
     port = int(
         re.findall(r"^port = (\d+)$", (acme.folder / "oncewire.toml").read_text(), re.MULTILINE)[0]
     )
-    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+    plain = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
     return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 

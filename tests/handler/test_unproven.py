@@ -486,6 +486,8 @@ def test_what_a_reply_proves() -> None:
     assert not secure.is_authentic(node, agreement, MAIL)
     plain = read_toml(agreement_text("alpha", "beta", "ebms2"))
     assert secure.is_authentic(node, plain, replied("http://beta/msh"))
+    bound = replace(plain, partner=replace(plain.partner, client_certificates=(PRINT,)))
+    assert not secure.is_authentic(node, bound, replied("http://beta/msh"))
     signs = read_toml(agreement_text("alpha", "beta", "ebms2", signing("beta")))
     assert not secure.is_authentic(node, signs, replied("https://beta/msh"))
 

@@ -121,7 +121,7 @@ SUPERVISION: tuple[Mutant, ...] = (
     Mutant(
         "let callers wait for a turn that never comes",
         "oncewire.handler.shell",
-        "            self._fail(works, problem)\n            raise\n",
+        "            self._fail(begun, problem)\n            raise\n",
         "            raise\n",
         tests=(f"{_SUPERVISOR}::test_nobody_waits_for_a_turn_that_never_comes",),
     ),
