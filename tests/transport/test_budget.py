@@ -172,6 +172,29 @@ def test_what_a_partner_costs_is_not_taken_from_the_strangers() -> None:
     run(work())
 
 
+def test_a_partner_that_is_refused_at_length_is_sent_away() -> None:
+    """What it is refused for costs as much as what is taken, and nobody has anything of it."""
+
+    async def work() -> None:
+        clock = Clock()
+        budget = budgets(clock, processor_refused=10.0)
+        other = Peer(SHOWN.address, certificate=b"other")
+        for refused in (False, False, True, True):
+            visit = await budget.enter(SHOWN)
+            visit.spend(6.0)
+            if refused:
+                budget.refused(SHOWN, visit.spent)
+            visit.leave()
+        away = await over(budget, SHOWN)
+        assert away is not None
+        assert away.status == 429
+        assert await over(budget, other) is None
+        clock.time += 60
+        assert await over(budget, SHOWN) is None
+
+    run(work())
+
+
 def test_memory_that_is_short_is_said_and_given_back() -> None:
     async def work() -> None:
         budget = budgets(Clock(), memory=100)

@@ -184,7 +184,7 @@ class HttpServer:
         try:
             reply = await self._hand_in(request, body, peer, visit)
             if body.broken is None:
-                self._note(peer, reply)
+                self._note(peer, reply, visit)
                 # Whose body was not heard to its end cannot be heard again on this connection.
                 return _response(reply, close=not body.over)
         except OverBudget:
@@ -196,15 +196,15 @@ class HttpServer:
             if body.broken is None:
                 log.exception("the handler failed while it took a delivery")
                 return _response(Reply(500), close=True)
-        self._budgets.refused(peer)
+        self._budgets.refused(peer, visit.spent)
         return _response(_plain(*body.broken), close=True)
 
-    def _note(self, peer: Peer, reply: Reply) -> None:
+    def _note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
         """Who proved to be a partner is known from now on; who was refused is counted."""
         if reply.known:
             self._budgets.meet(peer)
         elif reply.refused:
-            self._budgets.refused(peer)
+            self._budgets.refused(peer, visit.spent)
 
     async def _hand_in(
         self, request: web.BaseRequest, body: _Body, peer: Peer, visit: Visit
