@@ -69,7 +69,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "refused requests are not counted",
         _SERVER,
-        "        elif reply.refused:\n            self._budgets.refused(peer)\n",
+        "        elif reply.refused:\n            self._budgets.refused(peer, visit.spent)\n",
         "        elif reply.refused:\n            pass\n",
         tests=(f"{_EDGE}::test_who_is_refused_too_often_is_told_to_come_back",),
     ),
