@@ -92,7 +92,7 @@ def test_a_secret_that_others_can_read_is_refused(met: Path) -> None:
 
 @pytest.mark.long
 def test_a_revoked_partner_is_cut_at_once(met: Path, secured: Served) -> None:
-    """The connections of its handler stay open: not they are believed, but what was agreed."""
+    """Its connections are closed, and nothing that was still under way on them is believed."""
     assert send(met) == "delivered"
     assert run_json("partner", "revoke", "acme", "-c", "globex")["revoked"] == 1
     # It is told nothing that it could use, and nothing of it is taken.

@@ -53,6 +53,33 @@ async def test_an_action_that_fails_keeps_no_other_from_leaving() -> None:
     await shell.stop()
 
 
+async def test_a_turn_that_takes_long_lets_others_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many verbs wait and however long each takes, the loop waits for one of them."""
+    pair = Pair()
+    shell = Shell(pair.alpha, lambda action: None)
+    seconds = [0.0]
+    monkeypatch.setattr("oncewire.handler.shell.monotonic", lambda: seconds[0], raising=False)
+    done: list[str] = []
+
+    def slow(number: int) -> None:
+        seconds[0] += 1.0
+        done.append(f"verb {number}")
+
+    verbs = [asyncio.ensure_future(shell.do("look", lambda n=n: slow(n))) for n in range(3)]  # type: ignore[misc]
+    await asyncio.sleep(0)
+    shell.start()
+    while not verbs[-1].done():
+        await asyncio.sleep(0)
+        done.append("loop")
+    assert [one for one in done if one != "loop"] == ["verb 0", "verb 1", "verb 2"]
+    assert all(
+        "loop" in done[done.index(f"verb {n}") : done.index(f"verb {n + 1}")] for n in (0, 1)
+    )
+    await shell.stop()
+
+
 async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

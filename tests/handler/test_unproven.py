@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import Inconsistent
-from oncewire.handler import secure
-from oncewire.handler.actions import Post
+from oncewire.handler import secure, signals
+from oncewire.handler.actions import Post, PostAnswer
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.source import Source, replied
 from oncewire.handler.transmit import Transmission
 from oncewire.journal.history import explain, ladder
@@ -340,6 +340,35 @@ def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_g
     assert stored.outgoing.proved_by is Proof.TO_PARTY
 
 
+def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever repeats one must not make us fetch a large body each time."""
+    pair = signed("ebms2")
+    proof = '[ack]\nrequest = "always"\nsignature = "always"\n'
+    for own, partner in (("alpha", "beta"), ("beta", "alpha")):
+        text = agreement_text(own, partner, "ebms2", proof + signing(partner))
+        pair.engines[own].node.agreements = Agreements([read_toml(text)])
+    pair.lose_answer = lambda count: True
+    pair.send(1, b"x" * (SPOOL_ABOVE + 1))
+    (ack,) = pair.answers
+
+    def fetched(*_args: object) -> Parcel:
+        raise AssertionError("the whole body was fetched")
+
+    monkeypatch.setattr(signals, "whole_parcel", fetched)
+    assert b"<ds:Reference" in ack.split(b"<eb:Acknowledgment")[1]
+    parcel = Parcel("text/xml", ack, (("SOAPAction", '"ebXML"'),))
+    changed = replace(
+        parcel, body=ack.replace(b"order-1@alpha</eb:RefTo", b"order-2@alpha</eb:RefTo")
+    )
+    pair.deliver("alpha", changed)
+    assert state_of(pair, ORDER) is OutgoingState.OUTSTANDING
+    for _ in range(2):
+        pair.deliver("alpha", parcel)
+        assert state_of(pair, ORDER) is OutgoingState.DELIVERED
+
+
 # --- a partner that is known by its connection -------------------------------------------------
 
 DER = PEOPLE["beta"].certificate.public_bytes(Encoding.DER)
@@ -348,7 +377,7 @@ PRINT = hashlib.sha256(DER).hexdigest()
 
 def connected(more: str = "") -> Desk:
     """alpha's handler; it knows beta by a TLS certificate and by nothing else."""
-    text = agreement_text("alpha", "beta", "ebms2", more)
+    text = agreement_text("alpha", "beta", "ebms2", more).replace("http://", "https://")
     text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{PRINT}"]\n')
     return Desk(read_toml(text), at="2026-01-01T00:00:00Z")
 
@@ -392,6 +421,62 @@ def test_mail_shows_no_certificate() -> None:
     assert len(desk.journal("ignored")) == 1
 
 
+def two_connected() -> Desk:
+    """alpha's handler knows beta and gamma by their TLS certificates, and by nothing else."""
+    found = []
+    for name, shown in (("beta", PRINT), ("gamma", "00" * 32)):
+        text = agreement_text("alpha", name, "ebms2").replace("http://", "https://")
+        text = text.replace('cpa_id = "alpha-beta"', f'cpa_id = "{name}"')
+        text = text.replace("[partner]\n", f'[partner]\nclient_certificates = ["{shown}"]\n')
+        found.append(read_toml(text))
+    return Desk(*found, at="2026-01-01T00:00:00Z")
+
+
+@pytest.mark.requirement("RM-14")
+@pytest.mark.parametrize("claim", ["acknowledgement", "error", "notice", "status"])
+@pytest.mark.parametrize("beside", ["a message", "a signal"])
+def test_a_reply_of_one_partner_says_nothing_for_another(claim: str, beside: str) -> None:
+    """gamma's own connection proves that gamma is there, whoever's name stands in its reply."""
+    desk = two_connected()
+    about = desk.parcel(desk.send(replace(order(1, message_id=ORDER), cpa_id="beta")))
+    other = desk.send(replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
+    word = CLAIMS[claim](about)
+    if beside == "a message":
+        ended = Transmission("other@alpha", 1, sent=True, address=other.address)
+        desk.engine.transmission_over(ended, word)
+    else:
+        asked = PostAnswer("http", other.address, other.parcel)
+        desk.engine.answer_left(asked, sent=True, reply=word)
+    desk.commit()
+    assert other.address == "https://gamma/msh"
+    assert desk.state(ORDER) is OutgoingState.OUTSTANDING
+    assert [row.message_id for row in desk.journal("ignored")] == [ORDER]
+    # On beta's own it counts.
+    desk.engine.transmission_over(
+        Transmission(ORDER, 1, sent=True, address="https://beta/msh"), word
+    )
+    desk.commit()
+    assert desk.state(ORDER) is not OutgoingState.OUTSTANDING
+
+
+def test_a_reply_of_one_partner_brings_no_document_of_another() -> None:
+    desk = two_connected()
+    about = codec.read(desk.parcel(desk.send(replace(order(1), cpa_id="beta")))).message
+    other = desk.send(replace(order(2, message_id="other@alpha"), cpa_id="gamma"))
+    header = replace(
+        about.header,
+        from_party=about.header.to_party,
+        to_party=about.header.from_party,
+        message_id="forged@beta",
+    )
+    forged = codec.write(replace(about, header=header), Form())
+    ended = Transmission("other@alpha", 1, sent=True, address=other.address)
+    desk.engine.transmission_over(ended, forged)
+    desk.commit()
+    assert desk.take() == []
+    assert desk.refused == 1
+
+
 def test_what_a_reply_proves() -> None:
     desk = connected()
     (agreement,) = desk.engine.node.agreements
@@ -401,6 +486,8 @@ def test_what_a_reply_proves() -> None:
     assert not secure.is_authentic(node, agreement, MAIL)
     plain = read_toml(agreement_text("alpha", "beta", "ebms2"))
     assert secure.is_authentic(node, plain, replied("http://beta/msh"))
+    bound = replace(plain, partner=replace(plain.partner, client_certificates=(PRINT,)))
+    assert not secure.is_authentic(node, bound, replied("http://beta/msh"))
     signs = read_toml(agreement_text("alpha", "beta", "ebms2", signing("beta")))
     assert not secure.is_authentic(node, signs, replied("https://beta/msh"))
 

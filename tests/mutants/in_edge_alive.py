@@ -121,7 +121,7 @@ SUPERVISION: tuple[Mutant, ...] = (
     Mutant(
         "let callers wait for a turn that never comes",
         "oncewire.handler.shell",
-        "            self._fail(works, problem)\n            raise\n",
+        "            self._fail(begun, problem)\n            raise\n",
         "            raise\n",
         tests=(f"{_SUPERVISOR}::test_nobody_waits_for_a_turn_that_never_comes",),
     ),
@@ -213,11 +213,11 @@ KEEPING: tuple[Mutant, ...] = (
         tests=(f"{_SECURE}::test_a_secret_that_others_can_read_is_refused",),
     ),
     Mutant(
-        "believe a revoked partner until the next start",
+        "agree on nothing new until the next start",
         "oncewire.entry.reloading",
-        "        node.agreements, node.keys = agreements, keys\n",
-        "        node.keys = keys\n",
-        tests=(f"{_SECURE}::test_a_revoked_partner_is_cut_at_once",),
+        "            node.agreements = in_force(self._settings, found.kept)\n",
+        "            in_force(self._settings, found.kept)\n",
+        tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
     ),
     Mutant(
         "drop the old certificate when the new one comes",

@@ -124,9 +124,28 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "a reply proves itself by coming back",
         _SECURE,
-        "    if not expected or source.secured:\n",
-        "    if not expected or source.transport == REPLY:\n",
-        tests=(f"{_UNPROVEN}::test_a_reply_counts_where_the_connection_was_the_partners",),
+        "    if not source.secured:\n",
+        "    if source is None:\n",
+        tests=(f"{_UNPROVEN}::test_what_a_reply_proves",),
+    ),
+    Mutant(
+        "a reply speaks for every partner",
+        _SECURE,
+        "    if not any(one.is_reached_at(source.address) for one in agreements):\n",
+        "    if not agreements:\n",
+        tests=(
+            f"{_UNPROVEN}::test_a_reply_of_one_partner_says_nothing_for_another",
+            f"{_UNPROVEN}::test_a_reply_of_one_partner_brings_no_document_of_another",
+        ),
+    ),
+    Mutant(
+        "fetch the whole body for each acknowledgement",
+        "oncewire.handler.signals",
+        "    if sent is None or not sent.signed:\n",
+        "    if sent is not acks:\n",
+        tests=(
+            f"{_UNPROVEN}::test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent",
+        ),
     ),
     Mutant(
         "a reply over TLS proves nothing",

@@ -69,7 +69,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "refused requests are not counted",
         _SERVER,
-        "        elif reply.refused:\n            self._budgets.refused(peer)\n",
+        "        elif reply.refused:\n            self._budgets.refused(peer, visit.spent)\n",
         "        elif reply.refused:\n            pass\n",
         tests=(f"{_EDGE}::test_who_is_refused_too_often_is_told_to_come_back",),
     ),
@@ -212,5 +212,67 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
         "            if text in given:\n",
         "            if text in tuple(given)[-100:]:\n",
         tests=("tests/wire/security/test_signature.py::test_ids_are_checked_in_one_look_each",),
+    ),
+    Mutant(
+        "count no steps of canonicalization",
+        _LIMITS,
+        "        if self._steps > limits.header_canonical:\n",
+        "        if False:\n",
+        tests=("tests/wire/test_limits.py::test_beyond_a_limit_is_refused_and_the_limit_is_named",),
+    ),
+    Mutant(
+        "a body holds as many messages as it likes",
+        "oncewire.wire.bundle",
+        "    if len(parts) > limits.bundled:\n",
+        "    if not parts:\n",
+        tests=("tests/wire/test_limits.py::test_messages_in_one_body_are_counted",),
+    ),
+    Mutant(
+        "a turn takes as long as its verbs like",
+        "oncewire.handler.shell",
+        "(not begun or monotonic() < until)",
+        "(not begun or until > 0)",
+        tests=("tests/handler/test_shell.py::test_a_turn_that_takes_long_lets_others_in_between",),
+    ),
+    Mutant(
+        "take what comes from somebody who is over his budget",
+        _DOOR,
+        "            allowance.spend(0.0)\n",
+        "",
+        tests=(
+            "tests/handler/test_turned_away.py::test_who_is_over_his_budget_when_his_turn_comes_is_told_so",
+        ),
+    ),
+    Mutant(
+        "read a long reply in the loop",
+        "oncewire.handler.heard",
+        "    if len(parcel.body) <= READ_AT_ONCE:\n",
+        "    if parcel.body:\n",
+        tests=("tests/handler/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
+    ),
+    Mutant(
+        "keep the connections of whom we trust no more",
+        _SERVER,
+        "        self._listener.renew(context, afresh=bool(gone))\n",
+        "        self._listener.renew(context, afresh=False)\n",
+        tests=(
+            "tests/transport/test_http_tls.py::test_a_certificate_that_is_trusted_no_more_opens_nothing",
+        ),
+    ),
+    Mutant(
+        "a partner has a share at each of its addresses",
+        _BUDGET,
+        "    if peer.certificate is None:\n        return address_of(peer)\n",
+        "    if peer is not None:\n        return address_of(peer)\n",
+        tests=(f"{_BUDGETS}::test_a_partner_has_one_share_wherever_it_comes_from",),
+    ),
+    Mutant(
+        "send partners away and tell nobody",
+        "oncewire.transport.turned_away",
+        "        if not known:\n",
+        "        if facts:\n",
+        tests=(
+            "tests/transport/test_turned_away.py::test_each_reason_is_told_once_and_then_counted",
+        ),
     ),
 )

@@ -177,11 +177,9 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a reply that was damaged is believed",
-        "oncewire.handler.receive",
-        "        if not is_intact(parcel):\n"
-        '            raise ReadFault((MimeProblem("the reply was damaged on its way"),))\n'
-        "        together",
-        "        together",
+        "oncewire.handler.heard",
+        "        if not is_intact(reply):\n",
+        "        if reply is None:\n",
         tests=(f"{_CLAIMS}::test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt",),
     ),
     Mutant(

@@ -57,6 +57,30 @@ def test_one_address_waits_while_another_comes_in() -> None:
     run(work())
 
 
+def test_a_partner_has_one_share_wherever_it_comes_from() -> None:
+    async def work() -> None:
+        budget = budgets(Clock(), partners=8, per_partner=4, refusals=1, patience=0.05)
+        greedy = [Peer(f"198.51.100.{number}", certificate=b"greedy") for number in range(8)]
+        visits = [await budget.enter(peer) for peer in greedy[:4]]
+        refused = await over(budget, greedy[5])
+        assert refused is not None
+        assert refused.status == 429
+        assert await over(budget, SHOWN) is None
+        # And who shares its address answers for himself alone.
+        for _ in range(20):
+            budget.refused(greedy[0])
+        beside = Peer(greedy[0].address, certificate=b"honest")
+        assert await over(budget, beside) is None
+        assert await over(budget, Peer(greedy[0].address)) is None
+        for visit in visits:
+            visit.leave()
+        refused = await over(budget, greedy[7])
+        assert refused is not None
+        assert "refused" in refused.problem
+
+    run(work())
+
+
 def test_who_waits_comes_in_when_another_leaves() -> None:
     async def work() -> None:
         budget = budgets(Clock(), strangers=1, patience=10.0)
@@ -123,7 +147,8 @@ def test_a_processor_is_not_a_strangers_alone() -> None:
         assert refused is not None
         assert refused.status == 429
         visit = await budget.enter(THERE)
-        visit.spend(9.5)
+        with pytest.raises(OverBudget, match="busy"):
+            visit.spend(9.5)
         visit.leave()
         # Both are above nothing of their own, but strangers have had their part.
         refused = await over(budget, Peer("192.0.2.9"))
@@ -143,6 +168,29 @@ def test_what_a_partner_costs_is_not_taken_from_the_strangers() -> None:
         visit.spend(100.0)
         visit.leave()
         assert await over(budget, HERE) is None
+
+    run(work())
+
+
+def test_a_partner_that_is_refused_at_length_is_sent_away() -> None:
+    """What it is refused for costs as much as what is taken, and nobody has anything of it."""
+
+    async def work() -> None:
+        clock = Clock()
+        budget = budgets(clock, processor_refused=10.0)
+        other = Peer(SHOWN.address, certificate=b"other")
+        for refused in (False, False, True, True):
+            visit = await budget.enter(SHOWN)
+            visit.spend(6.0)
+            if refused:
+                budget.refused(SHOWN, visit.spent)
+            visit.leave()
+        away = await over(budget, SHOWN)
+        assert away is not None
+        assert away.status == 429
+        assert await over(budget, other) is None
+        clock.time += 60
+        assert await over(budget, SHOWN) is None
 
     run(work())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,32 @@ def test_the_client_certificate_is_handed_on(world: Certificates) -> None:
     outcome, receiver = exchange(server, world.client(identity=ours))
     assert outcome.kind is OutcomeKind.SENT
     assert receiver.taken[0].peer.certificate == der(ours)
+
+
+def test_a_certificate_that_is_trusted_no_more_opens_nothing(world: Certificates) -> None:
+    """Nor does a connection outlive it that was made while it was trusted."""
+    server = world.server(clients=ClientCertificates.REQUIRED)
+    both = replace(server, trusted=(world.pem, world.stranger.cert_pem.bytes().decode()))
+    kept, gone = world.identity("kept"), world.identity("gone", authority=world.stranger)
+
+    async def work() -> None:
+        receiver = Receiver()
+        async with endpoint(receiver, tls=both) as transport:
+            clients = [HttpClient(world.client(identity=one)) for one in (kept, gone)]
+            for client in clients:
+                await client.start()
+            before = [
+                await client.send(cargo(b"a"), transport.url, timeout=9) for client in clients
+            ]
+            assert [one.kind for one in before] == [OutcomeKind.SENT, OutcomeKind.SENT]
+            transport.renew(server, world.client())
+            after = [await client.send(cargo(b"b"), transport.url, timeout=9) for client in clients]
+            assert [one.kind is OutcomeKind.SENT for one in after] == [True, False]
+            assert [one.body for one in receiver.taken] == [b"a", b"a", b"b"]
+            for client in clients:
+                await client.close()
+
+    run(work())
 
 
 def test_an_optional_certificate_may_be_missing(world: Certificates) -> None:

@@ -62,6 +62,10 @@ def over_the_wire(name: str) -> tuple[Parcel, Limits]:
             "<a " + " ".join(f'xmlns:n{n}="u:{n}"' for n in range(60)) + ">"
             "<b " + " ".join(f'xmlns:m{n}="u:{n}"' for n in range(5)) + "/></a>"
         ),
+        "header_canonical": xml(
+            "<a " + " ".join(f'xmlns:n{n}="u:{n}"' for n in range(58)) + ">"
+            "<b>" + "<c/>" * 700 + "</b></a>"
+        ),
         "header_siblings": xml("<a>" + "<b/>" * 1001 + "</a>"),
         "parts": multipart(ROOT, *(part(b"", f"Content-ID: <p{n}>") for n in range(100))),
         "nesting": multipart(part(_nested(3), 'Content-Type: multipart/mixed; boundary="N3"')),
@@ -88,7 +92,7 @@ def _nested(levels: int) -> bytes:
     "name",
     [
         "header_bytes", "header_elements", "header_depth", "header_attributes", "header_siblings",
-        "header_namespaces",
+        "header_namespaces", "header_canonical",
         "parts", "nesting", "part_header_lines", "part_header_bytes", "preamble_bytes",
         "before_root_bytes", "payload_bytes",
     ],
@@ -121,6 +125,22 @@ def _feed_all(reader: Reader, body: bytes) -> None:
 )
 def test_up_to_a_limit_is_let_through(text: str) -> None:
     assert limits.enforce(text.encode(), None, DEFAULT_LIMITS) is None
+
+
+def test_messages_in_one_body_are_counted() -> None:
+    one = samples.written(Dialect.EBMS2)
+    assert len(codec.read_all(codec.bundle([one] * 16))) == 16
+    with pytest.raises(ReadFault) as caught:
+        codec.read_all(codec.bundle([one] * 17))
+    assert getattr(caught.value.error, "location", "") == "bundled"
+
+
+def test_attributes_are_counted_together() -> None:
+    bounds = replace(DEFAULT_LIMITS, header_elements=100)
+    many = " ".join(f'b{n}=""' for n in range(51))
+    assert limits.enforce(f"<a {many}/>".encode(), None, bounds) is None
+    error = refused(xml(f"<a><b {many}/><b {many}/></a>"), bounds)
+    assert error.location == "header_elements"
 
 
 def test_siblings_are_counted_whatever_the_depth() -> None:

@@ -308,6 +308,12 @@ class Agreement:
         yield self.receiving
         yield from self.actions
 
+    def is_reached_at(self, address: str) -> bool:
+        """Whether that is an address we send to under it: of the partner, or of the hub."""
+        ends = [self.partner.endpoints, () if self.via is None else self.via.endpoints]
+        ends += [one.endpoints for one in self.bindings() if one.direction is Direction.SEND]
+        return any(end.address == address for some in ends for end in some)
+
     def default(self, direction: Direction) -> ActionBinding:
         """What holds in that direction where no action says otherwise."""
         return self.sending if direction is Direction.SEND else self.receiving

@@ -66,22 +66,35 @@ class Reloading:
         for file in found.problems:
             if file in self._in_force:
                 found.kept.append(self._in_force[file])
+        node = self._handler.engine.node
         try:
-            agreements = in_force(self._settings, found.kept)
-            keys = keys_of(self._settings)
-            self._renew_transports(found.kept)
+            node.agreements = in_force(self._settings, found.kept)
         except (OncewireError, OSError, ValueError) as problem:
-            # All of it or none: what is in force stays in force.
             logger.error("the files of the party were not taken over", extra=_words(problem))
             await self._call(FILES, problem)
             self._bad.add(FILES)
             return len(self._in_force)
-        node = self._handler.engine.node
-        node.agreements, node.keys = agreements, keys
         self._in_force = {kept.file: kept for kept in found.kept}
-        logger.info("agreements and certificates were read anew", extra={"count": len(found.kept)})
+        logger.info("agreements were read anew", extra={"count": len(found.kept)})
+        await self._take_certificates(found.kept)
         await self._tell(found)
         return len(found.kept)
+
+    async def _take_certificates(self, kept: list[Kept]) -> None:
+        """Our keys, and whom the connections believe: all of it or none.
+
+        What is agreed holds either way, so that a file of one partner that cannot be read keeps
+        no other from being revoked.
+        """
+        try:
+            keys = keys_of(self._settings)
+            self._renew_transports(kept)
+        except (OncewireError, OSError, ValueError) as problem:
+            logger.error("keys and certificates were not taken over", extra=_words(problem))
+            await self._call(HANDLER, problem)
+            return
+        self._handler.engine.node.keys = keys
+        logger.info("keys and certificates were read anew")
 
     def _renew_transports(self, kept: list[Kept]) -> None:
         for transport in self._handler.transports.values():

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncewire.entry.assemble import make_engine, make_handler
@@ -21,7 +21,16 @@ from oncewire.entry.reach import first
 from oncewire.entry.reloading import Reloading
 from oncewire.entry.service_manager import feed_watchdog, tell
 from oncewire.entry.verbs import Running, Status
-from oncewire.errors import HandlerFailed, NotAllowed, StoreProblem, TransportProblem
+from oncewire.errors import (
+    HandlerFailed,
+    NotAllowed,
+    OncewireError,
+    StoreDamaged,
+    StoreProblem,
+    TransportProblem,
+)
+from oncewire.handler.perform import HANDLER
+from oncewire.transport.http import HttpTransport
 
 if TYPE_CHECKING:
     from oncewire.entry.settings import Settings
@@ -58,6 +67,7 @@ async def serving(
     reloading = Reloading(settings, handler)
     running = Running(handler, passing=passing, reloading=reloading)
     server = ControlServer(socket_path(settings), running)
+    _tell_of_refused_partners(handler)
     try:
         await handler.start()
         await reloading.begin()
@@ -70,6 +80,20 @@ async def serving(
         await handler.stop()
         if isinstance(application, Webhook):
             await application.close()
+
+
+def _tell_of_refused_partners(handler: Handler) -> None:
+    """An incident for partners that the endpoint sends away: their documents wait."""
+
+    async def call(problem: str) -> None:
+        trouble = StoreDamaged(problem, channel=f"{HANDLER} budget")
+        # Where the store cannot keep an incident, the log has it.
+        with suppress(OncewireError):
+            await handler.operate(lambda engine: engine.trouble(trouble))
+
+    for transport in handler.transports.values():
+        if isinstance(transport, HttpTransport):
+            transport.on_turned_away(lambda problem: handler.supervisor.spawn(call(problem)))
 
 
 async def only_one(settings: Settings) -> Prepared:

@@ -100,7 +100,17 @@ def _trusted(settings: Settings) -> tuple[str, ...]:
 def _partners(settings: Settings) -> tuple[str, ...]:
     folder = settings.path(settings.keys.partners)
     files = sorted(folder.glob("*.crt")) if folder.is_dir() else []
-    return tuple(read_text(file, "partner's certificate") for file in files)
+    return tuple(text for file in files if (text := _believed(file)))
+
+
+def _believed(file: Path) -> str:
+    """The certificates of a partner's file without those that were revoked."""
+    text = read_text(file, "partner's certificate")
+    revoked = file.with_suffix(".revoked")
+    if not revoked.is_file():
+        return text
+    gone = read_certificates(read_text(revoked, "list of revoked certificates"))
+    return "".join(to_pem(der) for der in read_certificates(text) if der not in gone)
 
 
 def _peers(

@@ -88,6 +88,9 @@ class Door:
         except StoreProblem as problem:
             # Not stored, so not acknowledged: the sender keeps it and comes back.
             return await self._come_back(problem)
+        except TransportProblem:
+            # Its sender is over his budget: the transport tells him.
+            raise
         except Exception:
             logger.exception("an arrival failed", extra={"address": source.address})
             return Reply(500)
@@ -105,6 +108,8 @@ class Door:
 
     async def _receive(self, inbound: Inbound, source: Source, allowance: Allowance) -> Answer:
         def receive() -> Answer:
+            # Those before it in this turn may have used up what there was for all of them.
+            allowance.spend(0.0)
             began = thread_time()
             try:
                 return self._engine.receive(inbound.parcel, source, inbound.stored, inbound.reading)

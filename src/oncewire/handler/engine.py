@@ -34,6 +34,7 @@ from oncewire.handler.admit import admit_waiting, look_again, look_again_at_all
 from oncewire.handler.answer import Answer, Awaited
 from oncewire.handler.application import Taken
 from oncewire.handler.expected import Expected, expected
+from oncewire.handler.heard import Reply
 from oncewire.handler.node import Node
 from oncewire.handler.onward import report_failure
 from oncewire.handler.perform import open_incident
@@ -196,8 +197,7 @@ class Engine:
     ) -> Answer:
         """Take what a transport brought; the answer may leave after the commit.
 
-        `stored` says where the same bytes lie, if they are in the spool already, `reading` what
-        they say, if they were read as they came.
+        `stored` says where the bytes lie, if spooled already, `reading` what they say, if read.
         """
         with self.node.transition() as tx:
             return receive(self.node, tx, parcel, source, stored, reading)
@@ -207,7 +207,7 @@ class Engine:
         with self.node.transition() as tx:
             return expected(self.node, tx, received)
 
-    def transmission_over(self, ended: Transmission, reply: Parcel | None = None) -> None:
+    def transmission_over(self, ended: Transmission, reply: Reply | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""
         # It is over even when the store cannot take note of it: its timer brings it up again.
         self.node.in_flight.discard(ended.message_id)
@@ -219,7 +219,7 @@ class Engine:
                 if ended.sent:
                     nothing_more(self.node, tx, ended.message_id)
 
-    def answer_left(self, answer: PostAnswer, *, sent: bool, reply: Parcel | None = None) -> None:
+    def answer_left(self, answer: PostAnswer, *, sent: bool, reply: Reply | None = None) -> None:
         """An answer on a connection of its own went out, or did not: then it stays owed
         until the duplicate that will surely come, or the next start.
 
@@ -233,7 +233,7 @@ class Engine:
         with self.node.transition() as tx:
             tx.answer_left(answer.sender, answer.message_id)
 
-    def onward_over(self, post: PostOn, ended: Transmission, reply: Parcel | None = None) -> None:
+    def onward_over(self, post: PostOn, ended: Transmission, reply: Reply | None = None) -> None:
         """Take what the next hop said of a message whose connection waits here."""
         with self.node.transition() as tx:
             receive_onward(self.node, tx, post, ended, reply)

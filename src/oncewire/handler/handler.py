@@ -30,11 +30,12 @@ from oncewire.handler.carrier import Carrier
 from oncewire.handler.door import Door
 from oncewire.handler.engine import Engine
 from oncewire.handler.hand_over import HandOver
+from oncewire.handler.heard import hear
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.operate import find_outgoing
 from oncewire.handler.outages import Outages
-from oncewire.handler.relaying import Relaying, reply_parcel
+from oncewire.handler.relaying import Relaying
 from oncewire.handler.shell import Shell
 from oncewire.handler.submit import Accepted, Submission
 from oncewire.handler.supervisor import Supervisor
@@ -297,7 +298,7 @@ class Handler:
             retry_after=outcome.retry_after,
             address=post.address,
         )
-        reply = reply_parcel(outcome)
+        reply = await hear(self.engine.node, outcome)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
         if damaged is not None:
             why = damaged
@@ -328,7 +329,7 @@ class Handler:
             finally:
                 self._carrier.let_go(post.parcel)
             self._kill.reach("answer after send")
-        sent, reply = outcome.kind is OutcomeKind.SENT, reply_parcel(outcome)
+        sent, reply = outcome.kind is OutcomeKind.SENT, await hear(self.engine.node, outcome)
         await self._try(
             "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
         )

@@ -12,7 +12,6 @@ from dataclasses import replace
 from oncewire.agreement.resolve import Resolution
 from oncewire.errors import (
     EbxmlError,
-    MimeProblem,
     SoapFault,
     StoreDamaged,
     ValueNotRecognized,
@@ -29,6 +28,7 @@ from oncewire.handler.answer import (
 )
 from oncewire.handler.arrive import Arriving
 from oncewire.handler.conform import strictly
+from oncewire.handler.heard import Reply, heard
 from oncewire.handler.ignored import Claim, ignore, ignore_unbacked, word_for
 from oncewire.handler.intact import check_kept, is_intact
 from oncewire.handler.node import Node
@@ -289,7 +289,7 @@ def _names_agreement(node: Node, known: PartialHeader) -> bool:
     return party is not None and any(one.partner.reaches(party) for one in node.agreements)
 
 
-def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmission) -> None:
+def receive_reply(node: Node, tx: Transaction, reply: Reply, ended: Transmission) -> None:
     """Take what came back on the connection of one of our own transmissions: a message, or
     several in one body (SYNC-8).
 
@@ -297,9 +297,7 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
     that is no message says that the attempt failed.
     """
     try:
-        if not is_intact(parcel):
-            raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-        together = codec.read_all(parcel, node.limits)
+        together = heard(reply, node.limits).messages()
     except ReadFault as fault:
         reason = f"the reply is no message: {fault.problem}"
         if fault.fault is not None:
@@ -316,12 +314,10 @@ def receive_reply(node: Node, tx: Transaction, parcel: Parcel, ended: Transmissi
     nothing_more(node, tx, ended.message_id)
 
 
-def receive_aside(node: Node, tx: Transaction, parcel: Parcel, address: str) -> None:
+def receive_aside(node: Node, tx: Transaction, reply: Reply, address: str) -> None:
     """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
     try:
-        if not is_intact(parcel):
-            raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-        for received in codec.read_all(parcel, node.limits):
+        for received in heard(reply, node.limits).messages():
             receive_message(node, tx, received, replied(address))
     except ReadFault as fault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
@@ -330,21 +326,20 @@ def receive_aside(node: Node, tx: Transaction, parcel: Parcel, address: str) -> 
 
 
 def receive_onward(
-    node: Node, tx: Transaction, post: PostOn, ended: Transmission, reply: Parcel | None
+    node: Node, tx: Transaction, post: PostOn, ended: Transmission, reply: Reply | None
 ) -> None:
     """Take what the next handler said of a message that was passed on, while the connection
     of its request waits."""
     fault = None
     if reply is not None:
+        said = heard(reply, node.limits)
         try:
-            if not is_intact(reply):
-                raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-            for received in codec.read_all(reply, node.limits):
+            for received in said.messages():
                 receive_message(node, tx, received, replied(post.address))
             nothing_more(node, tx, post.message_id)
             return
         except ReadFault as problem:
-            fault = reply if problem.fault is not None else None
+            fault = said.parcel if problem.fault is not None else None
     elif ended.sent:
         nothing_more(node, tx, post.message_id)
         return

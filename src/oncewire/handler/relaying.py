@@ -10,12 +10,12 @@ from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostOn, Relay
 from oncewire.handler.answer import Answer
 from oncewire.handler.connections import Connection, Connections
+from oncewire.handler.heard import hear
 from oncewire.handler.shell import Shell
 from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND
 from oncewire.store.records import StoredParcel
 from oncewire.transport.contract import Outcome, OutcomeKind
-from oncewire.wire.parcel import Parcel
 
 UNDER_WAY_MAX = 256
 """Exchanges with a next hop at once that a connection waits for."""
@@ -91,7 +91,8 @@ class Relaying:
             retry_after=outcome.retry_after,
             address=post.address,
         )
-        reply, engine = reply_parcel(outcome), self._shell.engine
+        engine = self._shell.engine
+        reply = await hear(engine.node, outcome)
         await self._try("onward over", lambda: engine.onward_over(post, ended, reply))
 
     def give(self, relay: Relay) -> None:
@@ -115,11 +116,3 @@ class Relaying:
             await self._shell.do(step, verb)
         except OncewireError:
             self._connections.wake_all()
-
-
-def reply_parcel(outcome: Outcome) -> Parcel | None:
-    """What came back with an attempt, if it has a body."""
-    reply = outcome.reply
-    if reply is None or not reply.body:
-        return None
-    return Parcel(reply.content_type, reply.body, reply.headers)

@@ -200,19 +200,19 @@ def check_connection(
     What was accepted under an older agreement may come over a connection of today's.
     """
     expected = set(agreement.partner.client_certificates)
-    if not expected or source.secured:
+    if not expected:
         return
+    today: list[Agreement] = []
+    if accepted_at is not None:
+        today += node.agreements.between(agreement.own.party, agreement.partner.party)
     if source.transport == REPLY:
-        raise SecurityFailure(
-            "the agreement knows its partner by a certificate, and the reply came without TLS",
-            remedy="agree on an https address for the partner",
-        )
+        _check_reply(source, (agreement, *today))
+        return
     if source.transport != "http" and agreement.receiving.security.require_signature:
         # No other transport shows a certificate; there the signature has to do.
         return
-    if accepted_at is not None:
-        for today in node.agreements.between(agreement.own.party, agreement.partner.party):
-            expected |= set(today.partner.client_certificates)
+    for one in today:
+        expected |= set(one.partner.client_certificates)
     expected -= {hashlib.sha256(der).hexdigest() for der in node.agreements.withdrawn.certificates}
     if source.certificate is None:
         raise SecurityFailure(
@@ -223,6 +223,21 @@ def check_connection(
         raise SecurityFailure(
             "the connection's client certificate is not the agreed one",
             remedy="connect with the certificate that the agreement names",
+        )
+
+
+def _check_reply(source: Source, agreements: tuple[Agreement, ...]) -> None:
+    """A reply is the word of the one we connected to, whomever it names."""
+    if not source.secured:
+        raise SecurityFailure(
+            "the agreement knows its partner by a certificate, and the reply came without TLS",
+            remedy="agree on an https address for the partner",
+        )
+    if not any(one.is_reached_at(source.address) for one in agreements):
+        raise SecurityFailure(
+            "the agreement knows its partner by a certificate, and the reply came from an address"
+            " that is not the partner's",
+            remedy="let the partner itself say so",
         )
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, TypeVar
 
 from oncewire.errors import HandlerFailed, OncewireError, StoreProblem
@@ -26,6 +28,10 @@ T = TypeVar("T")
 
 TURN_MAX = 512
 """Verbs run before a commit; more would make the first of them wait too long."""
+
+TURN_SECONDS = 0.1
+"""Seconds after which no further verb of a turn begins: whoever sends many that each take long
+must not keep the loop from everybody else, nor from finding that he is over his budget."""
 
 IDLE = 1.0
 """Seconds between looks at the timers when nothing else happens."""
@@ -54,7 +60,7 @@ class Shell:
         self.engine = engine
         self._perform = perform
         self._kill = kill or KillPoints()
-        self._queue: list[_Work] = []
+        self._queue: deque[_Work] = deque()
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -103,7 +109,7 @@ class Shell:
                 f"the handler failed: {type(problem).__name__}: {problem}"[:300],
                 remedy="it ends and is to be started again; nothing that was stored is lost",
             )
-        works, self._queue = self._queue, []
+        works, self._queue = self._queue, deque()
         for work in works:
             if not work.future.done():
                 work.future.set_exception(self.failed)
@@ -130,16 +136,16 @@ class Shell:
 
     def turn(self) -> None:
         """Run what waits, commit once, give out results and actions."""
-        works, self._queue = self._queue[:TURN_MAX], self._queue[TURN_MAX:]
+        begun: list[_Work] = []
         try:
-            self._turn(works)
+            self._turn(begun)
         except Exception as problem:
             # Nobody knows what the store has of it: those who wait are told, and that is all.
-            self._fail(works, problem)
+            self._fail(begun, problem)
             raise
 
-    def _turn(self, works: list[_Work]) -> None:
-        done = [work for work in works if self._attempt(work)]
+    def _turn(self, begun: list[_Work]) -> None:
+        done = [work for work in self._works(begun) if self._attempt(work)]
         steps = [work.step for work in done]
         if self._due():
             steps.append("tick")
@@ -163,6 +169,14 @@ class Shell:
             self._let_go(action)
         if self._queue:
             self._awake.set()
+
+    def _works(self, begun: list[_Work]) -> Iterator[_Work]:
+        """The verbs of one turn, in the order in which they came; `begun` is told of each."""
+        until = monotonic() + TURN_SECONDS
+        while self._queue and len(begun) < TURN_MAX and (not begun or monotonic() < until):
+            work = self._queue.popleft()
+            begun.append(work)
+            yield work
 
     def _let_go(self, action: Action) -> None:
         """One action's trouble is its own: what else was committed must leave too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from oncewire.message.envelope import Message
@@ -11,6 +12,9 @@ from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
+
+PIECE = 64 * 1024
+"""Bytes that are fetched at once where only the beginning of a body is asked for."""
 
 
 class SpooledParcel(Parcel):
@@ -46,6 +50,29 @@ def at_hand(received: Received, message: Message, limits: Limits) -> Message:
         message,
         payloads=tuple(replace(one, data=data.get(one.content_id)) for one in message.payloads),
     )
+
+
+def head_of(spool: Spool, stored: StoredParcel, limits: Limits) -> Received | None:
+    """What the header of a stored parcel says; no more of the body is fetched than it takes."""
+    reader = codec.Reader(stored.content_type, stored.headers, limits)
+    for piece in _pieces(spool, stored):
+        for event in reader.feed(piece):
+            if isinstance(event, codec.HeaderRead):
+                return event.received
+    return None
+
+
+def _pieces(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:
+    for part in stored.body:
+        if isinstance(part, bytes):
+            yield part
+            continue
+        with spool.open(part.name) as spooled:
+            spooled.seek(part.offset)
+            left = part.length
+            while left > 0 and (piece := spooled.read(min(PIECE, left))):
+                left -= len(piece)
+                yield piece
 
 
 def whole_body(spool: Spool, stored: StoredParcel) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import ipaddress
 import math
 from collections import OrderedDict, deque
@@ -49,6 +50,9 @@ class BudgetLimits:
     # Seconds of a processor in each minute that strangers may cost, in all and from one address.
     processor: float = 6.0
     processor_per_address: float = 3.0
+    # The same for one partner, known by its certificate, of requests that were refused: what is
+    # taken from partners may cost what it costs.
+    processor_refused: float = 15.0
     # Refused requests in each minute, from one address.
     refusals: int = 600
     # How long a partner stays known.
@@ -87,15 +91,16 @@ class _Bucket:
 
 
 class _Address:
-    """What came from one address."""
+    """What came from one address, or with one certificate."""
 
-    __slots__ = ("known_until", "open", "processor", "refused", "spooled")
+    __slots__ = ("known_until", "open", "processor", "refused", "spooled", "wasted")
 
     def __init__(self) -> None:
         self.open = 0
         self.spooled = 0
         self.processor = _Bucket()
         self.refused = _Bucket()
+        self.wasted = _Bucket()
         self.known_until = -math.inf
 
 
@@ -137,12 +142,16 @@ class Budgets:
         return found is not None and found.known_until > self._clock()
 
     def meet(self, peer: Peer) -> None:
-        """A partner proved to be there."""
-        self._at(peer).known_until = self._clock() + self.limits.known_for
+        """A partner proved to be there; its next connection is known by its address alone."""
+        self._at(Peer(peer.address)).known_until = self._clock() + self.limits.known_for
 
-    def refused(self, peer: Peer) -> None:
-        """A request from there was refused."""
-        self._at(peer).refused.add(1.0, self._refusals(peer), self._clock())
+    def refused(self, peer: Peer, seconds: float = 0.0) -> None:
+        """A request from there was refused, after so many seconds of a processor."""
+        address, now = self._at(peer), self._clock()
+        address.refused.add(1.0, self._refusals(peer), now)
+        if peer.certificate is not None:
+            # An address may be that of others too, and they would answer for it.
+            address.wasted.add(seconds, self.limits.processor_refused, now)
 
     async def enter(self, peer: Peer) -> Visit:
         """Let a request in, at once or when it is its turn; OverBudget where it is not."""
@@ -160,14 +169,11 @@ class Budgets:
         wait = address.refused.over(self._refusals(peer), now)
         if wait:
             raise OverBudget(429, "too many requests from here were refused", wait)
-        if known:
-            return
-        wait = address.processor.over(self.limits.processor_per_address, now)
+        wait = address.wasted.over(self.limits.processor_refused, now)
         if wait:
-            raise OverBudget(429, "requests from here cost too much", wait)
-        wait = self._processor.over(self.limits.processor, now)
-        if wait:
-            raise OverBudget(503, "this endpoint is busy", wait)
+            raise OverBudget(429, "requests that were refused from here cost too much", wait)
+        if not known:
+            self._check_processor(address, now)
 
     def _refusals(self, peer: Peer) -> float:
         """A partner may be wrong more often: many can come from one address."""
@@ -214,16 +220,22 @@ class Budgets:
         address.processor.add(seconds, self.limits.processor_per_address, now)
         if stranger:
             self._processor.add(seconds, self.limits.processor, now)
-            wait = address.processor.over(self.limits.processor_per_address, now)
-            if wait:
-                raise OverBudget(429, "requests from here cost too much", wait)
+            self._check_processor(address, now)
+
+    def _check_processor(self, address: _Address, now: float) -> None:
+        wait = address.processor.over(self.limits.processor_per_address, now)
+        if wait:
+            raise OverBudget(429, "requests from here cost too much", wait)
+        wait = self._processor.over(self.limits.processor, now)
+        if wait:
+            raise OverBudget(503, "this endpoint is busy", wait)
 
     def is_stranger(self, group: _Group) -> bool:
         """Whether a request came in as a stranger's."""
         return group is self._strangers
 
     def _at(self, peer: Peer) -> _Address:
-        name = address_of(peer)
+        name = _account(peer)
         found = self._addresses.get(name)
         if found is None:
             found = self._addresses[name] = _Address()
@@ -242,11 +254,13 @@ class Budgets:
 class Visit:
     """One request's allowance; see `contract.Allowance`. It is given back by `leave`."""
 
-    __slots__ = ("_address", "_budgets", "_group", "_held", "_spooled")
+    __slots__ = ("_address", "_budgets", "_group", "_held", "_spooled", "spent")
 
     def __init__(self, budgets: Budgets, address: _Address, group: _Group) -> None:
         self._budgets, self._address, self._group = budgets, address, group
         self._held = self._spooled = 0
+        # Seconds of a processor so far.
+        self.spent = 0.0
 
     def hold(self, count: int) -> bool:
         """See `contract.Allowance`."""
@@ -267,6 +281,7 @@ class Visit:
     def spend(self, seconds: float) -> None:
         """See `contract.Allowance`."""
         stranger = self._budgets.is_stranger(self._group)
+        self.spent += seconds
         self._budgets.spend(self._address, seconds, stranger=stranger)
 
     def leave(self) -> None:
@@ -285,6 +300,14 @@ def _has_place(address: _Address, group: _Group) -> bool:
 def _take_place(address: _Address, group: _Group) -> None:
     address.open += 1
     group.open += 1
+
+
+def _account(peer: Peer) -> str:
+    """Whose budgets a request counts against: a certificate's owner has one share wherever he
+    comes from, and shares it with nobody who comes from there too."""
+    if peer.certificate is None:
+        return address_of(peer)
+    return f"certificate {hashlib.sha256(peer.certificate).hexdigest()}"
 
 
 def address_of(peer: Peer) -> str:

@@ -6,6 +6,7 @@ from oncewire.transport.contract import Cargo, OnDelivery, Outcome
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
 from oncewire.transport.http_server import HttpServer, HttpServerSettings
 from oncewire.transport.http_tls import PeerTls, ServerTls
+from oncewire.transport.turned_away import Call
 
 
 class HttpTransport:
@@ -39,6 +40,11 @@ class HttpTransport:
     def set_peer(self, address: str, tls: PeerTls) -> None:
         """Use these certificates towards an address from now on."""
         self._client.set_peer(address, tls)
+
+    def on_turned_away(self, call: Call) -> None:
+        """Have somebody called when our endpoint sends partners away."""
+        if self._server is not None:
+            self._server.turned_away.call = call
 
     def renew(self, tls: ServerTls | None, client: HttpClientSettings) -> None:
         """Use other certificates from the next connection on: ours, and whom we believe."""

@@ -15,12 +15,14 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 from aiohttp import web
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
+from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -71,6 +73,8 @@ class Guest:
     transport: asyncio.BaseTransport | None = None
     requests: int = 0
     busy: bool = False
+    # It ends with the request it is at.
+    leaving: bool = False
 
     @property
     def place(self) -> str:
@@ -125,12 +129,14 @@ class HttpListener:
         tls: ssl.SSLContext | None,
         limits: HttpLimits,
         is_known: Callable[[Peer], bool] = lambda _: False,
+        turned_away: TurnedAway | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._limits = limits
         self._is_known = is_known
+        self._turned_away = turned_away or TurnedAway(monotonic)
         self._server: _Server | None = None
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,6 +165,15 @@ class HttpListener:
         for made in self._sockets:
             self._listen(made)
         self._begin(self._sweep())
+
+    def renew(self, tls: ssl.SSLContext, *, afresh: bool) -> None:
+        """Make connections with other certificates from now on; `afresh`: those that are open
+        are made again."""
+        self._tls = tls
+        for guest in list(self._guests.values()) if afresh else ():
+            guest.leaving = True
+            if not guest.busy:
+                guest.drop()
 
     async def stop(self) -> None:
         """Accept no more, let requests finish within the grace period, close everything."""
@@ -225,7 +240,7 @@ class HttpListener:
             if self._room(peer):
                 self._begin(self._admit(came, peer))
             else:
-                self._turn_away(came)
+                self._turn_away(came, peer)
 
     async def _admit(self, came: socket.socket, peer: Peer) -> None:
         if self._server is None:
@@ -288,7 +303,8 @@ class HttpListener:
             return False
         return self._show_out(min(strangers, key=lambda item: item[0])[1])
 
-    def _turn_away(self, came: socket.socket) -> None:
+    def _turn_away(self, came: socket.socket, peer: Peer) -> None:
+        self._turned_away.count(peer, "all connections are taken", known=self._is_known(peer))
         if self._tls is None:
             try:
                 came.setblocking(False)

@@ -12,6 +12,7 @@ import logging
 import re
 import ssl
 from dataclasses import dataclass, field
+from time import monotonic
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
@@ -20,7 +21,8 @@ from oncewire.errors import TransportProblem
 from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
 from oncewire.transport.http_listener import HttpLimits, HttpListener
-from oncewire.transport.http_tls import ServerTls, renew_server, server_context
+from oncewire.transport.http_tls import ServerTls, server_context
+from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
 
@@ -58,8 +60,10 @@ class HttpServer:
     def __init__(self, settings: HttpServerSettings | None = None) -> None:
         self.settings = settings or HttpServerSettings()
         self._budgets = Budgets(self.settings.budget)
+        self.turned_away = TurnedAway(monotonic)
         self._listener: HttpListener | None = None
-        self._context: ssl.SSLContext | None = None
+        # Whose certificates are believed now.
+        self._tls = self.settings.tls
         self._on_delivery: OnDelivery | None = None
         self._stopping = False
         self._working = 0
@@ -84,8 +88,8 @@ class HttpServer:
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to listen; TransportProblem if address or certificate cannot be used."""
         tls: ssl.SSLContext | None = None
-        if self.settings.tls is not None:
-            tls = self._context = server_context(self.settings.tls)
+        if self._tls is not None:
+            tls = server_context(self._tls)
         self._on_delivery = on_delivery
         self._stopping = False
         listener = HttpListener(
@@ -94,15 +98,20 @@ class HttpServer:
             tls=tls,
             limits=self.settings.limits,
             is_known=self._budgets.is_known,
+            turned_away=self.turned_away,
         )
         await listener.start(self._answer)
         self._listener = listener
 
     def renew(self, tls: ServerTls) -> None:
-        """Show another certificate, and believe others too, from the next connection on. Whom
-        we believe no more is refused by what the agreements say."""
-        if self._context is not None:
-            renew_server(self._context, tls)
+        """Show another certificate, and believe others, from the next connection on. Where
+        somebody is believed no more, no connection stays that he may have made."""
+        if self._listener is None or self._tls is None:
+            return
+        context = server_context(tls)
+        gone = set(self._tls.trusted) - set(tls.trusted)
+        self._tls = tls
+        self._listener.renew(context, afresh=bool(gone))
 
     async def stop(self) -> None:
         """Answer newcomers with 503 while requests in work finish, then close everything."""
@@ -131,7 +140,10 @@ class HttpServer:
         guest.busy = True
         self._working += 1
         try:
-            return await self._serve(request)
+            response = await self._serve(request)
+            if guest.leaving:
+                response.force_close()
+            return response
         finally:
             guest.busy = False
             guest.since = loop.time()
@@ -145,7 +157,7 @@ class HttpServer:
         try:
             visit = await self._budgets.enter(peer)
         except OverBudget as over:
-            return _over(over)
+            return self._over(peer, over)
         try:
             refusal = self._refusal(request)
             if refusal is not None:
@@ -153,9 +165,15 @@ class HttpServer:
                 return _response(refusal, close=True)
             return await self._serve_within(request, peer, visit)
         except OverBudget as over:
-            return _over(over)
+            return self._over(peer, over)
         finally:
             visit.leave()
+
+    def _over(self, peer: Peer, over: OverBudget) -> web.Response:
+        self.turned_away.count(peer, over.problem, known=self._budgets.is_known(peer))
+        words = over.problem.encode()
+        reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
+        return _response(reply, close=True)
 
     async def _serve_within(
         self, request: web.BaseRequest, peer: Peer, visit: Visit
@@ -166,7 +184,7 @@ class HttpServer:
         try:
             reply = await self._hand_in(request, body, peer, visit)
             if body.broken is None:
-                self._note(peer, reply)
+                self._note(peer, reply, visit)
                 # Whose body was not heard to its end cannot be heard again on this connection.
                 return _response(reply, close=not body.over)
         except OverBudget:
@@ -178,15 +196,15 @@ class HttpServer:
             if body.broken is None:
                 log.exception("the handler failed while it took a delivery")
                 return _response(Reply(500), close=True)
-        self._budgets.refused(peer)
+        self._budgets.refused(peer, visit.spent)
         return _response(_plain(*body.broken), close=True)
 
-    def _note(self, peer: Peer, reply: Reply) -> None:
+    def _note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
         """Who proved to be a partner is known from now on; who was refused is counted."""
         if reply.known:
             self._budgets.meet(peer)
         elif reply.refused:
-            self._budgets.refused(peer)
+            self._budgets.refused(peer, visit.spent)
 
     async def _hand_in(
         self, request: web.BaseRequest, body: _Body, peer: Peer, visit: Visit
@@ -298,12 +316,6 @@ def _peer(request: web.BaseRequest) -> Peer:
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate = tls.getpeercert(binary_form=True) if tls is not None else None
     return Peer(address=request.remote or "", certificate=certificate)
-
-
-def _over(over: OverBudget) -> web.Response:
-    words = over.problem.encode()
-    reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
-    return _response(reply, close=True)
 
 
 def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:

@@ -72,15 +72,6 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
     return context
 
 
-def renew_server(context: ssl.SSLContext, tls: ServerTls) -> None:
-    """The certificates of a context that is in use; they hold from the next handshake on."""
-    # Tried on another one first: half of a change must not stay.
-    server_context(tls)
-    _present(context, tls.identity)
-    if tls.client_certificates is not ClientCertificates.IGNORED:
-        _believe(context, tls.trusted)
-
-
 def client_context(tls: PeerTls) -> ssl.SSLContext:
     """The context for one address; TransportProblem says which file is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

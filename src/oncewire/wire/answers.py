@@ -352,10 +352,12 @@ def _sound(party: Party | None) -> Party | None:
     if party is None:
         return None
     ids: list[PartyId] = []
+    # Whoever wrote them may have written a thousand: each is looked at once.
+    types: set[str] = set()
     for one in party.ids:
-        known = any(one.type and one.type == other.type for other in ids)
-        if not known and (one.type or is_uri(one.value)):
+        if one.type not in types and (one.type or is_uri(one.value)):
             ids.append(one)
+            types.update(filter(None, (one.type,)))
     if len(ids) == len(party.ids):
         return party
     return Party(tuple(ids), party.role) if ids else None

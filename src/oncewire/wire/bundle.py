@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 
 from oncewire.errors import EbxmlError
-from oncewire.wire.limits import Limits
+from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.mime import MultipartReader
 from oncewire.wire.mime_headers import PartHeaders, parameters
 from oncewire.wire.parcel import Parcel
@@ -61,6 +61,11 @@ def unbundle(parcel: Parcel, limits: Limits) -> tuple[Parcel, ...]:
     if not whole or not all(whole) or (alone and parts[0][0].media_type != "multipart/related"):
         # One header and its payloads under the wrong subtype: mail gateways do that.
         return (parcel,)
+    if len(parts) > limits.bundled:
+        many = beyond(
+            f"{len(parts)} messages come as one body", "bundled", limits.bundled, mime=True
+        )
+        raise ReadFault((many,))
     return tuple(
         Parcel(headers.content_type, content, headers.others) for headers, content in parts
     )

@@ -1,0 +1,52 @@
+"""Turned away: who was told to come back later, and why, said once and then now and then.
+
+Strangers are sent away all day long, and nobody need get up for that: a line of the log tells of
+them. A partner that is sent away is one whose documents wait, so whoever looks after the handler
+is called.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from oncewire.transport.budget import address_of
+from oncewire.transport.contract import Peer
+
+log = logging.getLogger("oncewire.transport.http")
+
+AGAIN = 60.0
+"""Seconds until the same is told again, with how often it came meanwhile."""
+
+PROBLEMS_MAX = 64
+
+Call = Callable[[str], None]
+"""Hears why partners are sent away."""
+
+
+class TurnedAway:
+    """Counts them, and tells of each reason at most once a minute."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._told: dict[tuple[bool, str], tuple[float, int]] = {}
+        # Who is called for partners; nobody: the log alone tells of them.
+        self.call: Call | None = None
+
+    def count(self, peer: Peer, problem: str, *, known: bool) -> None:
+        """One more was sent away."""
+        reason, now = (known, problem), self._now()
+        at, repeats = self._told.get(reason, (now - AGAIN, 0))
+        if now - at < AGAIN:
+            self._told[reason] = at, repeats + 1
+            return
+        if len(self._told) >= PROBLEMS_MAX:
+            self._told.clear()
+        self._told[reason] = now, 0
+        facts = {"problem": problem, "address": address_of(peer), "repeats": repeats}
+        if not known:
+            log.warning("strangers are sent away for a while", extra=facts)
+            return
+        log.error("partners are sent away for a while", extra=facts)
+        if self.call is not None:
+            self.call(f"partners are sent away: {problem}; the last from {address_of(peer)}")

@@ -1,0 +1,42 @@
+"""Whoever is over his budget is sent away before his message costs anything more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml import read_toml
+from oncewire.handler.handler import Handler
+from oncewire.handler.node import Node
+from oncewire.handler.world import RealWorld
+from oncewire.store.sqlite import SqliteStore
+from oncewire.transport.budget import OverBudget
+from oncewire.transport.contract import Unlimited
+from tests.handler.memory_wire import Wire, delivery_of, order
+from tests.handler.pair import agreement_text
+
+
+class Spent(Unlimited):
+    """The allowance of a peer whose processor time is used up by what came before."""
+
+    def spend(self, _seconds: float) -> None:
+        raise OverBudget(429, "requests from here cost too much", 5)
+
+
+async def test_who_is_over_his_budget_when_his_turn_comes_is_told_so(tmp_path: Path) -> None:
+    """Many may have come in before the first of them showed what they cost."""
+    wire, parcel = Wire(), order(extra="")
+    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
+    agreement = read_toml(agreement_text("beta", "alpha", "ebms2"))
+    node = Node("beta", store, Agreements([agreement]), RealWorld())
+    async with Handler(node, {"http": wire}) as handler:
+        wire.gate.set()
+        with pytest.raises(OverBudget):
+            await wire.deliver(replace(delivery_of(parcel), allowance=Spent()))
+        assert await handler.take(10) == []
+        reply = await wire.deliver(delivery_of(parcel))
+        assert reply.status in (200, 204)
+        assert [one.message_id for one in await handler.take(10)] == ["order-1@alpha"]
