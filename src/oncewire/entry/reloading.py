@@ -57,7 +57,7 @@ class Reloading:
         self._seen = self._look()
         found = self._agreements.readable()
         self._in_force = {kept.file: kept for kept in found.kept}
-        await self._tell(found)
+        await self._tell(_unread(found))
 
     async def reload(self) -> int:
         """Take the files over as they are now; returns how many agreements are in force."""
@@ -70,18 +70,16 @@ class Reloading:
         try:
             node.agreements = in_force(self._settings, found.kept)
         except (OncewireError, OSError, ValueError) as problem:
-            logger.error("the files of the party were not taken over", extra=_words(problem))
-            await self._call(FILES, problem)
-            self._bad.add(FILES)
+            await self._tell(_unread(found) | {FILES: problem})
             return len(self._in_force)
         self._in_force = {kept.file: kept for kept in found.kept}
         logger.info("agreements were read anew", extra={"count": len(found.kept)})
-        await self._take_certificates(found.kept)
-        await self._tell(found)
+        trouble = self._take_certificates(found.kept)
+        await self._tell(_unread(found) | trouble)
         return len(found.kept)
 
-    async def _take_certificates(self, kept: list[Kept]) -> None:
-        """Our keys, and whom the connections believe: all of it or none.
+    def _take_certificates(self, kept: list[Kept]) -> dict[str, Exception]:
+        """Our keys, and whom the connections believe: all of it or none, and then why not.
 
         What is agreed holds either way, so that a file of one partner that cannot be read keeps
         no other from being revoked.
@@ -90,11 +88,10 @@ class Reloading:
             keys = keys_of(self._settings)
             self._renew_transports(kept)
         except (OncewireError, OSError, ValueError) as problem:
-            logger.error("keys and certificates were not taken over", extra=_words(problem))
-            await self._call(HANDLER, problem)
-            return
+            return {FILES: problem}
         self._handler.engine.node.keys = keys
         logger.info("keys and certificates were read anew")
+        return {}
 
     def _renew_transports(self, kept: list[Kept]) -> None:
         for transport in self._handler.transports.values():
@@ -121,12 +118,11 @@ class Reloading:
                 continue
         return tuple(seen)
 
-    async def _tell(self, found: Readable) -> None:
-        """Call the operator for files that cannot be read, and no more for those that can."""
-        bad = {f"{HANDLER} agreement {file.name}": error for file, error in found.problems.items()}
+    async def _tell(self, bad: dict[str, Exception]) -> None:
+        """Call the operator for files that cannot be taken over, and no more for those that can."""
         for channel, problem in bad.items():
             if channel not in self._bad:
-                logger.error("an agreement cannot be read", extra=_words(problem))
+                logger.error("files are not taken over", extra={"problem": str(problem)})
                 await self._call(channel, problem)
         for channel in self._bad - set(bad):
             with contextlib.suppress(OncewireError):
@@ -140,5 +136,6 @@ class Reloading:
             await self._handler.operate(lambda engine: engine.trouble(trouble))
 
 
-def _words(problem: Exception) -> dict[str, str]:
-    return {"problem": str(problem)}
+def _unread(found: Readable) -> dict[str, Exception]:
+    """The agreements that cannot be read, by the channel under which an operator hears of each."""
+    return {f"{HANDLER} agreement {file.name}": error for file, error in found.problems.items()}
