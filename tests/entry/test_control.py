@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncewire.entry import control, reach
+from oncewire.entry import control, ownership, reach
 from oncewire.entry.control_client import Remote
 from oncewire.entry.control_server import ControlServer
 from oncewire.entry.settings import Settings, load
@@ -241,7 +241,7 @@ def test_who_waits_too_long_is_told_who_has_the_store(
     pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(pair)
-    monkeypatch.setattr(reach, "PATIENCE", 0.2)
+    monkeypatch.setattr(ownership, "PATIENCE", 0.2)
 
     async def twice() -> None:
         async with reach.reach(settings):
@@ -250,4 +250,4 @@ def test_who_waits_too_long_is_told_who_has_the_store(
                     pass
 
     asyncio.run(twice())
-    assert not reach.is_owned(settings.path(settings.store.path))
+    assert not ownership.is_owned(settings.path(settings.store.path))

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from oncewire.errors import NotAllowed
 from oncewire.pipeline import jobs
-from oncewire.pipeline.book import open_book
+from oncewire.pipeline.books import open_book
 from oncewire.pipeline.check import verify
 from oncewire.pipeline.failure import own_error
 from oncewire.pipeline.generate import generate

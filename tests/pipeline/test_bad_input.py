@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import DAY, HOUR
-from oncewire.pipeline.book import open_book, write_node_file
+from oncewire.pipeline.book import write_node_file
+from oncewire.pipeline.books import open_book
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger
 from oncewire.pipeline.schemas import ENVELOPES, JOURNAL, QUARANTINE

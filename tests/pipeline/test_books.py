@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline import filters
-from oncewire.pipeline.book import Book, check_distinct, open_book, open_books, write_node_file
+from oncewire.pipeline.book import Book, write_node_file
+from oncewire.pipeline.books import check_distinct, open_book, open_books
 from oncewire.pipeline.rows import rows_of
 from tests.pipeline.books import make_export, make_store, small_year
 

@@ -11,7 +11,8 @@ import pytest
 from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.files import count_rows, safe_name
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.version import Entry, NodeState, Version
 
 
 def write(lake: Lake, path: str, rows: int = 3, **more) -> Entry:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from oncewire.pipeline import proof
-from oncewire.pipeline.book import open_book
+from oncewire.pipeline.books import open_book
 from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.intake import take_in

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import Kind, Row
-from oncewire.pipeline.book import open_book
+from oncewire.pipeline.books import open_book
 from oncewire.pipeline.reconcile import reconcile
 from oncewire.pipeline.yearbook.plan import Plan
 from tests.entry.terminal import command_line

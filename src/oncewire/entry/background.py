@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.assemble import store_path
 from oncewire.entry.files import PRIVATE_FOLDER, make_folder
-from oncewire.entry.reach import is_owned
+from oncewire.entry.ownership import is_owned
 from oncewire.errors import NotAllowed, TransportProblem
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def read_books(
 ) -> Books:
     """Take both stores into a lake in the demo's folder, judge it, and join the two books."""
     from oncewire.pipeline import jobs
-    from oncewire.pipeline.book import open_book
+    from oncewire.pipeline.books import open_book
     from oncewire.pipeline.lake import Lake
     from oncewire.pipeline.reconcile import reconcile
 

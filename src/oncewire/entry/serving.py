@@ -17,7 +17,7 @@ from oncewire.entry.control_client import Remote
 from oncewire.entry.control_server import ControlServer
 from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.delivery.webhook import Webhook
-from oncewire.entry.reach import first
+from oncewire.entry.ownership import running_or
 from oncewire.entry.reloading import Reloading
 from oncewire.entry.service_manager import feed_watchdog, tell
 from oncewire.entry.verbs import Running, Status
@@ -99,7 +99,7 @@ def _tell_of_refused_partners(handler: Handler) -> None:
 async def only_one(settings: Settings) -> Prepared:
     """The one handler of the party: another one is an error, a passing command is waited for."""
     while True:
-        found = await first(settings, lambda: prepare(settings))
+        found = await running_or(settings, lambda: prepare(settings))
         if not isinstance(found, Remote):
             return found
         try:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from oncewire.pipeline.files import parquet_files
-from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.proof import digest_of, rows_in
 from oncewire.pipeline.tables import data_path
+from oncewire.pipeline.version import Entry, Version
 
 MANY = 16
 """So many directories of one kind are too many."""

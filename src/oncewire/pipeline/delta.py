@@ -18,19 +18,19 @@ from urllib.parse import quote
 from uuid import NAMESPACE_URL, uuid5
 
 from oncewire.pipeline.files import parquet_files, write_forced
-from oncewire.pipeline.lake import Entry, Lake, Version
 from oncewire.pipeline.schemas import nullable
 from oncewire.pipeline.tables import OPEN, Table
+from oncewire.pipeline.version import Entry, Version
 
 LOG = "_delta_log"
 VERSION = "oncewire.version"
 """The fact of a commit that says which version of the lake it shows."""
 
 
-def follow(lake: Lake, version: Version, before: Version, now: int) -> None:
+def follow(lake: Path, version: Version, before: Version, now: int) -> None:
     """Bring every table's log from the version before up to a published one."""
     for table in OPEN.values():
-        root = lake.root / table.root
+        root = lake / table.root
         commits = _commits(root)
         new, old = table.entries(version), table.entries(before)
         if commits and before.number and _shows(commits[-1]) is not None:
@@ -113,10 +113,10 @@ def _add(path: str, file: Path) -> dict[str, Any]:
     }
 
 
-def _files(lake: Lake, root: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, Path]]:
+def _files(lake: Path, root: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, Path]]:
     """Every file of some directories, by its path below the table as a log writes it."""
     for entry in entries:
-        for file in parquet_files(lake.root / entry.path):
+        for file in parquet_files(lake / entry.path):
             relative = os.path.relpath(file, root)
             yield quote(relative, safe="/=._-"), file
 

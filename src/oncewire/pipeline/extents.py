@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from oncewire.journal.predicates.message import Extent
 from oncewire.message.instant import SECOND
 from oncewire.pipeline.judging import CLOSED, OWN_CLOCK, Judging
-from oncewire.pipeline.lake import Lake, Version
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.version import Version
 
 _COLUMNS = ["sender", "receiver", "to_peer", "from_peer", "channel", "terms_id", "extent"]
 

@@ -25,10 +25,11 @@ from oncewire.message.instant import DAY
 from oncewire.pipeline.book import write_node_file
 from oncewire.pipeline.files import safe_name
 from oncewire.pipeline.intake import Progress, Taken, quiet, with_silver
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import batch_of
 from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
 from oncewire.pipeline.session import cores_of
+from oncewire.pipeline.version import Entry, NodeState, Version
 from oncewire.pipeline.yearbook.journals import units, write_unit
 from oncewire.pipeline.yearbook.parcels import write_parcels
 from oncewire.pipeline.yearbook.plan import YEAR, YEAR_START, Plan, make_plan

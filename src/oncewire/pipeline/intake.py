@@ -22,14 +22,16 @@ from oncewire.journal.predicates.hole import Hole, merged
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.message.instant import Instant
 from oncewire.pipeline import silver, small_silver
-from oncewire.pipeline.book import Book, Mark, check_distinct, write_node_file
+from oncewire.pipeline.book import Book, Mark, write_node_file
+from oncewire.pipeline.books import check_distinct
 from oncewire.pipeline.files import count_rows, safe_name
-from oncewire.pipeline.lake import Entry, Lake, NodeState, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.proof import chained, digest_of, rows_in
 from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, QUARANTINE, arrow, nullable
 from oncewire.pipeline.tables import data_path
+from oncewire.pipeline.version import Entry, NodeState, Version
 
 PART = "part"
 """What the rows of several ranges are divided by while they are written together."""

@@ -18,7 +18,8 @@ from pyspark.sql import functions as f
 from oncewire.errors import JournalProblem
 from oncewire.message.instant import Instant
 from oncewire.pipeline import crash
-from oncewire.pipeline.book import Book, check_distinct, open_books
+from oncewire.pipeline.book import Book
+from oncewire.pipeline.books import check_distinct, open_books
 from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import (
@@ -32,12 +33,13 @@ from oncewire.pipeline.intake import (
     take_ranges,
     with_silver,
 )
-from oncewire.pipeline.lake import Entry, Lake, Version, count_values
+from oncewire.pipeline.lake import Lake, count_values
 from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.pipeline.session import pinned
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.version import Entry, Version
 
 CONTENT = ("file", "member", "position", "sha256")
 """What tells a message of an archive from every other one, however often its file is touched."""

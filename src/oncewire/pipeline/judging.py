@@ -17,8 +17,9 @@ from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import RESUMED, STARTED, TERMS
 from oncewire.message.instant import DAY, Duration, Instant
-from oncewire.pipeline.lake import Lake, NodeState, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import rows_of_batch
+from oncewire.pipeline.version import NodeState, Version
 
 CLOCKS_DIFFER: Duration = DAY
 """By so much the reader's clock and a node's may differ before silence is called silence."""

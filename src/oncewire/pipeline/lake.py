@@ -15,24 +15,21 @@ The lake is a folder on a file system that the driver and every executor can rea
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oncewire.errors import JournalProblem, NotAllowed
-from oncewire.journal.predicates.hole import Hole
-from oncewire.journal.row import JOURNAL_VERSION
-from oncewire.journal.schema import check_version
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.files import count_rows, force_folders, local_path, write_forced
+from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,98 +43,6 @@ NOT_DATA = "_delta_log"
 """A folder of a table that is not its data."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One directory of a table."""
-
-    path: str
-    """Relative to the lake."""
-    rows: int
-    key: str = ""
-    """What the table is divided by: a node, a day."""
-    first: int = 0
-    last: int = 0
-    """The range of `seq` that it holds, where it holds a node's rows."""
-    proof: str = ""
-    """The digest of these rows; see `proof`."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    """How far a node's journal was taken in."""
-
-    seq: int
-    at: int
-    boot: str
-    folded: int = 0
-    """How far its rows are in the gold tables."""
-    read_at: int = 0
-    """When its journal was last read, by the reader's clock; 0: nobody noted it."""
-    holes: tuple[Hole, ...] = ()
-    """What is missing in it, so far as it was taken in."""
-    head: str = ""
-    """The head of the chain over the digests of its ranges, in the order they were taken in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """What is published: the directories of every table, and where each journal stands."""
-
-    number: int = 0
-    journal_version: int = JOURNAL_VERSION
-    nodes: dict[str, NodeState] = field(default_factory=dict)
-    tables: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
-    judged: dict[str, Any] = field(default_factory=dict)
-    """Under which circumstances the gold tables were judged; see `judging`."""
-
-    @property
-    def journal(self) -> tuple[Entry, ...]:
-        """The directories of the journal; an entry's key is its node."""
-        return self.tables.get("journal", ())
-
-    def rows(self, table: str) -> int:
-        """How many rows a table has."""
-        return sum(entry.rows for entry in self.tables.get(table, ()))
-
-    def with_table(self, table: str, entries: Iterable[Entry]) -> Version:
-        """The same with other directories for one table; empty ones are left out."""
-        kept = tuple(entry for entry in entries if entry.rows)
-        return replace(self, tables={**self.tables, table: kept})
-
-    def adding(self, table: str, *entries: Entry) -> Version:
-        """The same with more directories for one table; an equal path is replaced."""
-        paths = {entry.path for entry in entries}
-        old = (one for one in self.tables.get(table, ()) if one.path not in paths)
-        return self.with_table(table, (*old, *entries))
-
-    def with_node(self, node: str, state: NodeState) -> Version:
-        """The same with another standing of one node."""
-        return replace(self, nodes={**self.nodes, node: state})
-
-    def as_text(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True, default=list) + "\n"
-
-    @classmethod
-    def of_text(cls, text: str) -> Version:
-        values = json.loads(text)
-        check_version(values["journal_version"])
-        return cls(
-            number=values["number"],
-            journal_version=values["journal_version"],
-            nodes={name: _state(state) for name, state in values["nodes"].items()},
-            tables={
-                table: tuple(Entry(**entry) for entry in entries)
-                for table, entries in values["tables"].items()
-            },
-            judged=values["judged"],
-        )
-
-
-def _state(values: dict[str, Any]) -> NodeState:
-    holes = tuple(Hole(*one) for one in values.get("holes", ()))
-    return NodeState(**{**values, "holes": holes})
 
 
 class Lake:
@@ -283,8 +188,8 @@ class Lake:
         from oncewire.pipeline import delta, shown
 
         now = time.time_ns() // 1_000
-        delta.follow(self, version, before, now)
-        shown.switch(self, version, before)
+        delta.follow(self.root, version, before, now)
+        shown.switch(self.root, version, before)
         write_forced(self.root / VERSIONS / SHOWN, f"{version.number}\n")
 
     def _show_if_behind(self, version: Version) -> None:

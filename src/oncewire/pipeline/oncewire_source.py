@@ -37,7 +37,8 @@ from pyspark.sql.types import StructType
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.journal.row import COLUMNS
 from oncewire.pipeline import crash, filters
-from oncewire.pipeline.book import BATCH_ROWS, CURRENT_FILE, Book, open_book
+from oncewire.pipeline.book import BATCH_ROWS, CURRENT_FILE, Book
+from oncewire.pipeline.books import open_book
 from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import with_problems

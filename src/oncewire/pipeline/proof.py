@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline.book import Book
-from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import rows_of_batch
+from oncewire.pipeline.version import Entry, Version
 
 ROWS_AT_ONCE = 100_000
 

@@ -21,7 +21,7 @@ from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.extents import has_come_due
 from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
-from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
@@ -38,6 +38,7 @@ from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
 from oncewire.pipeline.small_refresh import SmallRefresh, new_entries
 from oncewire.pipeline.tables import data_path
+from oncewire.pipeline.version import Entry, Version
 
 BY_CHANNEL = ["node", "channel"]
 

@@ -17,9 +17,10 @@ from typing import Any
 
 from oncewire.journal.predicates.violation import QUARANTINE
 from oncewire.pipeline.files import safe_name
-from oncewire.pipeline.lake import Lake, Version, count_values
+from oncewire.pipeline.lake import Lake, count_values
 from oncewire.pipeline.report_page import bar, heat_map, page, section, table, time_line
 from oncewire.pipeline.tables import OPEN
+from oncewire.pipeline.version import Version
 
 SHOWN_MAX = 200
 """Rows of one table of the page; the CSV of a partner has all of its own."""

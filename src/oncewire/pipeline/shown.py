@@ -14,8 +14,8 @@ import shutil
 from pathlib import Path
 
 from oncewire.pipeline.files import parquet_files
-from oncewire.pipeline.lake import Lake, Version
 from oncewire.pipeline.tables import OPEN, Table
+from oncewire.pipeline.version import Version
 
 FOLDER = "shown"
 """Where the links point to: outside the tables, and by names that no reader passes over."""
@@ -23,22 +23,22 @@ FOLDER = "shown"
 LINK = "current"
 
 
-def switch(lake: Lake, version: Version, before: Version) -> None:
+def switch(lake: Path, version: Version, before: Version) -> None:
     """Show a published version of every table that is not the one before."""
     for table in OPEN.values():
-        link = lake.root / table.root / LINK
+        link = lake / table.root / LINK
         if not link.is_symlink() or table.entries(version) != table.entries(before):
             _show(lake, version, table, link)
 
 
-def _show(lake: Lake, version: Version, table: Table, link: Path) -> None:
-    root = lake.root / table.root
-    folder = lake.root / FOLDER / table.name / f"{version.number:08d}"
+def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
+    root = lake / table.root
+    folder = lake / FOLDER / table.name / f"{version.number:08d}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     root.mkdir(parents=True, exist_ok=True)
     for entry in table.entries(version):
-        for file in parquet_files(lake.root / entry.path):
+        for file in parquet_files(lake / entry.path):
             name = os.path.relpath(file, root).removeprefix("_data/").replace("/", "~")
             _same(file, folder / name)
     beside = root / f".{LINK}.new"

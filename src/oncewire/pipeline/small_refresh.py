@@ -20,7 +20,7 @@ from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline import channels, extents
 from oncewire.pipeline.judging import Judging
-from oncewire.pipeline.lake import Entry, Lake, Version
+from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.ledger import FOLDED, RANK, ledger_fold, verdict
 from oncewire.pipeline.rows import batch_of, rows_of_batch
 from oncewire.pipeline.rules import rules_digest
@@ -38,6 +38,7 @@ from oncewire.pipeline.schemas import (
 )
 from oncewire.pipeline.small_service import SERVICE_COLUMNS, partner_service
 from oncewire.pipeline.tables import data_path
+from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
     import pyarrow as pa

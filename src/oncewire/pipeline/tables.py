@@ -9,7 +9,7 @@ from oncewire.pipeline import schemas
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from oncewire.pipeline.lake import Entry, Version
+    from oncewire.pipeline.version import Entry, Version
 
 DATA = "_data"
 """Where a table's files lie below it. Readers of a folder pass over names that begin so: a table

@@ -113,7 +113,7 @@ async def running(settings: Settings) -> Status | None:
     from oncewire.entry.assemble import store_path
     from oncewire.entry.control import socket_path
     from oncewire.entry.control_client import Remote
-    from oncewire.entry.reach import owner_of
+    from oncewire.entry.ownership import owner_of
     from oncewire.entry.verbs import Status
 
     remote = await Remote.connect(socket_path(settings))

@@ -186,7 +186,7 @@ def reconcile(
         else:
             places = [(_book(Path(name)), None) for name in (first, second)]
         with session(master, _settings(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.book import open_book
+            from oncewire.pipeline.books import open_book
             from oncewire.pipeline.reconcile import reconcile as join
 
             books = [open_book(place, node) for place, node in places]
@@ -204,7 +204,7 @@ def prove(lake: LakePath, store: Stores = None, json: Json = False) -> None:
 
     def work() -> Report:
         _need_lake(lake)
-        from oncewire.pipeline.book import open_books
+        from oncewire.pipeline.books import open_books
         from oncewire.pipeline.proof import check_book, check_lake
 
         place = _lake(lake)

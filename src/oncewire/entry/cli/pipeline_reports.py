@@ -11,9 +11,9 @@ from oncewire.entry.cli.output import OK, WRONG, Listing, Report
 if TYPE_CHECKING:
     from oncewire.pipeline.check import Verification
     from oncewire.pipeline.jobs import Done
-    from oncewire.pipeline.lake import NodeState
     from oncewire.pipeline.proof import Proven
     from oncewire.pipeline.reconcile import Reconciliation
+    from oncewire.pipeline.version import NodeState
 
 SHOWN_MAX = 20
 """Rows of a table for people; `--json` has all of them."""

@@ -8,33 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from oncewire.journal.predicates.retry import attempts_allowed
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
+from oncewire.pipeline.yearbook.stream import Force, Stream
 from oncewire.protocol.terms import ResetRule
-
-if TYPE_CHECKING:
-    from oncewire.pipeline.yearbook.plan import Stream
 
 PARTS = 4
 """Parts of every split document of the year."""
 WINDOW_MAX = 16
 """The largest window that counts as one here; `unrestricted` has none worth the name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Force:
-    """What is fixed for one message instead of left to chance."""
-
-    twist: str = ""
-    """What its handlers do wrong; empty for a neighbour that goes plainly."""
-    gap: Duration | None = None
-    """How long after the message before it it is submitted, at most."""
-    ack_after: Duration = 0
-    """How much longer than usual its acknowledgement takes."""
 
 
 @dataclass(frozen=True, slots=True)

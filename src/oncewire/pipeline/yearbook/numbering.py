@@ -6,9 +6,8 @@ from oncewire.journal import detail
 from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, Instant
 from oncewire.message.sequence import SequenceStatus
-from oncewire.pipeline.yearbook.faults import Force
 from oncewire.pipeline.yearbook.pen import Pen, Place
-from oncewire.pipeline.yearbook.plan import Stream
+from oncewire.pipeline.yearbook.stream import Force, Stream
 from oncewire.protocol.terms import ResetRule
 
 RESTART_EVERY = 90

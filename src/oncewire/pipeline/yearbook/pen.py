@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from oncewire.journal.row import Kind
 from oncewire.message.instant import Instant
-from oncewire.pipeline.yearbook.plan import Handler
+from oncewire.pipeline.yearbook.stream import Handler
 
 
 class Place(NamedTuple):

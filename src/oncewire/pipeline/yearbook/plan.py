@@ -6,17 +6,16 @@ The plan is small and made anew wherever it is needed, from (messages, seed) alo
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import cycle
 from random import Random
 
 from oncewire.errors import InvalidValue
-from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
+from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Instant
 from oncewire.pipeline.yearbook.cover import deals
-from oncewire.pipeline.yearbook.faults import PARTS, RECIPES, Force, Recipe
-from oncewire.protocol.terms import Terms
+from oncewire.pipeline.yearbook.faults import PARTS, RECIPES, Recipe
+from oncewire.pipeline.yearbook.stream import Handler, Stream
 
 YEAR_START: Instant = 1_735_689_600 * SECOND
 """2025-01-01T00:00:00Z: a year that is over, so that no clock is ahead of it."""
@@ -32,50 +31,6 @@ _NAMES = (
     "acme", "globex", "initech", "umbrella", "stark", "wayne", "tyrell", "cyberdyne", "aperture",
     "wonka", "duff", "hooli", "soylent", "monsters", "vandelay", "oceanic",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """One node: its name, its party, its clock's error and the instants it was started."""
-
-    name: str
-    skew: Duration
-    boots: tuple[Instant, ...]
-
-    @property
-    def party(self) -> str:
-        return f"urn:party:{self.name}"
-
-    def boot_at(self, instant: Instant) -> int:
-        """Which of its boots was running."""
-        return max(0, bisect_right(self.boots, instant) - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """All messages of one agreement in one direction."""
-
-    index: int
-    sender: Handler
-    receiver: Handler
-    hub: Handler | None
-    terms: Terms
-    signed: bool
-    split: bool
-    count: int
-    forces: dict[int, Force] = field(default_factory=dict)
-    """What is done wrong, by the message's index."""
-
-    @property
-    def channel(self) -> str | None:
-        """The numbered stream's name."""
-        if not self.terms.numbered:
-            return None
-        return f"{self.sender.name}>{self.receiver.name}/{self.index}"
-
-    @property
-    def cpa_id(self) -> str:
-        return f"cpa-{self.sender.name}-{self.receiver.name}-{self.index}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from random import Random
 from oncewire.journal import detail
 from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.pipeline.yearbook.faults import Force
 from oncewire.pipeline.yearbook.pen import NOWHERE, Pen, Place
-from oncewire.pipeline.yearbook.plan import Stream
 from oncewire.pipeline.yearbook.sending import ack_of
+from oncewire.pipeline.yearbook.stream import Force, Stream
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from oncewire.journal.row import Kind
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.pipeline.yearbook.pen import NOWHERE, Pen, Place
-from oncewire.pipeline.yearbook.plan import Handler
+from oncewire.pipeline.yearbook.stream import Handler
 from oncewire.protocol.terms import RetryCount, Terms
 
 NEVER = 1_000

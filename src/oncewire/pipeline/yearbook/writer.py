@@ -12,10 +12,10 @@ from oncewire.journal.predicates.retry import attempts_allowed
 from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
 from oncewire.pipeline.yearbook import sending
-from oncewire.pipeline.yearbook.faults import PARTS, Force
+from oncewire.pipeline.yearbook.faults import PARTS
 from oncewire.pipeline.yearbook.numbering import Numbering
 from oncewire.pipeline.yearbook.pen import NOWHERE, Draft, Pen, Place
-from oncewire.pipeline.yearbook.plan import Plan, Stream, split_id, submissions
+from oncewire.pipeline.yearbook.plan import Plan, split_id, submissions
 from oncewire.pipeline.yearbook.receiving import Arrived, Receiver, document_digest
 from oncewire.pipeline.yearbook.sending import (
     NEVER,
@@ -25,6 +25,7 @@ from oncewire.pipeline.yearbook.sending import (
     fail,
     transmit,
 )
+from oncewire.pipeline.yearbook.stream import Force, Stream
 from oncewire.pipeline.yearbook.twists import TWISTS
 from oncewire.protocol.terms import OnExhausted
 
