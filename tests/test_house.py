@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import house_map
 from tests import house_rules as rules
 from tests.parts import ROOT
 
@@ -114,6 +115,91 @@ def test_a_dot_in_a_package_file_means_that_package() -> None:
     source = "from .contract import Store"
     found = list(rules.imported(ast.parse(source), "oncewire.store", is_package=True))
     assert found == [(1, "oncewire.store.contract.Store")]
+
+
+# --- circles -----------------------------------------------------------------------------------
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    found = house_map.read_house(SOURCE_ROOT, MODULES).circles()
+    assert not found, "\n".join(" → ".join(circle) for circle in found)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("import house.b", "import house.a"),
+        ("from house import b", "from house.a import A"),
+        ("import house.b", "def late():\n    from house.a import A"),
+        ("import house.b", "import importlib\nimportlib.import_module('house.a')"),
+    ],
+)
+def test_a_circle_of_two_modules_is_seen(one: str, two: str) -> None:
+    house = house_map.map_of({"house.a": one, "house.b": two, "house.c": "import house.a"})
+    assert house.circles() == [["house.a", "house.b"]]
+
+
+def test_a_long_circle_is_seen_whole() -> None:
+    house = house_map.map_of(
+        {"house.a": "import house.b", "house.b": "import house.c", "house.c": "import house.a"}
+    )
+    assert house.circles() == [["house.a", "house.b", "house.c"]]
+
+
+_FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from {} import A"
+
+
+def test_two_files_may_name_each_other_in_annotations() -> None:
+    sources = {"house": "", "house.a": "import house.b", "house.b": _FOR_TYPES.format("house.a")}
+    assert house_map.map_of(sources, frozenset({"house"})).circles() == []
+
+
+@pytest.mark.parametrize("back", ["from house.up.one import A", _FOR_TYPES.format("house.up.one")])
+def test_a_circle_of_two_folders_is_seen(back: str) -> None:
+    # No module is in a circle here, but neither folder can be understood before the other.
+    house = house_map.map_of(
+        {
+            "house": "",
+            "house.up": "",
+            "house.up.one": "",
+            "house.up.two": "import house.down.one",
+            "house.down": "",
+            "house.down.one": "",
+            "house.down.two": back,
+        },
+        frozenset({"house", "house.up", "house.down"}),
+    )
+    assert house.circles() == [["house.down", "house.up"]]
+
+
+def test_a_file_between_two_uses_of_a_folder_is_a_circle() -> None:
+    house = house_map.map_of(
+        {
+            "house": "",
+            "house.door": "from house.inner.one import A",
+            "house.inner": "",
+            "house.inner.one": "",
+            "house.inner.two": "from house.door import B",
+        },
+        frozenset({"house", "house.inner"}),
+    )
+    assert house.circles() == [["house.door", "house.inner"]]
+
+
+def test_the_map_counts_rooms_and_arrows() -> None:
+    house = house_map.map_of(
+        {
+            "house": "",
+            "house.door": "from house.inner.one import A\nimport house.inner.two",
+            "house.inner": "",
+            "house.inner.one": "from house.inner import two\nimport json",
+            "house.inner.two": "",
+        },
+        frozenset({"house", "house.inner"}),
+    )
+    assert house.rooms("house") == {"door": {"inner"}, "inner": set()}
+    assert house.rooms("house.inner") == {"one": {"two"}, "two": set()}
+    assert house.module_arrows("house") == 3
 
 
 @pytest.mark.process

@@ -1,0 +1,43 @@
+"""The house in numbers: files, rooms and arrows of every folder, and circles if there are any.
+
+A folder's rooms are its files and its sub-folders, each sub-folder taken as one; an arrow leads
+from one room to another. `--rooms FOLDER` lists the arrows of one folder. Ends with status 1 when
+there is a circle.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.house_map import read_house  # noqa: E402
+
+
+def main() -> int:
+    """Print the table, or the rooms of one folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rooms", metavar="FOLDER", help="a folder, as `oncewire.wire`")
+    parser.add_argument("--source", type=Path, default=ROOT / "src", help="another source tree")
+    asked = parser.parse_args()
+    house = read_house(asked.source, sorted((asked.source / "oncewire").rglob("*.py")))
+    if asked.rooms:
+        for room, targets in sorted(house.rooms(asked.rooms).items()):
+            print(f"{room:20} → {' '.join(sorted(targets))}".rstrip())
+        return 0
+    print(f"{'folder':28}{'files':>7}{'rooms':>7}{'arrows':>8}{'imports':>9}")
+    for folder in sorted(house.packages):
+        rooms = house.rooms(folder)
+        files = sum(module.startswith(folder + ".") for module in house.named)
+        arrows = sum(map(len, rooms.values()))
+        print(f"{folder:28}{files:7}{len(rooms):7}{arrows:8}{house.module_arrows(folder):9}")
+    found = house.circles()
+    for circle in found:
+        print("circle:", *circle)
+    print("circles:", len(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
