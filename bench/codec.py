@@ -31,8 +31,10 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form, Validation
 from oncewire.message.instant import DAY, parse_instant
-from oncewire.wire import answers, codec, header, limits, schema, splice, tree, whole
+from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
+from oncewire.wire.mime import whole
+from oncewire.wire.xml import tree
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]
 ENVELOPE_BYTES = 2_500

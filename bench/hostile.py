@@ -25,10 +25,10 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from oncewire.entry.keys import KeyKind, make_keys
+from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.handler.handler import Handler
 from oncewire.handler.keys import Keys
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.protocol.states import OutgoingState
 from tests.handler.serving import serving

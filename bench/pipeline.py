@@ -30,12 +30,12 @@ from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.generate import generate
 from oncewire.pipeline.judging import gather, tasks_for
 from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.sample_year.parcels import write_parcels
+from oncewire.pipeline.sample_year.plan import make_plan
 from oncewire.pipeline.schemas import DOCUMENT_ROWS, FINDING, JOURNAL
 from oncewire.pipeline.session import cores_of, open_session
-from oncewire.pipeline.yearbook.parcels import write_parcels
-from oncewire.pipeline.yearbook.plan import make_plan
 from oncewire.wire import codec
-from oncewire.wire.capture import open_capture
+from oncewire.wire.inspection.capture import open_capture
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from oncewire.wire import algorithms, nodeset, signature, signing
-from oncewire.wire.certificates import Trust
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import algorithms, nodeset, signature, signing
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice
 from tests.wire.security import documents, keys, reference_engine
 from tests.wire.security.documents import PART_ID
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from types import FrameType
 
 import oncewire
-from oncewire.entry.partners import Wish, add_partner
-from oncewire.entry.party import card_of, make_party, read_card
-from oncewire.entry.party_handler import open_party
-from oncewire.entry.settings import load
+from oncewire.entry.party.folder import card_of, make_party, read_card
+from oncewire.entry.party.partners import Wish, add_partner
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.party_handler import open_party
 from oncewire.handler.engine import Engine
 from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND

@@ -68,18 +68,21 @@ def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
     ("module", "source"),
     [
         ("oncewire.message.header", "from oncewire.protocol import terms"),
-        ("oncewire.message.header", "import oncewire.wire.mime"),
+        ("oncewire.message.header", "import oncewire.wire.mime.multipart"),
         ("oncewire.protocol.sender", "from oncewire import wire"),
         ("oncewire.protocol.sender", "from ..store import contract"),
-        ("oncewire.wire.mime", "def late():\n    from oncewire.protocol.terms import Terms"),
+        (
+            "oncewire.wire.mime.multipart",
+            "def late():\n    from oncewire.protocol.terms import Terms",
+        ),
         ("oncewire.agreement.cpa", "from oncewire.wire import soap"),
         ("oncewire.journal.fold", "from oncewire.store.contract import Store"),
         ("oncewire.store.sqlite", "from oncewire.wire import codec"),
         ("oncewire.transport.http", "from oncewire.message.ids import MessageId"),
-        ("oncewire.handler.submit", "from oncewire.store.sqlite import SqliteStore"),
-        ("oncewire.handler.submit", "from oncewire.store import sqlite"),
-        ("oncewire.handler.submit", "import oncewire.transport"),
-        ("oncewire.handler.submit", "from oncewire.entry.settings import Settings"),
+        ("oncewire.handler.sending.submit", "from oncewire.store.sqlite import SqliteStore"),
+        ("oncewire.handler.sending.submit", "from oncewire.store import sqlite"),
+        ("oncewire.handler.sending.submit", "import oncewire.transport"),
+        ("oncewire.handler.sending.submit", "from oncewire.entry.party.settings import Settings"),
         ("oncewire.simulation.world", "from oncewire.pipeline import jobs"),
         ("oncewire.pipeline.jobs", "from oncewire.agreement import resolve"),
         ("oncewire.pipeline.jobs", "import importlib\nimportlib.import_module('oncewire.store')"),
@@ -99,11 +102,11 @@ def test_a_forbidden_arrow_is_seen(module: str, source: str) -> None:
         ("oncewire.protocol.sender", "from oncewire.protocol.terms import Terms"),
         ("oncewire.protocol.sender", "from oncewire.errors import BadNumber"),
         ("oncewire.protocol.sender", "from . import terms"),
-        ("oncewire.handler.submit", "from oncewire.store.contract import Store"),
-        ("oncewire.handler.submit", "from oncewire.transport import contract"),
+        ("oncewire.handler.sending.submit", "from oncewire.store.contract import Store"),
+        ("oncewire.handler.sending.submit", "from oncewire.transport import contract"),
         ("oncewire.simulation.world", "from oncewire.store.memory import MemoryStore"),
         ("oncewire.entry.cli.main", "from oncewire import __version__"),
-        ("oncewire.entry.assemble", "from oncewire.store.sqlite import SqliteStore"),
+        ("oncewire.entry.running.assemble", "from oncewire.store.sqlite import SqliteStore"),
         ("oncewire.__main__", "from oncewire.entry.cli.main import main"),
     ],
 )
@@ -228,7 +231,7 @@ def test_names_say_what_a_module_holds() -> None:
 @pytest.mark.parametrize("name", ["wire/utils.py", "common/ids.py", "helpers.py", "a/misc.py"])
 def test_a_vague_name_is_seen(name: str) -> None:
     assert rules.vague_names([Path(name)])
-    assert not rules.vague_names([Path("wire/mime.py")])
+    assert not rules.vague_names([Path("wire/mime/multipart.py")])
 
 
 def test_files_and_functions_fit() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.keys import KeyKind
-from oncewire.entry.partners import Wish, add_partner, with_values
-from oncewire.entry.party import make_party, read_card
-from oncewire.entry.settings import load
+from oncewire.entry.party.folder import make_party, read_card
+from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.partners import Wish, add_partner, with_values
+from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served, both_served
 from tests.ports import free_port

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oncewire.entry.serving import Prepared, prepare, serving
-from oncewire.entry.settings import Settings, load
-from oncewire.entry.verbs import Running
+from oncewire.entry.control.verbs import Running
+from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.running.serving import Prepared, prepare, serving
 
 T = TypeVar("T")
 

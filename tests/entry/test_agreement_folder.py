@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.entry import agreements as module
-from oncewire.entry.agreements import AgreementFolder, load_all, load_readable, read_file
-from oncewire.entry.partners import with_values
-from oncewire.entry.sending import Wish, find_agreement, submission_of
-from oncewire.entry.settings import Settings, load
+from oncewire.entry.messages.submitting import Wish, find_agreement, submission_of
+from oncewire.entry.party import agreements as module
+from oncewire.entry.party.agreements import AgreementFolder, load_all, load_readable, read_file
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import Settings, load
 from oncewire.errors import AgreementProblem, InvalidValue
 
 

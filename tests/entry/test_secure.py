@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.agreements import load_all
-from oncewire.entry.assemble import keys_of
 from oncewire.entry.cli.party import taken_over
-from oncewire.entry.keys import KeyKind, make_keys
-from oncewire.entry.partners import with_values
-from oncewire.entry.party import read_card
-from oncewire.entry.party_handler import open_party_blocking
-from oncewire.entry.settings import load
+from oncewire.entry.party.agreements import load_all
+from oncewire.entry.party.folder import read_card
+from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import keys_of
+from oncewire.entry.running.party_handler import open_party_blocking
 from oncewire.errors import InvalidValue
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY

@@ -5,12 +5,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from oncewire.errors import EbxmlError, OncewireError, SoapFault
-from oncewire.wire import answers, codec, describe, splice
-from oncewire.wire.capture import Capture, CaptureKind, open_capture
+from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, Reader, ReadFault, Received
+from oncewire.wire.inspection import describe
+from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
+from oncewire.wire.mime.splice_body import with_envelope
 from oncewire.wire.soap import read_fault
-from oncewire.wire.splice_body import with_envelope
 from tests.fuzz.mutations import mutated
 from tests.wire import samples
 

@@ -16,10 +16,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.arriving.intake import Intake
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
-from oncewire.handler.intake import Intake
 from oncewire.handler.node import Node
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncewire.handler.actions import Post, PostAnswer
-from oncewire.handler.answer import Answer, Awaited
+from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.engine import Engine
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import Row
 from oncewire.message import Message, Payload, Service
 from oncewire.message.instant import SECOND

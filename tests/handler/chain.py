@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice, Post, PostAnswer
-from oncewire.handler.answer import Answer
+from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR

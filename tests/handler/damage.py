@@ -15,13 +15,13 @@ from pathlib import Path
 
 from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import Post
-from oncewire.handler.admit import set_aside
-from oncewire.handler.answer import Answer
-from oncewire.handler.carrier import check_files
+from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
-from oncewire.handler.seal import SPOOL_ABOVE
+from oncewire.handler.loop.carrier import check_files
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.admit import set_aside
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.transmit import Transmission
 from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite import SqliteStore

@@ -14,17 +14,17 @@ from pathlib import Path
 from oncewire.agreement.agreement import Agreement, Origin
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.compose import layer
-from oncewire.agreement.cppa import read_cpa
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.cppa.reader import read_cpa
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
 from oncewire.handler.engine import Engine
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.check import verify
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
@@ -36,7 +36,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.memory import MemoryStore
 from oncewire.store.records import StoredOutgoing
 from oncewire.wire import codec, soap
-from oncewire.wire.capture import open_capture
+from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.soap_fault import Fault
 from tests.handler.pair import TestWorld

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
 from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
 from oncewire.simulation.options import Options

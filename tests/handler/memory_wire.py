@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.transport.contract import Cargo, Delivery, OnDelivery, Outcome, OutcomeKind
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair

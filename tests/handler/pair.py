@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Notice, Ponged, Post, PostAnswer, Settled
-from oncewire.handler.answer import Answer
+from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Accepted, Submission
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.check import Report, verify
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration

@@ -9,12 +9,12 @@ from pathlib import Path
 import aiohttp
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.application import Application
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.delivering.application import Application
 from oncewire.handler.handler import Handler
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.message import Payload, Service

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.agreement.cppa import read_cpa
+from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.wire.parcel import Parcel

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
 from oncewire.message import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
+from tests.handler.arriving.test_reply import Clerk, response_to
 from tests.handler.asking import Asking, response
 from tests.handler.serving import free_port, journal, order, post, serving
-from tests.handler.test_reply import Clerk, response_to
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 TOGETHER = BOTH + 'bundle = "concatenated"\n'

@@ -10,8 +10,8 @@ import pytest
 
 from oncewire.errors import StoreFull
 from oncewire.handler.actions import Post, PostAnswer
-from oncewire.handler.seal import whole_parcel
-from oncewire.handler.transmit import Transmission
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import (
     Acknowledgment,
     Dialect,
@@ -27,7 +27,7 @@ from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
-from oncewire.wire.ebms2_names import SIGNAL_SERVICE
+from oncewire.wire.ebms2.names import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
 from tests.handler.desk import HTTP, Desk, toml
 from tests.handler.serving import FAST, free_port, journal, order, serving

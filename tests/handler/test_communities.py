@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from oncewire.handler.seal import whole_parcel
-from oncewire.handler.submit import Submission
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import (
     AckRequested,
     Actor,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service, Severity
 from oncewire.message.instant import DAY
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, parcel_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
 from oncewire.journal import detail

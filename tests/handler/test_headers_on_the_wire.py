@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.handler.answer import Answer
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.answering.answer import Answer
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.test_hub import CALM
+from tests.handler.hub.test_hub import CALM
 from tests.handler.wiretap import Crossing, Tapped, find, names
 
 FOREIGN = b'<x:Note xmlns:x="urn:somebody:else" level="7"><x:Text>keep me</x:Text></x:Note>'

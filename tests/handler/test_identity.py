@@ -10,15 +10,16 @@ import pytest
 
 from oncewire.handler.actions import Post
 from oncewire.handler.keys import Keys
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal.row import Row
 from oncewire.message import Dialect, Message, Party, PartyId
 from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
-from oncewire.wire import codec, signing
+from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import signing
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice
 from tests.handler.chain import Chain, options
 from tests.handler.desk import Desk, toml
 from tests.handler.pair import Pair

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.handler.arriving.inbound import BATCH, take_in
+from oncewire.handler.arriving.intake import Intake
 from oncewire.handler.handler import Handler
-from oncewire.handler.inbound import BATCH, take_in
-from oncewire.handler.intake import Intake
-from oncewire.handler.seal import SPOOL_ABOVE
-from oncewire.handler.submit import Submission
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import Party, Payload, Service
 from oncewire.message.form import Form
 from oncewire.protocol.states import OutgoingState

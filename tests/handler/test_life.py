@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler import retain
+from oncewire.handler.upkeep import retain
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.store.sqlite import SqliteStore
 from tests.handler.damage import SpoolingPair

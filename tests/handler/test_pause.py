@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.actions import Post
-from oncewire.handler.answer import envelope_for, signal_route
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.answering.answer import envelope_for, signal_route
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
-from oncewire.handler.transmit import Transmission
 from oncewire.message import Service
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Error, Severity

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.answer import Answer
-from oncewire.handler.seal import whole_parcel
-from oncewire.handler.submit import Submission
+from oncewire.handler.answering.answer import Answer
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import Error, Message, MessageKind, Payload, Service
 from oncewire.message.header import DeliverySemantics
 from oncewire.message.instant import DAY, HOUR
@@ -20,9 +20,9 @@ from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
+from tests.handler.hub.test_hub import CALM
 from tests.handler.serving import FAST, free_port, journal, order, serving
 from tests.handler.test_exchange import state_of
-from tests.handler.test_hub import CALM
 from tests.handler.wiretap import Tapped
 
 

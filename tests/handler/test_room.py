@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.node import IN_FLIGHT_MAX
-from oncewire.handler.transmit import Transmission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.instant import MILLISECOND, SECOND
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair

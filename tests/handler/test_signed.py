@@ -10,11 +10,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.application import Taken
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.delivering.application import Taken
 from oncewire.handler.keys import Keys
-from oncewire.handler.seal import whole_parcel
-from oncewire.handler.secure import proves_receipt
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sealing.secure import proves_receipt
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.options import Options
@@ -153,7 +153,7 @@ def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
 def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.answer.receipt_references", lambda received: ())
+    monkeypatch.setattr("oncewire.handler.answering.answer.receipt_references", lambda received: ())
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
     assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.handler import inbound as inbound_module
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.arriving import inbound as inbound_module
+from oncewire.handler.arriving.inbound import take_in
+from oncewire.handler.arriving.intake import Intake
 from oncewire.handler.handler import Handler
-from oncewire.handler.inbound import take_in
-from oncewire.handler.intake import Intake
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite import SqliteStore
@@ -155,7 +155,7 @@ async def test_what_is_under_way_keeps_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that nobody keeps, or the last attempt of a message that was swept meanwhile."""
-    monkeypatch.setattr("oncewire.handler.seal.SPOOL_ABOVE", 0)
+    monkeypatch.setattr("oncewire.handler.sealing.seal.SPOOL_ABOVE", 0)
     path, wire = tmp_path / "b.db", Wire()
     node = node_of(path, "")
     async with Handler(node, {"http": wire}) as handler:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Notice, Post, PostAnswer
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
 from oncewire.message import Party, Payload, Service
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity

@@ -9,14 +9,14 @@ import pytest
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import StoreFull, StoreProblem
-from oncewire.handler import admit, transmit
 from oncewire.handler.actions import Post
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.handler.submit import Submission
-from oncewire.handler.transmit import Transmission
+from oncewire.handler.sending import admit, transmit
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState
@@ -310,7 +310,7 @@ def test_a_start_that_cannot_take_everything_up_serves_the_rest(
     def trouble(*_given: object) -> None:
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr("oncewire.handler.deliver.recover_hand_overs", trouble)
+    monkeypatch.setattr("oncewire.handler.delivering.deliver.recover_hand_overs", trouble)
     desk.start([agreed("beta"), agreed("gamma")])
     desk.pass_seconds(6)
     assert desk.posts.count("gamma-1@alpha") == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld

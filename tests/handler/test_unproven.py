@@ -14,15 +14,16 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import Inconsistent
-from oncewire.handler import secure, signals
 from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.answering import signals
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
-from oncewire.handler.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.sealing import secure
+from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source, replied
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
 from oncewire.message import (

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.toml import read_toml
-from oncewire.handler.application import Taken
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.delivering.application import Taken
 from oncewire.handler.keys import Keys
-from oncewire.handler.seal import whole_parcel
-from oncewire.handler.submit import Submission
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND
-from oncewire.wire import algorithms, codec
+from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.security import algorithms
 from tests.handler.desk import Desk
 from tests.handler.pair import Pair
 from tests.handler.serving import FAST, free_port, journal, order, post, serving

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.actions import Warned
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
 from oncewire.journal.history import explain, ladder
 from oncewire.message import Error, ErrorList, Message, MessageKind, Service, Severity
 from oncewire.message.form import Form
@@ -19,10 +19,10 @@ from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
+from tests.handler.arriving.test_reply import Clerk
 from tests.handler.asking import Asking, response
 from tests.handler.pair import Pair
 from tests.handler.serving import free_port, journal, order, serving
-from tests.handler.test_reply import Clerk
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 BY_MAIL = Source("http", can_answer=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from oncewire.handler.answer import Answer
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.answering.answer import Answer
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message.envelope import Message
 from oncewire.message.fault import Error
 from oncewire.message.form import Form

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oncewire.journal import detail
-from oncewire.journal.predicates import receiving
+from oncewire.journal.predicates import receiving_channel as receiving
 from oncewire.journal.row import Kind
 from oncewire.protocol.terms import HopMode
 from tests.journal.changes import change, drop, find, judged

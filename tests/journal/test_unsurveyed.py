@@ -7,7 +7,7 @@ import pytest
 from oncewire.journal import contract, survey
 from oncewire.journal.check import verify
 from oncewire.journal.contract import problem_of
-from oncewire.journal.predicates import sending
+from oncewire.journal.predicates import sending_channel as sending
 from oncewire.journal.predicates.context import Context, terms_digest
 from oncewire.journal.row import Kind, Row
 from tests.journal.changes import change, find, numbered, repeat

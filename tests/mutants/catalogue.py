@@ -39,10 +39,10 @@ _ANSWERS = "oncewire.protocol.answers"
 _SETTLING = "oncewire.protocol.settling"
 _OPERATING = "oncewire.protocol.operating"
 _ENGINE = "oncewire.handler.engine"
-_ARRIVE = "oncewire.handler.arrive"
-_DELIVER = "oncewire.handler.deliver"
+_ARRIVE = "oncewire.handler.arriving.arrive"
+_DELIVER = "oncewire.handler.delivering.deliver"
 _PERFORM = "oncewire.handler.perform"
-_NOTICES = "oncewire.handler.notices"
+_NOTICES = "oncewire.handler.delivering.notices"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe damaged bytes",
-        "oncewire.handler.intact",
+        "oncewire.handler.sealing.intact",
         "    return base64.b64encode(hashlib.sha256(parcel.body).digest()).decode() == stated",
         "    return True",
         ("S1", "S4", "S9"),
@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "give the application other bytes than were verified",
-        "oncewire.handler.application",
+        "oncewire.handler.delivering.application",
         "        message = accepted(node, stored)\n",
         "        message = accepted(node, stored)\n"
         "        message = replace(message, payloads=tuple(\n"
@@ -298,7 +298,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe the failure report of a stranger",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "    if stored is None or not is_receiver(agreement, stored):\n",
         "    if stored is None:\n",
         requirement="ERR-5",
@@ -314,11 +314,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "restart a numbering whenever somebody asks",
-        "oncewire.handler.operate",
+        "oncewire.handler.upkeep.operate",
         "    tx.save_sending_channel(channel.restart(terms))\n",
         "    tx.save_sending_channel(replace(channel, ending=True))\n",
         requirement="SEQ-4",
-        tests=("tests/handler/test_operate.py::test_no_restart_while_a_number_is_unsettled",),
+        tests=(
+            "tests/handler/upkeep/test_operate.py::test_no_restart_while_a_number_is_unsettled",
+        ),
     ),
     Mutant(
         "lose a hub's failure report",
@@ -396,7 +398,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "never release what was held",
-        "oncewire.handler.release",
+        "oncewire.handler.arriving.release",
         "                _release_one(node, tx, held)\n",
         "                pass\n",
         ("S4", "S7"),
@@ -498,7 +500,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "change the message on its way",
-        "oncewire.handler.seal",
+        "oncewire.handler.sealing.seal",
         "    spliced = splice.next_hop(envelope, hop, route.form)\n",
         "    spliced = splice.next_hop(envelope, hop, route.form).replace(b'PlaceOrder', b'Cancel')\n",
         ("S1", "S4", "S9"),
@@ -507,7 +509,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub that loses its place in the onward stream",
-        "oncewire.handler.onward",
+        "oncewire.handler.hub.next_hop",
         "    channel = None\n    if key is not None:\n"
         "        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)\n",
         "    channel = None\n    if key is not None:\n"
@@ -518,7 +520,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub that leaves out what it held, and goes on",
-        "oncewire.handler.release",
+        "oncewire.handler.arriving.release",
         "        go_on(node, tx, held)\n        return\n",
         "        if held.incoming.number % 3:\n            go_on(node, tx, held)\n        return\n",
         ("S6", "S7"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _RULES = "oncewire.agreement.rules"
-_SUBMIT = "oncewire.handler.submit"
+_SUBMIT = "oncewire.handler.sending.submit"
 
 _TESTS = "tests/handler/test_agreement_at_work.py"
-_ACCEPTED = "tests/handler/test_accepted_under.py"
+_ACCEPTED = "tests/handler/arriving/test_accepted_under.py"
 
 IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
@@ -40,7 +40,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a header states its time-out",
-        "oncewire.wire.ms09x",
+        "oncewire.wire.drafts.ms09x",
         '        f"{_service(message)}{_message_data(header)}',
         '        f"<Timeout>7</Timeout>{_service(message)}{_message_data(header)}',
         requirement="CPA-3",
@@ -96,7 +96,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the channel's Characteristics are not read",
-        "oncewire.agreement.cppa_channel",
+        "oncewire.agreement.cppa.channel",
         'attributes(child(element, "Characteristics"))',
         'attributes(child(element, "Nothing"))',
         requirement="CPA-17",
@@ -104,7 +104,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy is judged by today's agreement",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    original = copied(node, tx, message) if _is_for_application(message) else None\n",
         "    original = None\n",
         requirement="RM-17",
@@ -112,7 +112,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "after the end nothing that answers is believed",
-        "oncewire.handler.place",
+        "oncewire.handler.arriving.place",
         "        if received.message.kind is not MessageKind.NORMAL:\n",
         "        if False:\n",
         tests=(
@@ -121,21 +121,21 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a known id needs no proof",
-        "oncewire.handler.secure",
+        "oncewire.handler.sealing.secure",
         "    required = security.require_signature\n",
         "    required = security.require_signature and accepted_at is None\n",
         tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
     ),
     Mutant(
         "who cannot prove that he repeats a message is told what is wrong",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "        if original is not None:\n",
         "        if original is None:\n",
         tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
     ),
     Mutant(
         "a revoked certificate is good for what is under way",
-        "oncewire.handler.secure",
+        "oncewire.handler.sealing.secure",
         "    _check_withdrawn(node, verified.certificate)\n",
         "",
         tests=(f"{_ACCEPTED}::test_a_revoked_certificate_proves_nothing_at_once",),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_POISON = "tests/handler/test_poison.py"
-_SUPERVISOR = "tests/handler/test_supervisor.py"
+_POISON = "tests/handler/arriving/test_poison.py"
+_SUPERVISOR = "tests/handler/loop/test_supervisor.py"
 _RESTART = "tests/handler/test_restart.py"
-_BACKUP = "tests/entry/test_backup.py"
+_BACKUP = "tests/entry/running/test_backup.py"
 _SECURE = "tests/entry/test_secure.py"
-_ITSELF = "tests/entry/test_itself.py"
+_ITSELF = "tests/entry/party/test_itself.py"
 
 DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "hold a stream without order behind a damaged message",
-        "oncewire.handler.deliver",
+        "oncewire.handler.delivering.deliver",
         "            if channel is not None and _is_ordered(node, tx, stored):\n",
         "            if channel is not None:\n",
         tests=(f"{_POISON}::test_where_no_order_is_agreed_a_numbered_stream_goes_on",),
     ),
     Mutant(
         "say that it was handed over before it was read",
-        "oncewire.handler.deliver",
+        "oncewire.handler.delivering.deliver",
         "    try:\n        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
         "    try:\n        tx.save_incoming(incoming)\n"
         "        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
@@ -36,21 +36,21 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "name no message whose row cannot be read",
-        "oncewire.handler.admit",
+        "oncewire.handler.sending.admit",
         "    with node.transition() as tx:\n        open_incident(node, tx, raised)\n",
         "",
         tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
     ),
     Mutant(
         "give up nothing that cannot be read",
-        "oncewire.handler.poison",
+        "oncewire.handler.arriving.poison",
         "        tx.mend(message_id)\n        return tx.outgoing(message_id)\n",
         "        raise\n",
         tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
     ),
     Mutant(
         "let the next epoch overtake what the last one held",
-        "oncewire.handler.release",
+        "oncewire.handler.arriving.release",
         "            old += 1\n",
         "            return 0\n",
         tests=(f"{_POISON}::test_a_damaged_row_of_a_sender_is_named_and_can_be_given_up",),
@@ -64,14 +64,14 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "send a file of the spool that has changed",
-        "oncewire.handler.carrier",
+        "oncewire.handler.loop.carrier",
         "        if digest.hexdigest() != name:\n",
         "        if not digest:\n",
         tests=(f"{_POISON}::test_a_file_of_the_spool_that_changed_is_not_sent",),
     ),
     Mutant(
         "answer with bytes that have changed",
-        "oncewire.handler.intact",
+        "oncewire.handler.sealing.intact",
         "        return replace(stored, answer=None)\n",
         "        return stored\n",
         tests=(f"{_POISON}::test_an_answer_whose_bytes_changed_is_given_anew",),
@@ -103,7 +103,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "post every answer that is owed at once",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    node.repost_after = owed[-1].row if len(owed) == REPOSTED else None\n",
         "    node.repost_after = None\n",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
@@ -113,42 +113,42 @@ DAMAGE: tuple[Mutant, ...] = (
 SUPERVISION: tuple[Mutant, ...] = (
     Mutant(
         "let a task end unnoticed",
-        "oncewire.handler.supervisor",
+        "oncewire.handler.loop.supervisor",
         "        if problem is not None and not self._failed.is_set():\n",
         "        if problem is None and self._failed.is_set():\n",
         tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
     ),
     Mutant(
         "let callers wait for a turn that never comes",
-        "oncewire.handler.shell",
+        "oncewire.handler.loop.shell",
         "            self._fail(begun, problem)\n            raise\n",
         "            raise\n",
         tests=(f"{_SUPERVISOR}::test_nobody_waits_for_a_turn_that_never_comes",),
     ),
     Mutant(
         "go on after the memory ran out",
-        "oncewire.handler.shell",
+        "oncewire.handler.loop.shell",
         "            if isinstance(problem, MemoryError):\n",
         "            if problem is None:\n",
         tests=(f"{_SUPERVISOR}::test_a_verb_that_runs_out_of_memory_ends_the_handler",),
     ),
     Mutant(
         "call a handler running that takes no turns",
-        "oncewire.entry.verbs",
+        "oncewire.entry.control.verbs",
         "            lag = await self.handler.supervisor.probe(PROBE)\n",
         "            lag = 0.0\n",
         tests=(f"{_SUPERVISOR}::test_a_handler_that_takes_no_turns_is_not_called_running",),
     ),
     Mutant(
         "log every sender that is sent away",
-        "oncewire.handler.outages",
+        "oncewire.handler.loop.outages",
         "        if now - at < AGAIN:\n",
         "        if now - at < 0:\n",
         tests=(f"{_SUPERVISOR}::test_an_outage_is_told_at_once_and_then_once_a_minute",),
     ),
     Mutant(
         "let documents go under the agreement with itself",
-        "oncewire.entry.itself",
+        "oncewire.entry.party.itself",
         "    return replace(agreement, actions=(), listed_only=True)\n",
         "    return replace(agreement, actions=())\n",
         tests=(f"{_ITSELF}::test_no_document_goes_under_it",),
@@ -158,14 +158,14 @@ SUPERVISION: tuple[Mutant, ...] = (
 KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "back up files of the spool unread",
-        "oncewire.entry.backup",
+        "oncewire.entry.running.backup",
         '            if listed.get(f"data/spool/{name}") != name:\n',
         '            if f"data/spool/{name}" not in listed:\n',
         tests=(f"{_BACKUP}::test_a_damaged_file_of_the_spool_is_told_by_the_backup",),
     ),
     Mutant(
         "trust a backup without reading it",
-        "oncewire.entry.backup",
+        "oncewire.entry.running.backup",
         "        if not path.is_file() or _digest(path) != digest:\n",
         "        if not path.is_file():\n",
         tests=(f"{_BACKUP}::test_a_backup_that_is_not_whole_is_told",),
@@ -193,35 +193,35 @@ KEEPING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take a partner without TLS",
-        "oncewire.entry.partners",
+        "oncewire.entry.party.partners",
         '        if not wish.insecure and not one.url.startswith("https://"):\n',
         "        if not one.url:\n",
         tests=(f"{_SECURE}::test_without_tls_nobody_is_a_partner_by_accident",),
     ),
     Mutant(
         "believe a card whose fingerprint is another's",
-        "oncewire.entry.party",
+        "oncewire.entry.party.folder",
         "    if told and told != card.fingerprint:\n",
         "    if told and not card.fingerprint:\n",
         tests=(f"{_SECURE}::test_a_card_tells_a_fingerprint_that_must_be_its_certificate_s",),
     ),
     Mutant(
         "use a secret that others can read",
-        "oncewire.entry.settings",
+        "oncewire.entry.party.settings",
         "    if secrets and file.stat().st_mode & 0o077:\n",
         "    if secrets and not file.exists():\n",
         tests=(f"{_SECURE}::test_a_secret_that_others_can_read_is_refused",),
     ),
     Mutant(
         "agree on nothing new until the next start",
-        "oncewire.entry.reloading",
+        "oncewire.entry.running.reloading",
         "            node.agreements = in_force(self._settings, found.kept)\n",
         "            in_force(self._settings, found.kept)\n",
         tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
     ),
     Mutant(
         "drop the old certificate when the new one comes",
-        "oncewire.entry.rolling",
+        "oncewire.entry.party.rolling",
         '    write_new(path, "".join(to_pem(der) for der in (*known, *fresh)), replace=True)\n',
         '    write_new(path, "".join(to_pem(der) for der in fresh), replace=True)\n',
         tests=(f"{_SECURE}::test_a_key_follows_another_while_both_are_valid",),

@@ -11,9 +11,9 @@ _IDENTITY = "tests/handler/test_identity.py"
 _VIEW = "tests/handler/test_verified_view.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
-_SECURE = "oncewire.handler.secure"
-_VERIFIED = "oncewire.wire.verified"
-_ACCEPTED = "oncewire.handler.accepted"
+_SECURE = "oncewire.handler.sealing.secure"
+_VERIFIED = "oncewire.wire.security.verified"
+_ACCEPTED = "oncewire.handler.delivering.accepted"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- who it is from ---
@@ -44,7 +44,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was filed under another id of its sender is forgotten",
-        "oncewire.handler.original",
+        "oncewire.handler.arriving.original",
         "    return own if sender == own[0] else (sender,)\n",
         "    return (sender,)\n",
         tests=(f"{_IDENTITY}::test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy",),
@@ -81,14 +81,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any signature is called verified",
-        "oncewire.handler.received_note",
+        "oncewire.handler.arriving.received_note",
         "    if final and is_verified(received, resolution.security):\n",
         "    if final and received.signed:\n",
         tests=(f"{_VIEW}::test_a_signature_that_nobody_checked_is_not_called_verified",),
     ),
     Mutant(
         "a part of the Manifest need not be signed",
-        "oncewire.wire.wrapping",
+        "oncewire.wire.security.wrapping",
         "        if content_id not in signed:\n",
         "        if not content_id:\n",
         tests=(f"{_VIEW}::test_a_part_of_the_manifest_that_is_not_signed_is_refused_by_name",),
@@ -96,7 +96,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- whose word it is ---
     Mutant(
         "anybody is answered as the partner he names",
-        "oncewire.handler.answer",
+        "oncewire.handler.answering.answer",
         "    if agreement is None or not is_authentic(node, agreement, source, received):\n",
         "    if agreement is None:\n",
         tests=(
@@ -106,14 +106,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who proves himself is answered as a stranger",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    return answer_unread(node, fault, source, received)\n",
         "    return answer_unread(node, fault, source)\n",
         tests=(f"{_UNPROVEN}::test_who_proves_himself_is_told_what_is_wrong_in_signed_words",),
     ),
     Mutant(
         "anybody's fault ends a message",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "    if agreement is None or not is_authentic(node, agreement, source):\n",
         "    if agreement is None:\n",
         tests=(
@@ -140,7 +140,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fetch the whole body for each acknowledgement",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "    if sent is None or not sent.signed:\n",
         "    if sent is not acks:\n",
         tests=(
@@ -170,7 +170,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "whatever passes a hub settles its copy",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    if is_authentic(node, resolution.agreement, source, received):\n",
         "    if True:\n",
         tests=(
@@ -179,36 +179,36 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub answers for what anybody sends in a neighbour's name",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "        verified_message(node, received, resolution, source)\n",
         "        pass\n",
         tests=(f"{_UNPROVEN}::test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name",),
     ),
     Mutant(
         "a partner without any proof is not warned of where its replies are plain",
-        "oncewire.agreement.exposure",
+        "oncewire.agreement.check.exposure",
         "        yield from _unseen(agreement)\n",
         "        yield from ()\n",
-        tests=("tests/agreement/test_check.py::test_what_shows_no_certificate_is_warned_of",),
+        tests=("tests/agreement/check/test_check.py::test_what_shows_no_certificate_is_warned_of",),
     ),
     # --- the trace that is left ---
     Mutant(
         "what is ignored leaves no trace",
-        "oncewire.handler.ignored",
+        "oncewire.handler.answering.ignored",
         "    if not is_told(count):\n",
         "    if count:\n",
         tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
     ),
     Mutant(
         "everything that is ignored is written down",
-        "oncewire.handler.ignored",
+        "oncewire.handler.answering.ignored",
         "    if not is_told(count):\n",
         "    if False:\n",
         tests=(f"{_UNPROVEN}::test_the_trace_of_claims_is_bounded",),
     ),
     Mutant(
         "a refused signal is no part of the story of its message",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    if about is not None and tx.outgoing(about) is not None:\n        word",
         "    if False:\n        word",
         tests=(f"{_UNPROVEN}::test_a_signal_apart_counts_with_the_agreed_certificate",),

@@ -10,15 +10,15 @@ from tests.mutants.mutant import Mutant
 _LISTENER = "oncewire.transport.http_listener"
 _SERVER = "oncewire.transport.http_server"
 _BUDGET = "oncewire.transport.budget"
-_INTAKE = "oncewire.handler.intake"
-_INBOUND = "oncewire.handler.inbound"
-_EXPECTED = "oncewire.handler.expected"
-_DOOR = "oncewire.handler.door"
+_INTAKE = "oncewire.handler.arriving.intake"
+_INBOUND = "oncewire.handler.arriving.inbound"
+_EXPECTED = "oncewire.handler.arriving.expected"
+_DOOR = "oncewire.handler.loop.door"
 _REFUSALS = "oncewire.handler.refusals"
-_RECEIVE = "oncewire.handler.receive"
+_RECEIVE = "oncewire.handler.arriving.receive"
 _SPOOL = "oncewire.store.spool"
 _LIMITS = "oncewire.wire.limits"
-_WRAPPING = "oncewire.wire.wrapping"
+_WRAPPING = "oncewire.wire.security.wrapping"
 
 _EDGE = "tests/transport/test_http_edge.py"
 _BUDGETS = "tests/transport/test_budget.py"
@@ -180,7 +180,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
         "    if not _names_agreement(node, known) or not node.refusals.may_journal(now):\n",
         "    if not node.refusals.may_journal(now):\n",
         tests=(
-            "tests/handler/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
+            "tests/handler/arriving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
     ),
     Mutant(
@@ -189,7 +189,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
         "    node.refusals.count(code, source.address, error.problem, known.message_id, now)\n",
         "",
         tests=(
-            "tests/handler/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
+            "tests/handler/arriving/test_conform.py::test_who_says_neither_who_he_is_nor_under_what_gets_a_fault",
         ),
     ),
     Mutant(
@@ -222,17 +222,19 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a body holds as many messages as it likes",
-        "oncewire.wire.bundle",
+        "oncewire.wire.mime.bundle",
         "    if len(parts) > limits.bundled:\n",
         "    if not parts:\n",
         tests=("tests/wire/test_limits.py::test_messages_in_one_body_are_counted",),
     ),
     Mutant(
         "a turn takes as long as its verbs like",
-        "oncewire.handler.shell",
+        "oncewire.handler.loop.shell",
         "(not begun or monotonic() < until)",
         "(not begun or until > 0)",
-        tests=("tests/handler/test_shell.py::test_a_turn_that_takes_long_lets_others_in_between",),
+        tests=(
+            "tests/handler/loop/test_shell.py::test_a_turn_that_takes_long_lets_others_in_between",
+        ),
     ),
     Mutant(
         "take what comes from somebody who is over his budget",
@@ -245,10 +247,10 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "read a long reply in the loop",
-        "oncewire.handler.heard",
+        "oncewire.handler.arriving.heard",
         "    if len(parcel.body) <= READ_AT_ONCE:\n",
         "    if parcel.body:\n",
-        tests=("tests/handler/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
+        tests=("tests/handler/arriving/test_heard.py::test_a_large_reply_is_read_beside_the_loop",),
     ),
     Mutant(
         "keep the connections of whom we trust no more",

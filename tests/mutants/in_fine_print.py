@@ -10,21 +10,21 @@ from tests.mutants.mutant import Mutant
 _NAMING = "tests/agreement/test_naming.py"
 _RULES = "tests/agreement/test_rules.py"
 _WAYS = "tests/entry/delivery/test_ways.py"
-_ACCEPTED_UNDER = "tests/handler/test_accepted_under.py"
+_ACCEPTED_UNDER = "tests/handler/arriving/test_accepted_under.py"
 _CLAIMS = "tests/handler/test_claims.py"
-_CLOCK = "tests/handler/test_clock.py"
-_HUB = "tests/handler/test_hub.py"
-_MIDWAY = "tests/handler/test_midway.py"
-_NOTICES = "tests/handler/test_notices.py"
-_ONWARD = "tests/handler/test_onward.py"
-_OPERATE = "tests/handler/test_operate.py"
-_ORIGINAL = "tests/handler/test_original.py"
+_CLOCK = "tests/handler/upkeep/test_clock.py"
+_HUB = "tests/handler/hub/test_hub.py"
+_MIDWAY = "tests/handler/hub/test_midway.py"
+_NOTICES = "tests/handler/delivering/test_notices.py"
+_ONWARD = "tests/handler/hub/test_onward.py"
+_OPERATE = "tests/handler/upkeep/test_operate.py"
+_ORIGINAL = "tests/handler/arriving/test_original.py"
 _PAUSE = "tests/handler/test_pause.py"
-_RELAY = "tests/handler/test_relay.py"
+_RELAY = "tests/handler/hub/test_relay.py"
 _RESTART = "tests/handler/test_restart.py"
-_RETAIN = "tests/handler/test_retain.py"
+_RETAIN = "tests/handler/upkeep/test_retain.py"
 _SIGNED = "tests/handler/test_signed.py"
-_STRANDED = "tests/handler/test_stranded.py"
+_STRANDED = "tests/handler/hub/test_stranded.py"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
@@ -46,7 +46,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a channel that the operator paused has no incident",
-        "oncewire.handler.operate",
+        "oncewire.handler.upkeep.operate",
         '    open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))\n',
         "",
         requirement="OPS-1",
@@ -54,7 +54,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what waited while a channel was paused waits on",
-        "oncewire.handler.operate",
+        "oncewire.handler.upkeep.operate",
         "    _resume_all(node, tx, live)\n    node.admissions[key] = None\n",
         "    _resume_all(node, tx, live)\n",
         requirement="RTY-13",
@@ -62,7 +62,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a pause that is lifted resends what goes to others",
-        "oncewire.handler.operate",
+        "oncewire.handler.upkeep.operate",
         "if one is not None and one.peer == peer]\n",
         "if one is not None]\n",
         requirement="RTY-8",
@@ -70,21 +70,21 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the notice of a removed message was never there",
-        "oncewire.handler.notices",
+        "oncewire.handler.delivering.notices",
         "        if mark and any(gone.sender is None for gone in tx.removed(message_id)):\n",
         "        if False:\n",
         tests=(f"{_RETAIN}::test_the_notice_of_a_removed_message_was_taken",),
     ),
     Mutant(
         "a failure that was settled by hand is told all the same",
-        "oncewire.handler.telling",
+        "oncewire.handler.loop.telling",
         '                if await self._shell.do("look", lambda: engine.owes(notice_id)):\n',
         "                if True:\n",
         tests=(f"{_NOTICES}::test_what_was_settled_by_hand_meanwhile_is_not_told",),
     ),
     Mutant(
         "a hub that has a message is taken for the To Party",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         '        by="status",\n'
         "        hop=not _is_from_to_party(message, stored, resolution.agreement),\n",
         '        by="status",\n',
@@ -93,7 +93,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a DeliveryFailure behind another error loses its name",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         '    lead = next((error for error in fatal if error.code == "DeliveryFailure"), fatal[0])\n',
         "    lead = fatal[0]\n",
         requirement="HOP-9",
@@ -101,7 +101,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a report names the agreement that leads to its hub today",
-        "oncewire.handler.place",
+        "oncewire.handler.arriving.place",
         "        ours = about.relayed_from is None\n",
         "        ours = False\n",
         requirement="ERR-5",
@@ -111,7 +111,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)\n",
         "    agreement = agreement_of_hop(node, tx, stored)\n",
         requirement="ERR-5",
@@ -121,7 +121,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a refused response settles what it refers to",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "        header = replace(message.header, ref_to_message_id=None)\n",
         "        header = message.header\n",
         tests=(
@@ -130,7 +130,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "some of the digests prove a receipt",
-        "oncewire.handler.secure",
+        "oncewire.handler.sealing.secure",
         "    return bool(theirs) and theirs == ours\n",
         "    return bool(theirs) and theirs <= ours\n",
         requirement="ACK-17",
@@ -138,7 +138,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub sends what it reported as failed",
-        "oncewire.handler.operate",
+        "oncewire.handler.upkeep.operate",
         "    if told and stored.outgoing.state in FINAL_OUTGOING:\n",
         "    if False:\n",
         requirement="HOP-9",
@@ -148,14 +148,14 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was delivered may be resumed",
-        "oncewire.handler.operate",
+        "oncewire.handler.upkeep.operate",
         "    if stored.outgoing.state is OutgoingState.DELIVERED and not stands:\n",
         "    if False:\n",
         tests=(f"{_OPERATE}::test_what_was_delivered_is_not_sent_again",),
     ),
     Mutant(
         "a hub that sent a message on knows that it arrived",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)\n",
         "    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED, MessageStatus.FORWARDED)\n",
         requirement="OPS-2",
@@ -163,21 +163,21 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy that was certainly lost may have arrived",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "outgoing.attempts - outgoing.attempts_lost > 1:\n",
         "outgoing.attempts > 1:\n",
         tests=(f"{_CLAIMS}::test_a_fault_ends_a_message_only_where_it_can_be_believed",),
     ),
     Mutant(
         "what not even a timer could be set for is stuck for ever",
-        "oncewire.handler.admit",
+        "oncewire.handler.sending.admit",
         "        node.stuck.discard(message_id)\n",
         "",
         tests=(f"{_TROUBLE}::test_a_message_without_its_terms_is_passed_over",),
     ),
     Mutant(
         "a reply that was damaged is believed",
-        "oncewire.handler.heard",
+        "oncewire.handler.arriving.heard",
         "        if not is_intact(reply):\n",
         "        if reply is None:\n",
         tests=(f"{_CLAIMS}::test_a_reply_that_was_damaged_on_its_way_is_a_failed_attempt",),
@@ -238,7 +238,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
 FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused message counts as one that arrived whole",
-        "oncewire.handler.original",
+        "oncewire.handler.arriving.original",
         "        return stored.incoming.state is not IncomingState.REFUSED\n",
         "        return True\n",
         tests=(
@@ -247,7 +247,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "anybody hears what became of a removed message",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "        if gone.sender in partner:\n",
         "        if gone.sender is not None:\n",
         requirement="OPS-2",
@@ -255,14 +255,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message may refer to what another partner was sent",
-        "oncewire.handler.conform",
+        "oncewire.handler.arriving.conform",
         "    if sent is not None and is_receiver(agreement, sent):\n",
         "    if sent is not None:\n",
         tests=(f"{_CLAIMS}::test_a_reference_to_what_another_partner_was_sent_is_unknown",),
     ),
     Mutant(
         "a request is closed while the application has it",
-        "oncewire.handler.reply",
+        "oncewire.handler.arriving.reply",
         "    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:\n",
         "    else:\n",
         requirement="SYNC-18",
@@ -281,7 +281,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "anybody hears what became of a message",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "        if one.facts.from_party in partner or one.peer == peer_label(agreement)\n",
         "",
         requirement="OPS-2",
@@ -289,14 +289,14 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an error about other content is the answer that is owed",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "            stored = replace(stored, answer=None)\n",
         "            pass\n",
         tests=(f"{_CLAIMS}::test_an_error_about_other_content_is_not_the_answer_that_is_owed",),
     ),
     Mutant(
         "a refused number lets nothing go that waited for it",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "        self._release(judgement)\n        if judgement.remember",
         "        if judgement.remember",
         requirement="SW-10",
@@ -314,7 +314,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
-        "oncewire.wire.verified",
+        "oncewire.wire.security.verified",
         "        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack\n",
         "        ack\n",
         requirement="ACK-18",
@@ -331,7 +331,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is sent to somebody else answers the request",
-        "oncewire.handler.request",
+        "oncewire.handler.arriving.request",
         "        return peer_label(agreement_called(self.node, response.cpa_id)) == self.stored.peer\n",
         "        return True\n",
         tests=(f"{_ORIGINAL}::test_what_is_sent_to_somebody_else_answers_no_request",),
@@ -349,7 +349,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub calls certain what may have arrived",
-        "oncewire.handler.previous",
+        "oncewire.handler.hub.previous",
         "        severity = Severity.ERROR if certain else Severity.WARNING\n",
         "        severity = Severity.ERROR\n",
         requirement="ERR-9",
@@ -357,7 +357,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a next hop that says nothing has failed",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    elif ended.sent:\n        nothing_more(node, tx, post.message_id)\n        return\n",
         "",
         requirement="HOP-7",
@@ -365,7 +365,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub that heard nothing says that all is well",
-        "oncewire.handler.relay",
+        "oncewire.handler.hub.relay",
         "        return _together(node, parcels) if said else Answer(504)\n",
         "        return _together(node, parcels)\n",
         requirement="SYNC-17",
@@ -373,7 +373,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the word to come back later is the answer that is owed",
-        "oncewire.handler.midway",
+        "oncewire.handler.hub.midway",
         "        kept = answer if answer.kind is MessageKind.ACKNOWLEDGMENT else None\n",
         "        kept = answer\n",
         requirement="HOP-4",
@@ -381,14 +381,14 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy goes on beside what is still under way",
-        "oncewire.handler.passing",
+        "oncewire.handler.hub.passing",
         "    if copy.outgoing.state is not OutgoingState.DELIVERED:\n",
         "    if False:\n",
         tests=(f"{_HUB}::test_a_copy_of_what_is_still_under_way_is_not_sent_on_beside_it",),
     ),
     Mutant(
         "a stranded notice that is given up is told in another",
-        "oncewire.handler.stranded",
+        "oncewire.handler.hub.stranded",
         "        if owes_failure_notice(stored.facts.kind, reliable=True):\n",
         "        if True:\n",
         requirement="ERR-8",
@@ -396,7 +396,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a neighbour is not told of what it sent on",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "        if one.facts.from_party in partner or one.peer == peer_label(agreement)\n",
         "        if one.facts.from_party in partner\n",
         requirement="OPS-2",
@@ -404,7 +404,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an answer goes back whoever brought it",
-        "oncewire.handler.passing",
+        "oncewire.handler.hub.passing",
         "    check_connection(node, ahead, source)\n",
         "",
         requirement="HOP-5",
@@ -412,7 +412,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub lets the next message pass those that wait",
-        "oncewire.handler.onward",
+        "oncewire.handler.hub.next_hop",
         "        if channel.places(route.terms) < 1 or tx.waiting(key, 1):\n",
         "        if channel.places(route.terms) < 1:\n",
         requirement="HOP-1",
@@ -420,14 +420,14 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub's copy that waited has the time of its entry alone",
-        "oncewire.handler.admit",
+        "oncewire.handler.sending.admit",
         "        channel, stamp = channel.stamp(now)\n",
         "        pass\n",
         tests=(f"{_ONWARD}::test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn",),
     ),
     Mutant(
         "a copy waits for a next hop that has given up",
-        "oncewire.handler.midway",
+        "oncewire.handler.hub.midway",
         "copy.outgoing.state in _GIVEN_UP:\n",
         "copy.outgoing.state is OutgoingState.NOT_DELIVERED:\n",
         requirement="HOP-9",
@@ -435,7 +435,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a hub's notice is sent once where replies are synchronous",
-        "oncewire.handler.onward",
+        "oncewire.handler.hub.next_hop",
         "    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)\n",
         "    terms = replace(route.terms, ack_requested=asked)\n",
         requirement="SYNC-18",
@@ -443,7 +443,7 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what lies behind a neighbour needs no certificate of its",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    check_connection(node, resolution.agreement, source, resolution.accepted_at)\n"
         "    message = received.message\n",
         "    message = received.message\n",
@@ -562,14 +562,14 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "parts within parts are not counted",
-        "oncewire.wire.mime",
+        "oncewire.wire.mime.multipart",
         "                depth=self._depth + 1,\n                work=self.work,\n",
         "                depth=self._depth + 1,\n",
         tests=(f"{_LIMITS}::test_parts_within_parts_count_like_all_others",),
     ),
     Mutant(
         "a header line of a part may never end",
-        "oncewire.wire.mime",
+        "oncewire.wire.mime.multipart",
         "            if self._line_bytes + len(buffer) > self._limits.part_header_bytes:\n",
         "            if self._line_bytes > self._limits.part_header_bytes:\n",
         tests=(

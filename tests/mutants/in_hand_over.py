@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_GIVEN = "tests/handler/test_given.py"
+_GIVEN = "tests/handler/delivering/test_given.py"
 _DISCARDED = "tests/handler/test_discarded.py"
-_ACCEPTED = "oncewire.handler.accepted"
-_DELIVER = "oncewire.handler.deliver"
+_ACCEPTED = "oncewire.handler.delivering.accepted"
+_DELIVER = "oncewire.handler.delivering.deliver"
 
 IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
@@ -41,7 +41,7 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe the digest that a payload states",
-        "oncewire.handler.application",
+        "oncewire.handler.delivering.application",
         "    if payload.data is None:\n        return payload\n",
         "    return payload\n",
         tests=(f"{_GIVEN}::test_the_journal_has_the_digest_of_what_was_given",),

@@ -10,13 +10,13 @@ from tests.mutants.mutant import Mutant
 _PROMISES = "tests/handler/test_promises_at_work.py"
 _EXCHANGE = "tests/handler/test_exchange.py"
 _CLAIMS = "tests/handler/test_claims.py"
-_SIGNALS = "oncewire.handler.signals"
+_SIGNALS = "oncewire.handler.answering.signals"
 _ANSWERS = "oncewire.wire.answers"
 
 IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a hub gives what it passes on an id of its own",
-        "oncewire.handler.onward",
+        "oncewire.handler.hub.next_hop",
         "    outgoing = Outgoing(\n        message.header.message_id,\n",
         '    outgoing = Outgoing(\n        f"{node.name}-{message.header.message_id}",\n',
         requirement="RM-10",
@@ -35,7 +35,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an acknowledgement means that the application has it",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "        tx.add_incoming(stored)\n        self._journal_received(stored)\n",
         "        if self.final and not judgement.held:\n"
         "            stored = replace(stored, incoming=stored.incoming.handed_over(0).confirmed(0))\n"
@@ -53,7 +53,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "ids are remembered by the process alone",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "        known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n",
         "        known = known_as(self.tx, sender, self.agreement, message.header.message_id)\n"
         "        if known is not None and known.incoming.received_at <= self.node.timeline._state.origin:\n"
@@ -89,7 +89,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a copy is never answered",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "            return self._duplicate(known, owed, plan)\n",
         "            self._duplicate(known, owed, plan)\n            self.node.actions.clear()\n            return NOTHING\n",
         requirement="DUP-10",
@@ -140,12 +140,12 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is swept is as old as the message, not as its persistDuration",
-        "oncewire.handler.retain",
+        "oncewire.handler.upkeep.retain",
         "    ended, gone = end_answers(node, tx), tx.sweep(now, BATCH)\n",
         "    ended, gone = end_answers(node, tx), tx.sweep(now + 60 * MINUTE, BATCH)\n",
         requirement="STO-7",
         tests=(
-            "tests/handler/test_retain.py::test_a_copy_one_microsecond_before_and_after_the_end",
+            "tests/handler/upkeep/test_retain.py::test_a_copy_one_microsecond_before_and_after_the_end",
         ),
     ),
     Mutant(
@@ -154,7 +154,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         '            "WHERE ref_to = ? AND peer = ? ORDER BY',
         '            "WHERE message_id = ? AND peer = ? ORDER BY',
         requirement="STO-9 DUP-6",
-        tests=("tests/store/test_outgoing.py", "tests/handler/test_reply.py"),
+        tests=("tests/store/test_outgoing.py", "tests/handler/arriving/test_reply.py"),
     ),
     Mutant(
         "the time of receipt is not told",
@@ -162,7 +162,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "        received_at = found[0].incoming.received_at\n",
         "        received_at = None\n",
         requirement="OPS-2",
-        tests=("tests/handler/test_conform.py::test_the_status_of_a_message_follows_it",),
+        tests=("tests/handler/arriving/test_conform.py::test_the_status_of_a_message_follows_it",),
     ),
     Mutant(
         "best effort is called delivered",
@@ -181,7 +181,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "terms_id=outgoing.terms_id, hop=None, peer=stored.peer)",
         requirement="OPS-3",
         tests=(
-            "tests/handler/test_hub.py::test_every_hop_leaves_its_routing_header_and_nothing_else",
+            "tests/handler/hub/test_hub.py::test_every_hop_leaves_its_routing_header_and_nothing_else",
         ),
     ),
     Mutant(
@@ -202,7 +202,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a retry overtakes its own slow attempt",
-        "oncewire.handler.transmit",
+        "oncewire.handler.sending.transmit",
         "    free = [one for one in due if one not in node.in_flight and one not in node.stuck]\n",
         "    free = [one for one in due if one not in node.stuck]\n",
         requirement="RTY-1",
@@ -210,7 +210,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an expired waiting message is still numbered",
-        "oncewire.handler.admit",
+        "oncewire.handler.sending.admit",
         "        if deadline is None or node.now() < deadline:\n",
         "        if deadline is None or node.now() > 0:\n",
         requirement="HDR-9",
@@ -218,7 +218,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a garbage reply counts as sent",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "        transmission_over(node, tx, failed)\n",
         "        transmission_over(node, tx, ended)\n",
         requirement="RTY-6",

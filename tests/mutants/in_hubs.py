@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_HUB = "tests/handler/test_hub.py::"
+_HUB = "tests/handler/hub/test_hub.py::"
 _PROXY = "tests/handler/test_proxy.py::"
-_RELAY = "tests/handler/test_relay.py::"
-_STRANDED = "tests/handler/test_stranded.py::"
+_RELAY = "tests/handler/hub/test_relay.py::"
+_STRANDED = "tests/handler/hub/test_stranded.py::"
 
 IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "forget where a message came from that was passed on",
-        "oncewire.handler.passing",
+        "oncewire.handler.hub.passing",
         "    _remember(node, tx, message, ahead, before, source)\n    plan",
         "    plan",
         requirement="HOP-7 ACK-4 ACK-12",
@@ -20,7 +20,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take an answer from behind a hub for a stranger's",
-        "oncewire.handler.place",
+        "oncewire.handler.arriving.place",
         "    if agreement.via is None and about.relayed_from is None:\n",
         "    if True:\n",
         requirement="HOP-5 RM-16",
@@ -28,7 +28,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledge a copy of what was passed on",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    passed = known is not None and known.passed_on\n",
         "    passed = False\n",
         requirement="HOP-6",
@@ -36,7 +36,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "begin the next hop before the previous one is complete",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "        if answer is not None:\n            # A hop is complete",
         "        if answer is not None and not self.final and not judgement.held and self.ahead:\n"
         "            self._midway.send_on(stored, self.ahead, kept_open=relays)\n"
@@ -46,7 +46,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "let the acknowledgement of every intermediary through",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    if asked is not None and _ends_here(message):\n",
         "    if False:\n",
         requirement="HOP-12",
@@ -54,7 +54,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "drop a held message whose way on is gone",
-        "oncewire.handler.stranded",
+        "oncewire.handler.hub.stranded",
         "        open_incident(node, tx, Raise(problem, incoming.message_id), incoming.channel)\n",
         "        tx.save_incoming(_forwarded(stored.incoming))\n",
         requirement="HOP-8",
@@ -78,7 +78,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "leave a hub's own acknowledgement out of the reply",
-        "oncewire.handler.relay",
+        "oncewire.handler.hub.relay",
         "            parcels.insert(0, own.parcel)\n",
         "            parcels = parcels or [own.parcel]\n",
         requirement="SYNC-8",
@@ -94,7 +94,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledge at a hub what has failed already",
-        "oncewire.handler.previous",
+        "oncewire.handler.hub.previous",
         "        return self.acknowledge() if failed is None else self.report(failed)\n",
         "        return self.acknowledge()\n",
         requirement="HOP-9 SYNC-12",

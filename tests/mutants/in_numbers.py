@@ -11,7 +11,7 @@ _SENDING = "oncewire.protocol.sending"
 _RECEIVING = "oncewire.protocol.receiving"
 _RECEIVER = "oncewire.protocol.receiver"
 _SEQUENCE = "oncewire.protocol.sequence"
-_BLOCKS = "oncewire.wire.draft_blocks"
+_BLOCKS = "oncewire.wire.drafts.blocks"
 
 _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
 _WINDOWS = "tests/handler/test_windows_at_work.py"

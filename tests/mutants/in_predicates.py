@@ -96,14 +96,14 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an incident of a stream excuses for ever",
-        f"{_PREDICATES}.receiving",
+        f"{_PREDICATES}.receiving_channel",
         "            self._called.discard(row.message_id)\n",
         "            pass\n",
         tests=_JOURNAL,
     ),
     Mutant(
         "one message's incident excuses its whole stream",
-        f"{_PREDICATES}.receiving",
+        f"{_PREDICATES}.receiving_channel",
         "            if row.message_id in self._called:\n",
         "            if self._called:\n",
         tests=_JOURNAL,
@@ -124,14 +124,14 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the pause of a channel is checked for its own message alone",
-        f"{_PREDICATES}.sending",
+        f"{_PREDICATES}.sending_channel",
         "        paused = row.at < self._paused_until and row.message_id != self._paused_by\n",
         "        paused = False\n",
         tests=_JOURNAL,
     ),
     Mutant(
         "a later pause does not count while an earlier one lasts",
-        f"{_PREDICATES}.sending",
+        f"{_PREDICATES}.sending_channel",
         "                if until > self._paused_until:\n",
         "                if not self._paused_until:\n",
         tests=_JOURNAL,
@@ -173,7 +173,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an epoch is over when the next one begins, slow application or not",
-        f"{_PREDICATES}.receiving",
+        f"{_PREDICATES}.receiving_channel",
         "            if not self._epochs[number].waiting or len(self._epochs) > EPOCHS_MAX:\n",
         "            if True:\n",
         tests=_JOURNAL,

@@ -8,13 +8,13 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _SYNC = "oncewire.protocol.synchronous"
-_ANSWER = "oncewire.handler.answer"
+_ANSWER = "oncewire.handler.answering.answer"
 
 _MODES = "tests/handler/test_sync_modes.py"
-_REPLY = "tests/handler/test_reply.py"
+_REPLY = "tests/handler/arriving/test_reply.py"
 _BUNDLING = "tests/handler/test_bundling.py"
 _WARNINGS = "tests/handler/test_warnings.py"
-_HUB = "tests/handler/test_hub.py"
+_HUB = "tests/handler/hub/test_hub.py"
 _WORK = "tests/handler/test_agreement_at_work.py"
 _HEADERS = "tests/handler/test_headers_on_the_wire.py"
 
@@ -53,7 +53,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the wish for a synchronous reply stays out of the header",
-        "oncewire.handler.submit",
+        "oncewire.handler.sending.submit",
         "        sync_reply=terms.sync_mode if asks_sync else None,\n",
         "        sync_reply=None,\n",
         requirement="SYNC-9",
@@ -66,7 +66,7 @@ IN_SYNC: tuple[Mutant, ...] = (
         "        return SyncPlan(SyncReplyMode.NONE)\n",
         requirement="SYNC-10",
         tests=(
-            "tests/handler/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
+            "tests/handler/arriving/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
         ),
     ),
     Mutant(
@@ -76,7 +76,7 @@ IN_SYNC: tuple[Mutant, ...] = (
         "",
         requirement="TRN-5",
         tests=(
-            "tests/handler/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
+            "tests/handler/arriving/test_conform.py::test_over_mail_the_same_message_is_acknowledged_by_itself_with_a_warning",
         ),
     ),
     Mutant(
@@ -143,6 +143,8 @@ IN_SYNC: tuple[Mutant, ...] = (
         "    if plan.signals and source.can_answer:\n        return Answer(200, answer.parcel)\n",
         "    if source.can_answer:\n        return Answer(200, answer.parcel)\n",
         requirement="TRN-1 TRN-2",
-        tests=("tests/handler/test_signals_on_the_wire.py::test_the_response_to_a_post_is_empty",),
+        tests=(
+            "tests/handler/answering/test_signals_on_the_wire.py::test_the_response_to_a_post_is_empty",
+        ),
     ),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CLOCK = "tests/handler/test_clock.py"
+_CLOCK = "tests/handler/upkeep/test_clock.py"
 _PAUSE = "tests/handler/test_pause.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 
@@ -29,7 +29,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is due expires although the time is in doubt",
-        "oncewire.handler.transmit",
+        "oncewire.handler.sending.transmit",
         "        expired = [] if node.in_doubt else tx.expired(",
         "        expired = tx.expired(",
         requirement="HDR-9",
@@ -45,7 +45,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a lifetime counts from the last timestamp",
-        "oncewire.handler.submit",
+        "oncewire.handler.sending.submit",
         "submission, terms, now)\n",
         "submission, terms, stamp)\n",
         requirement="HDR-9",
@@ -72,7 +72,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one message's trouble is everybody's",
-        "oncewire.handler.transmit",
+        "oncewire.handler.sending.transmit",
         "        set_aside(node, message_id, problem)\n",
         "        raise problem\n",
         requirement="RTY-18",
@@ -80,7 +80,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message that cannot enter undoes the one before it",
-        "oncewire.handler.admit",
+        "oncewire.handler.sending.admit",
         "    if next_one:\n        set_aside(",
         "    if not next_one:\n        set_aside(",
         requirement="RTY-18",

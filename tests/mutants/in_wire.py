@@ -8,12 +8,12 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ANSWERS = "oncewire.wire.answers"
-_RM078 = "oncewire.wire.rm078"
-_MS09X = "oncewire.wire.ms09x"
-_BLOCKS = "oncewire.wire.draft_blocks"
-_NAMES = "oncewire.wire.draft_names"
+_RM078 = "oncewire.wire.drafts.rm078"
+_MS09X = "oncewire.wire.drafts.ms09x"
+_BLOCKS = "oncewire.wire.drafts.blocks"
+_NAMES = "oncewire.wire.drafts.names"
 
-_SIGNALS = "tests/handler/test_signals_on_the_wire.py"
+_SIGNALS = "tests/handler/answering/test_signals_on_the_wire.py"
 _HEADERS = "tests/handler/test_headers_on_the_wire.py"
 
 IN_WIRE: tuple[Mutant, ...] = (
@@ -73,7 +73,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an acknowledgement that no agreement covers is answered with an error",
-        "oncewire.handler.receive",
+        "oncewire.handler.arriving.receive",
         "    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):\n",
         "    if message.kind is MessageKind.ERROR:\n",
         requirement="ACK-9",
@@ -107,7 +107,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only an Acknowledgment element acknowledges",
-        "oncewire.handler.signals",
+        "oncewire.handler.answering.signals",
         "    if message.header.ref_to_message_id is not None:\n        references.append",
         "    if message.acknowledgments:\n        references.append",
         requirement="ACK-15 RM-16",
@@ -172,7 +172,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "AtMostOnce is read as not reliable",
-        "oncewire.wire.draft_names",
+        "oncewire.wire.drafts.names",
         '"atmostonce": DeliverySemantics.ONCE_AND_ONLY_ONCE',
         '"atmostonce": DeliverySemantics.BEST_EFFORT',
         requirement="RM-4",

@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant
 SEEDS = 2_000
 
 _ACKNOWLEDGING = "oncewire.protocol.acknowledging"
-_REPLY = "oncewire.handler.reply"
+_REPLY = "oncewire.handler.arriving.reply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,13 @@ PUT_BACK: tuple[PutBack, ...] = (
     ),
     PutBack.change(
         "B14 a hub without a key raises",
-        "oncewire.handler.conform",
+        "oncewire.handler.arriving.conform",
         "    if owed.signed and node.keys is None:\n",
         "    if False:\n",
     ),
     PutBack.change(
         "B15 a warning is dropped where no acknowledgement is owed",
-        "oncewire.handler.arrive",
+        "oncewire.handler.arriving.arrive",
         "        told = self.resolution.warnings\n",
         "        told: tuple[Error, ...] = ()\n",
     ),

@@ -15,6 +15,8 @@ from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.pipeline.book import write_node_file
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import batch_of
+from oncewire.pipeline.sample_year.journals import rows_of_year
+from oncewire.pipeline.sample_year.plan import Plan, make_plan
 from oncewire.pipeline.schemas import (
     ATTEMPTS,
     JOURNAL,
@@ -26,8 +28,6 @@ from oncewire.pipeline.schemas import (
     arrow,
     nullable,
 )
-from oncewire.pipeline.yearbook.journals import rows_of_year
-from oncewire.pipeline.yearbook.plan import Plan, make_plan
 from oncewire.store.sqlite import SqliteStore
 
 SEED = 20250101

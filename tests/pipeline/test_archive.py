@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from oncewire.journal.identity import identity_digest
 from oncewire.pipeline.archive import Content, Found, contents, pieces
 from oncewire.pipeline.envelopes import rows_of_content
+from oncewire.pipeline.sample_year.parcels import parcel
+from oncewire.pipeline.sample_year.plan import make_plan
 from oncewire.pipeline.schemas import ENVELOPES
-from oncewire.pipeline.yearbook.parcels import parcel
-from oncewire.pipeline.yearbook.plan import make_plan
 from oncewire.wire import codec
-from oncewire.wire.capture import open_capture
+from oncewire.wire.inspection.capture import open_capture
 
 PLAN = make_plan(100, 3)
 NAMES = ENVELOPES.fieldNames()

@@ -115,8 +115,8 @@ def test_two_journals_in_one_export_are_told(spark, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_archives_are_read_once(spark, tmp_path: Path) -> None:
-    from oncewire.pipeline.yearbook.parcels import parcel
-    from oncewire.pipeline.yearbook.plan import make_plan
+    from oncewire.pipeline.sample_year.parcels import parcel
+    from oncewire.pipeline.sample_year.plan import make_plan
 
     folder = tmp_path / "archive"
     folder.mkdir()

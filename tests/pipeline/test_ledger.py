@@ -24,8 +24,8 @@ from oncewire.pipeline.check import verify
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
+from oncewire.pipeline.sample_year.pairwise import deals
 from oncewire.pipeline.schemas import JOURNAL, OUTCOME, SEQUENCE_GAPS
-from oncewire.pipeline.yearbook.cover import deals
 from tests.pipeline.books import (
     PROMISES,
     Year,

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger
-from oncewire.pipeline.yearbook.faults import RECIPES
-from oncewire.pipeline.yearbook.plan import make_plan
+from oncewire.pipeline.sample_year.faults import RECIPES
+from oncewire.pipeline.sample_year.plan import make_plan
 from tests.entry.terminal import command_line
 from tests.pipeline.books import PROMISES, assert_hard_places
 

@@ -11,7 +11,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.row import Kind, Row
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.reconcile import reconcile
-from oncewire.pipeline.yearbook.plan import Plan
+from oncewire.pipeline.sample_year.plan import Plan
 from tests.entry.terminal import command_line
 from tests.pipeline.books import make_stores, small_year
 

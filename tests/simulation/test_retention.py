@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.handler import retain, seal
+from oncewire.handler.sealing import seal
+from oncewire.handler.upkeep import retain
 from oncewire.journal.check import verify
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
 from oncewire.simulation.network import Network

@@ -121,7 +121,7 @@ def test_wild_worlds_at_length(first: int) -> None:
 @pytest.mark.requirement("STO-3")
 def test_a_sender_that_is_deaf_to_its_partner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown is an honest outcome; that the partner's word came and was ignored shows more."""
-    monkeypatch.setattr("oncewire.handler.place.place_as_answer", lambda *_: None)
+    monkeypatch.setattr("oncewire.handler.arriving.place.place_as_answer", lambda *_: None)
     assert "deaf" in {one.kind for one in run_seed(85).violations}
 
 

@@ -42,7 +42,8 @@ from oncewire.message import (
     SyncReplyMode,
 )
 from oncewire.message.instant import parse_instant
-from oncewire.wire import draft_names, ebms2_names
+from oncewire.wire.drafts import names as draft_names
+from oncewire.wire.ebms2 import names as ebms2_names
 from oncewire.wire.resolve import reference_to
 
 WHITE = " \t\r\n"

@@ -21,8 +21,9 @@ from oncewire.message import (
     Severity,
     SignedDigest,
 )
-from oncewire.wire import answers, codec, ebms2_names
-from oncewire.wire.draft_names import ACK_SERVICE, ERROR_SERVICE
+from oncewire.wire import answers, codec
+from oncewire.wire.drafts.names import ACK_SERVICE, ERROR_SERVICE
+from oncewire.wire.ebms2 import names as ebms2_names
 from oncewire.wire.refusal import PartialHeader
 from tests.wire import samples
 from tests.wire.samples import NOW, envelope_for, order_message

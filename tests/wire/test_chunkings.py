@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from oncewire.errors import MimeProblem
 from oncewire.message import Dialect, Message, Payload
 from oncewire.wire import codec
-from oncewire.wire.capture import open_capture
+from oncewire.wire.inspection.capture import open_capture
+from oncewire.wire.mime.transfer import decoder
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.transfer import decoder
 from tests.wire import samples
 from tests.wire.samples import corpus_bytes, corpus_messages
 

@@ -19,8 +19,9 @@ from oncewire.message import (
     Severity,
 )
 from oncewire.message.form import Validation
-from oncewire.wire import codec, describe
-from oncewire.wire.capture import CaptureKind, open_capture
+from oncewire.wire import codec
+from oncewire.wire.inspection import describe
+from oncewire.wire.inspection.capture import CaptureKind, open_capture
 from oncewire.wire.reader import PayloadData, Reader
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import ReadFault

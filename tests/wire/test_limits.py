@@ -11,13 +11,13 @@ import pytest
 from oncewire.errors import EbxmlError, MimeProblem, OtherXml
 from oncewire.message import Dialect
 from oncewire.wire import codec, limits
-from oncewire.wire.capture import open_capture
 from oncewire.wire.codec import Parcel, Reader, ReadFault
-from oncewire.wire.compression import Inflater, compressed
+from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.mime.compression import Inflater, compressed
 from tests.wire import samples
+from tests.wire.mime.test_mime import ROOT, multipart, part
 from tests.wire.samples import MESSAGE_HEADER, soap
-from tests.wire.test_mime import ROOT, multipart, part
 
 
 def refused(parcel: Parcel, bounds: Limits = DEFAULT_LIMITS) -> EbxmlError:

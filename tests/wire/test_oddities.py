@@ -24,15 +24,17 @@ from oncewire.message import (
     Severity,
 )
 from oncewire.message.form import Extension, Form
-from oncewire.wire import answers, capture, codec, compare, describe, splice_body
+from oncewire.wire import answers, codec
 from oncewire.wire.codec import Parcel, ReadFault
+from oncewire.wire.inspection import capture, compare, describe
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.source import exact_bytes, spans
-from oncewire.wire.tree import parse
+from oncewire.wire.mime import splice_body
+from oncewire.wire.xml.source import exact_bytes, spans
+from oncewire.wire.xml.tree import parse
 from tests.wire import samples
+from tests.wire.drafts.test_drafts import REQUEST
+from tests.wire.drafts.test_drafts import refused as draft_refused
 from tests.wire.samples import ACK_REQUESTED, MESSAGE_HEADER, soap
-from tests.wire.test_drafts import REQUEST
-from tests.wire.test_drafts import refused as draft_refused
 
 
 def read(envelope: bytes) -> codec.Received:

@@ -23,8 +23,8 @@ from oncewire.message import (
 )
 from oncewire.message.form import Extension, Form
 from oncewire.wire import codec
-from oncewire.wire.bundle import bundle
 from oncewire.wire.codec import Reader
+from oncewire.wire.mime.bundle import bundle
 from oncewire.wire.reader import PayloadData, PayloadEnded
 from tests.wire import samples
 from tests.wire.strategies import messages

@@ -13,12 +13,12 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect
 from oncewire.message.form import Validation
 from oncewire.wire import codec, schema
-from oncewire.wire.capture import open_capture
 from oncewire.wire.codec import Parcel, ReadFault
-from oncewire.wire.ebms2_names import EB, ENVELOPE, XLINK
+from oncewire.wire.ebms2.names import EB, ENVELOPE, XLINK
+from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.splice_body import envelope_of
-from oncewire.wire.tree import parse
+from oncewire.wire.mime.splice_body import envelope_of
+from oncewire.wire.xml.tree import parse
 from tests.wire import samples
 from tests.wire.samples import ACK_REQUESTED, MESSAGE_HEADER, corpus_bytes, corpus_messages, soap
 from tests.wire.strategies import messages

@@ -20,12 +20,13 @@ from oncewire.message import (
     SequenceStatus,
 )
 from oncewire.message.form import Form
-from oncewire.wire import codec, signature, splice
-from oncewire.wire.certificates import Trust
-from oncewire.wire.digests import signature_parts
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signing import SigningChoice, sign
-from oncewire.wire.splice_body import envelope_of, with_envelope
+from oncewire.wire import codec, splice
+from oncewire.wire.mime.splice_body import envelope_of, with_envelope
+from oncewire.wire.security import signature
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.digests import signature_parts
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice, sign
 from tests.wire import samples
 from tests.wire.security import keys
 from tests.wire.strategies import messages

@@ -20,14 +20,14 @@ from oncewire.agreement.agreement import (
     address_of,
 )
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.check import check, check_all, check_cpa, check_toml
-from oncewire.agreement.cppa import party_ids, read_cpa, read_views
-from oncewire.agreement.finding import Finding, Report, Severity
+from oncewire.agreement.check.checks import check, check_all, check_cpa, check_toml
+from oncewire.agreement.check.finding import Finding, Report, Severity
+from oncewire.agreement.cppa.reader import party_ids, read_cpa, read_views
 from oncewire.agreement.profiles import PROFILES, Profile
 from oncewire.agreement.resolve import Outbound, Resolution, outbound, resolve
 from oncewire.agreement.show import Row, rows
-from oncewire.agreement.toml import read_toml
-from oncewire.agreement.writing import new, write_toml, write_whole
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml.writer import new, write_toml, write_whole
 
 __all__ = [
     "PROFILES",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import Resolution
-from oncewire.handler.submit import facts_of
+from oncewire.handler.sending.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber

@@ -20,35 +20,21 @@ from oncewire.errors import (
     StoreDamaged,
     StoreProblem,
 )
-from oncewire.handler import clock, deliver, notices, operate, poison, retain, transmit
-from oncewire.handler.actions import (
-    Action,
-    Notice,
-    Post,
-    PostAnswer,
-    PostOn,
-    PostReply,
-    Relay,
-)
-from oncewire.handler.admit import admit_waiting, look_again, look_again_at_all
-from oncewire.handler.answer import Answer, Awaited
-from oncewire.handler.application import Taken
-from oncewire.handler.expected import Expected, expected
-from oncewire.handler.heard import Reply
-from oncewire.handler.node import Node
-from oncewire.handler.onward import report_failure
-from oncewire.handler.perform import open_incident
-from oncewire.handler.reading import Reading
-from oncewire.handler.receive import (
+from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, PostReply, Relay
+from oncewire.handler.answering.answer import Answer, Awaited
+from oncewire.handler.answering.signals import ask_status, ping
+from oncewire.handler.arriving import poison
+from oncewire.handler.arriving.expected import Expected, expected
+from oncewire.handler.arriving.heard import Reply
+from oncewire.handler.arriving.receive import (
     receive,
     receive_aside,
     receive_onward,
     receive_reply,
     repost_answers,
 )
-from oncewire.handler.relay import nothing_more, relay
-from oncewire.handler.release import give_up_gaps
-from oncewire.handler.reply import (
+from oncewire.handler.arriving.release import give_up_gaps
+from oncewire.handler.arriving.reply import (
     acknowledge_next,
     overdue,
     reply_to,
@@ -56,11 +42,20 @@ from oncewire.handler.reply import (
     send,
     take_up_waiting,
 )
-from oncewire.handler.signals import ask_status, ping
+from oncewire.handler.delivering import deliver, notices
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.hub.next_hop import report_failure
+from oncewire.handler.hub.relay import nothing_more, relay
+from oncewire.handler.hub.stranded import abandon_stranded, go_on_at_last, resume_stranded
+from oncewire.handler.node import Node
+from oncewire.handler.perform import open_incident
+from oncewire.handler.reading import Reading
+from oncewire.handler.sending import transmit
+from oncewire.handler.sending.admit import admit_waiting, look_again, look_again_at_all
+from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.stranded import abandon_stranded, go_on_at_last, resume_stranded
-from oncewire.handler.submit import Accepted, Submission, agreement_called
-from oncewire.handler.transmit import Transmission
+from oncewire.handler.upkeep import clock, operate, retain
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import Note, Raise

@@ -24,23 +24,23 @@ from oncewire.handler.actions import (
     Settled,
     Warned,
 )
-from oncewire.handler.admit import set_aside
-from oncewire.handler.application import Application, Taken
-from oncewire.handler.carrier import Carrier
-from oncewire.handler.door import Door
+from oncewire.handler.arriving.heard import hear
+from oncewire.handler.delivering.application import Application, Taken
 from oncewire.handler.engine import Engine
-from oncewire.handler.hand_over import HandOver
-from oncewire.handler.heard import hear
 from oncewire.handler.kill import KillPoints
+from oncewire.handler.loop.carrier import Carrier
+from oncewire.handler.loop.door import Door
+from oncewire.handler.loop.hand_over import HandOver
+from oncewire.handler.loop.outages import Outages
+from oncewire.handler.loop.relaying import Relaying
+from oncewire.handler.loop.shell import Shell
+from oncewire.handler.loop.supervisor import Supervisor
+from oncewire.handler.loop.telling import Telling
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
-from oncewire.handler.operate import find_outgoing
-from oncewire.handler.outages import Outages
-from oncewire.handler.relaying import Relaying
-from oncewire.handler.shell import Shell
-from oncewire.handler.submit import Accepted, Submission
-from oncewire.handler.supervisor import Supervisor
-from oncewire.handler.telling import Telling
-from oncewire.handler.transmit import Transmission
+from oncewire.handler.sending.admit import set_aside
+from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.transport.contract import Outcome, OutcomeKind, Transport

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cryptography import x509
 
-from oncewire.wire.algorithms import SigningKey
+from oncewire.wire.security.algorithms import SigningKey
 
 
 @dataclass(frozen=True, slots=True)

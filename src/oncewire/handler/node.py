@@ -10,8 +10,8 @@ from functools import cached_property
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
-from oncewire.agreement.writing import write_whole
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.agreement.toml.writer import write_whole
 from oncewire.errors import StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys

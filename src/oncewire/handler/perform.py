@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
-from oncewire.handler.intact import check_kept
 from oncewire.handler.node import Node
 from oncewire.handler.route import address_for
+from oncewire.handler.sealing.intact import check_kept
 from oncewire.message.instant import Instant
 from oncewire.protocol.effects import (
     Admit,

@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from oncewire.journal.predicates import receiving, sending
+from oncewire.journal.predicates import receiving_channel as receiving
+from oncewire.journal.predicates import sending_channel as sending
 from oncewire.journal.predicates.channel import KINDS, ChannelFold
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation

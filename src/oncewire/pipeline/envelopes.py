@@ -16,7 +16,7 @@ from oncewire.message.form import Validation
 from oncewire.pipeline.archive import Content
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.wire import codec
-from oncewire.wire.capture import CaptureKind, open_capture
+from oncewire.wire.inspection.capture import CaptureKind, open_capture
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 

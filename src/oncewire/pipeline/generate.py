@@ -27,12 +27,12 @@ from oncewire.pipeline.files import safe_name
 from oncewire.pipeline.intake import Progress, Taken, quiet, with_silver
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import batch_of
+from oncewire.pipeline.sample_year.journals import units, write_unit
+from oncewire.pipeline.sample_year.parcels import write_parcels
+from oncewire.pipeline.sample_year.plan import YEAR, YEAR_START, Plan, make_plan
 from oncewire.pipeline.schemas import JOURNAL, arrow, nullable
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.version import Entry, NodeState, Version
-from oncewire.pipeline.yearbook.journals import units, write_unit
-from oncewire.pipeline.yearbook.parcels import write_parcels
-from oncewire.pipeline.yearbook.plan import YEAR, YEAR_START, Plan, make_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa

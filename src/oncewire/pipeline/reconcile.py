@@ -23,7 +23,7 @@ from oncewire.pipeline.judging import tasks_for
 from oncewire.pipeline.rows import batches_of, rows_of_batch
 from oncewire.pipeline.schemas import RECONCILIATION, arrow, nullable
 from oncewire.pipeline.session import cores_of
-from oncewire.pipeline.standing import compare, standing
+from oncewire.pipeline.statement import compare, standing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,14 +9,14 @@ from typing import Protocol
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, Relay
-from oncewire.handler.answer import Answer, Awaited
-from oncewire.handler.connections import Connection, Connections
+from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.engine import Engine
+from oncewire.handler.loop.connections import Connection, Connections
 from oncewire.handler.node import Node
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.submit import Submission
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.simulation.clock import Clock, NodeWorld

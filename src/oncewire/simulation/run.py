@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.journal.check import Report, verify
 from oncewire.journal.predicates.told import untold
 from oncewire.journal.predicates.violation import Violation

@@ -7,7 +7,7 @@ import tomllib
 from typing import Any
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.message.instant import format_duration
 from oncewire.simulation.options import Options
 

@@ -36,7 +36,8 @@ from oncewire.message import (
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant
-from oncewire.wire import draft_names, ebms2_names
+from oncewire.wire.drafts import names as draft_names
+from oncewire.wire.ebms2 import names as ebms2_names
 from oncewire.wire.refusal import PartialHeader
 
 UNKNOWN_CPA = "unknown"

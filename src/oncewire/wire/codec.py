@@ -18,12 +18,15 @@ from typing import TypeAlias
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
-from oncewire.wire import ebms2, header, mime_writer
-from oncewire.wire.bundle import BUNDLE_TYPE, bundle, unbundle
+from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
-from oncewire.wire.draft_names import MS_VERSION, RM_VERSION
+from oncewire.wire.drafts.names import MS_VERSION, RM_VERSION
+from oncewire.wire.ebms2 import dialect as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.mime_writer import Frame, Source
+from oncewire.wire.mime import writer as mime_writer
+from oncewire.wire.mime.bundle import BUNDLE_TYPE, bundle, unbundle
+from oncewire.wire.mime.whole import cut
+from oncewire.wire.mime.writer import Frame, Source
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import (
     Event,
@@ -37,7 +40,6 @@ from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.resolve import part_of, reference_to, resolve_references
 from oncewire.wire.soap import action_of
-from oncewire.wire.whole import cut
 
 Signer: TypeAlias = Callable[[bytes, tuple[Payload, ...]], bytes]
 """Takes the envelope and the payloads it refers to; gives the signed envelope."""

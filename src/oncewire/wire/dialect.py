@@ -11,11 +11,12 @@ from lxml import etree
 from oncewire.errors import OtherXml, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Form
-from oncewire.wire import ebms2, ms09x, rm078
-from oncewire.wire.draft_names import lower_name
-from oncewire.wire.ebms2_names import ENVELOPE, SOAP12
+from oncewire.wire.drafts import ms09x, rm078
+from oncewire.wire.drafts.names import lower_name
+from oncewire.wire.ebms2 import dialect as ebms2
+from oncewire.wire.ebms2.names import ENVELOPE, SOAP12
 from oncewire.wire.refusal import Findings
-from oncewire.wire.tree import Element, local_name, namespace
+from oncewire.wire.xml.tree import Element, local_name, namespace
 
 ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
 READERS: dict[Dialect, ReadDialect] = {

@@ -13,7 +13,7 @@ from oncewire.wire import schema
 from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.soap import fault_of
-from oncewire.wire.tree import Element, parse
+from oncewire.wire.xml.tree import Element, parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
 from oncewire.message import Payload
 from oncewire.message.form import Validation
 from oncewire.wire import header
-from oncewire.wire.digests import digest_names
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
-from oncewire.wire.mime import MultipartReader, Work
-from oncewire.wire.mime_headers import PartHeaders, bare_id, parameters
+from oncewire.wire.mime.headers import PartHeaders, bare_id, parameters
+from oncewire.wire.mime.multipart import MultipartReader, Work
+from oncewire.wire.mime.transfer import Decoder, Identity, decoder
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.resolve import resolve_references
-from oncewire.wire.transfer import Decoder, Identity, decoder
+from oncewire.wire.security.digests import digest_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from lxml import etree
 
 from oncewire.errors import SoapFault
 from oncewire.message import Dialect
-from oncewire.wire.draft_element import DraftElement
-from oncewire.wire.ebms2_names import DS, EB, SOAP, XLINK, XML
-from oncewire.wire.tree import Element
+from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.ebms2.names import DS, EB, SOAP, XLINK, XML
+from oncewire.wire.xml.tree import Element
 
 PROBLEMS_MAX = 20
 """More than these help nobody: the first breach usually causes the rest."""

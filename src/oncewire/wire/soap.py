@@ -7,12 +7,12 @@ from lxml import etree
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect, Message
 from oncewire.message.form import Form, SoapActionCheck
-from oncewire.wire.ebms2_names import BODY, ENVELOPE, FAULT, SOAP
+from oncewire.wire.ebms2.names import BODY, ENVELOPE, FAULT, SOAP
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-from oncewire.wire.markup import text
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.soap_fault import Fault, FaultDetail
-from oncewire.wire.tree import Element, local_name, parse
+from oncewire.wire.xml.markup import text
+from oncewire.wire.xml.tree import Element, local_name, parse
 
 FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")
 _DETAIL_FIELDS = ("codeContext", "errorCode", "severity", "location", "description")

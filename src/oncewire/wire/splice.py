@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from oncewire.errors import InvalidValue, OtherXml
 from oncewire.message import AckRequest, AckRequested, Actor, Dialect, RoutingHeader, SequenceNumber
 from oncewire.message.form import Extension, Form
-from oncewire.wire import ebms2_names as n
-from oncewire.wire import ebms2_writer, ms09x, rm078
+from oncewire.wire.drafts import ms09x, rm078
+from oncewire.wire.ebms2 import names as n
+from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.limits import encoding_of
-from oncewire.wire.source import end_of_element, piece_encoding
+from oncewire.wire.xml.source import end_of_element, piece_encoding
 
 _SEPARATOR = "}"
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry import checkup
-from oncewire.entry.assemble import make_engine
-from oncewire.entry.checkup import Grade
 from oncewire.entry.cli import output
-from oncewire.entry.settings import load
-from oncewire.handler import clock
+from oncewire.entry.doctor import checkup
+from oncewire.entry.doctor.checkup import Grade
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import make_engine
+from oncewire.handler.upkeep import clock
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import HOUR
 from tests.entry.terminal import run, run_json

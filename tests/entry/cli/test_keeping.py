@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.partners import with_values
-from oncewire.entry.settings import load
-from oncewire.handler import retain
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
+from oncewire.handler.upkeep import retain
 from oncewire.store.sqlite import SqliteStore
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from oncewire.entry import background
 from oncewire.entry.cli import output, pipeline
 from oncewire.entry.cli.output import Report
+from oncewire.entry.running import background
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.parts import ROOT

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.assemble import make_engine
 from oncewire.entry.cli import output
-from oncewire.entry.partners import with_values
-from oncewire.entry.party_handler import open_party_blocking
-from oncewire.entry.settings import load
-from oncewire.entry.verbs import AtRest
+from oncewire.entry.control.verbs import AtRest
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import make_engine
+from oncewire.entry.running.party_handler import open_party_blocking
 from oncewire.errors import NotAllowed
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json

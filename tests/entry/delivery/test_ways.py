@@ -18,12 +18,12 @@ import pytest
 
 from oncewire.entry.delivery import directory, function, webhook
 from oncewire.entry.delivery.choice import application_of
-from oncewire.entry.partners import with_values
-from oncewire.entry.settings import load
-from oncewire.entry.taken import TakenMessage
+from oncewire.entry.delivery.received_message import TakenMessage
+from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 from oncewire.handler.actions import Notice
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
@@ -164,7 +164,7 @@ def hook() -> Iterator[Hook]:
 def test_a_webhook_gets_signed_events_until_it_takes_them(
     pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.offers.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("oncewire.handler.loop.offers.FIRST_PAUSE", 0.05)
     hook.refusals = 3
     choose(pair, way="webhook", url=hook.url, secret="whsec_c2VjcmV0")
     served = Served(pair)
@@ -194,7 +194,7 @@ def test_a_webhook_gets_signed_events_until_it_takes_them(
 def test_a_channel_waits_for_its_webhook(
     pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.offers.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("oncewire.handler.loop.offers.FIRST_PAUSE", 0.02)
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         agreement = pair / own / "agreements" / f"{partner}.toml"
         agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
@@ -233,7 +233,7 @@ def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
 # --- function ----------------------------------------------------------------------------------
 
 MODULE = """
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 
@@ -256,7 +256,7 @@ def answer(message):
 def test_what_a_function_returns_is_sent_once(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.offers.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("oncewire.handler.loop.offers.FIRST_PAUSE", 0.05)
     (tmp_path / "shop_for_test.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     choose(pair, way="function", function="shop_for_test:answer")

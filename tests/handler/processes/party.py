@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
 from oncewire.handler.handler import Handler
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
-from oncewire.handler.submit import Submission
+from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
 from oncewire.store.sqlite import SqliteStore

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives import serialization
 from lxml import etree
 
-from oncewire.wire import algorithms, nodeset, signing
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import algorithms, nodeset, signing
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice
 from tests.wire.security import documents, keys, reference_engine
 from tests.wire.security.documents import DS, EB, NEXT, NEXT_MSH, PART, PART_ID, SOAP
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from cryptography import x509
 from lxml import etree
 
-from oncewire.wire import certificates
-from oncewire.wire.references import PartDigests
+from oncewire.wire.security import certificates
+from oncewire.wire.security.references import PartDigests
 from tests.wire.security import reference_engine
 
 

@@ -15,11 +15,12 @@ from cryptography.hazmat.primitives import serialization
 
 from oncewire.message import Dialect, Party, PartyId, Payload
 from oncewire.message.form import Form
-from oncewire.wire import codec, signing
+from oncewire.wire import codec
 from oncewire.wire.codec import Signer
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import signing
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice
 from tests.wire import samples
 from tests.wire.security import keys
 

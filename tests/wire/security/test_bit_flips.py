@@ -6,11 +6,11 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import signature, signing
-from oncewire.wire.certificates import Trust
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signature import Verified
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import signature, signing
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signature import Verified
+from oncewire.wire.security.signing import SigningChoice
 from tests.wire.security import documents, keys
 from tests.wire.security.documents import PART_ID
 

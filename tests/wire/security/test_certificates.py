@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import certificates, nodeset
-from oncewire.wire.certificates import Trust
+from oncewire.wire.security import certificates, nodeset
+from oncewire.wire.security.certificates import Trust
 from tests.wire.security import keys
 from tests.wire.security.keys import NOW, Identity, issue
 

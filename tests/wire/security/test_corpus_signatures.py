@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import nodeset, references, signature
-from oncewire.wire.certificates import Trust
+from oncewire.wire.security import nodeset, references, signature
+from oncewire.wire.security.certificates import Trust
 from tests.wire.security.mails import read_mail
 
 

@@ -16,12 +16,19 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import encryption, signature, signing
-from oncewire.wire.certificates import Trust
-from oncewire.wire.decryption import Decryption, EncryptionPolicy, decrypt_part
-from oncewire.wire.encryption import DATA_URIS, DS, KEY_URIS, XENC, EncryptionChoice, encrypt_part
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import encryption, signature, signing
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.decryption import Decryption, EncryptionPolicy, decrypt_part
+from oncewire.wire.security.encryption import (
+    DATA_URIS,
+    DS,
+    KEY_URIS,
+    XENC,
+    EncryptionChoice,
+    encrypt_part,
+)
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice
 from tests.wire.security import documents, keys
 from tests.wire.security.documents import PART, PART_ID
 

@@ -4,8 +4,8 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import signature, wrapping
-from oncewire.wire.certificates import Trust
+from oncewire.wire.security import signature, wrapping
+from oncewire.wire.security.certificates import Trust
 from tests.wire.security import forger, keys, reference_engine
 from tests.wire.security.documents import PART, PART_ID
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import nodeset
-from oncewire.wire.nodeset import EBMS2, NEXT, NEXT_MSH, SOAP, read_xpath
+from oncewire.wire.security import nodeset
+from oncewire.wire.security.nodeset import EBMS2, NEXT, NEXT_MSH, SOAP, read_xpath
 from tests.wire.security import documents, reference_engine
 from tests.wire.security.documents import TO_PARTY
 

@@ -7,12 +7,12 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire import algorithms, nodeset, references, signature, signing, wrapping
-from oncewire.wire.algorithms import AlgorithmPolicy
-from oncewire.wire.certificates import Trust
-from oncewire.wire.references import PartDigests
-from oncewire.wire.signature import Verified
-from oncewire.wire.signing import SigningChoice
+from oncewire.wire.security import algorithms, nodeset, references, signature, signing, wrapping
+from oncewire.wire.security.algorithms import AlgorithmPolicy
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signature import Verified
+from oncewire.wire.security.signing import SigningChoice
 from tests.wire.security import documents, keys, reference_engine
 from tests.wire.security.documents import PART, PART_ID
 from tests.wire.security.keys import NOW, alpha

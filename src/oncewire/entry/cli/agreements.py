@@ -13,7 +13,7 @@ from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
-    from oncewire.agreement.finding import Finding
+    from oncewire.agreement.check.finding import Finding
 
 Named = Annotated[
     list[str] | None,
@@ -53,9 +53,9 @@ def check(
     """
 
     def work() -> Report:
-        from oncewire.agreement.check import check_all
-        from oncewire.agreement.finding import Finding, Severity
-        from oncewire.entry.agreements import able
+        from oncewire.agreement.check.checks import check_all
+        from oncewire.agreement.check.finding import Finding, Severity
+        from oncewire.entry.party.agreements import able
         from oncewire.errors import AgreementProblem
 
         found: list[tuple[str, Agreement]] = []
@@ -109,7 +109,7 @@ def show(
 
     def work() -> Report:
         from oncewire.agreement.show import rows
-        from oncewire.agreement.writing import write_toml
+        from oncewire.agreement.toml.writer import write_toml
 
         path, party = _files([named], own, config)[0]
         agreement = _read(path, party)
@@ -158,8 +158,8 @@ def new(
     """
 
     def work() -> Report:
-        from oncewire.agreement.toml import read_toml
-        from oncewire.agreement.writing import new as new_text
+        from oncewire.agreement.toml.reader import read_toml
+        from oncewire.agreement.toml.writer import new as new_text
         from oncewire.entry.files import write_new
 
         us, where = own, own_address
@@ -203,7 +203,7 @@ def profiles(json: Json = False) -> None:
 
 def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple[Path, str | None]]:
     """Each file with the party that we are in it, where we know."""
-    from oncewire.entry.agreements import files_in
+    from oncewire.entry.party.agreements import files_in
 
     if named and all(Path(one).is_file() for one in named):
         return [(Path(one), own or _own_of(config)) for one in named]
@@ -246,6 +246,6 @@ def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:
 
 
 def _read(path: Path, own: str | None) -> Agreement:
-    from oncewire.entry.agreements import read_file
+    from oncewire.entry.party.agreements import read_file
 
     return read_file(path, own=own)

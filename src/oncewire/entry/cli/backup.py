@@ -32,7 +32,7 @@ def backup(
     """
 
     def work() -> Report:
-        from oncewire.entry.backup import check_backup, take_backup
+        from oncewire.entry.running.backup import check_backup, take_backup
 
         found = (
             check_backup(folder) if check else take_backup(loaded(config).settings, folder, now())

@@ -13,7 +13,7 @@ from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
 from oncewire.entry.cli.place import Config, Set, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
+    from oncewire.entry.party.settings import Settings
 
 # A certificate that ends sooner is worth a word now: partners need time to take a new one.
 _SOON_DAYS = 30
@@ -107,7 +107,7 @@ def _problems(settings: Settings) -> Iterator[Problem]:
 
 
 def _key_problems(settings: Settings) -> Iterator[Problem]:
-    from oncewire.entry.keys import describe_keys, is_private
+    from oncewire.entry.party.keys import describe_keys, is_private
     from oncewire.errors import OncewireError
     from oncewire.message.instant import DAY, format_instant
 
@@ -128,9 +128,9 @@ def _key_problems(settings: Settings) -> Iterator[Problem]:
 
 
 def _agreement_problems(settings: Settings) -> Iterator[Problem]:
-    from oncewire.agreement.check import check_all
-    from oncewire.agreement.finding import Severity
-    from oncewire.entry.agreements import able, load_all
+    from oncewire.agreement.check.checks import check_all
+    from oncewire.agreement.check.finding import Severity
+    from oncewire.entry.party.agreements import able, load_all
     from oncewire.errors import OncewireError
 
     try:

@@ -14,12 +14,12 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
-from oncewire.entry.spark import spark_lacks
+from oncewire.entry.cli.spark import spark_lacks
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
-    from oncewire.entry.demo import Outcome, Plan, Progress, Watch
-    from oncewire.entry.demo_books import Books
+    from oncewire.entry.demo.books import Books
+    from oncewire.entry.demo.play import Outcome, Plan, Progress, Watch
 
 SHOWN_MAX = 20
 
@@ -66,8 +66,8 @@ def demo(
     """
 
     def work() -> Report:
-        from oncewire.entry.chaos import FAIR, STORM
-        from oncewire.entry.demo import Plan
+        from oncewire.entry.demo.chaos import FAIR, STORM
+        from oncewire.entry.demo.play import Plan
 
         plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit)
         if not json:
@@ -83,7 +83,7 @@ def demo(
 def _run(plan: Plan, watch: Watch) -> Outcome:
     import asyncio
 
-    from oncewire.entry.demo import Demo
+    from oncewire.entry.demo.play import Demo
 
     return asyncio.run(Demo(plan, watch).run())
 
@@ -99,7 +99,7 @@ def _ask_spark(outcome: Outcome, *, json: bool) -> Books | Unread:
         # On a user's machine Spark may be missing; on a build server it would go unnoticed.
         return Unread(output.problem_of(lacking), excused=os.environ.get("CI") != "true")
     from oncewire.entry.cli.pipeline import session
-    from oncewire.entry.demo_books import read_books
+    from oncewire.entry.demo.books import read_books
     from oncewire.pipeline.session import BRIEF
 
     if not json:

@@ -12,8 +12,8 @@ from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.checkup import Finding
-    from oncewire.entry.settings import Settings
+    from oncewire.entry.doctor.checkup import Finding
+    from oncewire.entry.party.settings import Settings
 
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
 
@@ -38,7 +38,7 @@ def doctor(
     """
 
     def work() -> Report:
-        from oncewire.entry.checkup import Grade
+        from oncewire.entry.doctor.checkup import Grade
 
         settings = loaded(config).settings
         found = _findings(settings, timeout if partners else None, quiet=json)
@@ -61,8 +61,8 @@ def doctor(
 def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list[Finding]:
     import asyncio
 
-    from oncewire.entry import checkup
-    from oncewire.entry.ping import ping as ping_all
+    from oncewire.entry.doctor import checkup
+    from oncewire.entry.doctor.ping import ping as ping_all
 
     with output.progress("looking", 5, quiet=quiet) as advance:
         found = [_handler(settings)]
@@ -88,10 +88,10 @@ def _itself(settings: Settings, timeout: float) -> list[Finding]:
     """A message through our own endpoint to our own handler, if one runs."""
     import asyncio
 
-    from oncewire.entry import checkup
     from oncewire.entry.cli.operator import running
-    from oncewire.entry.itself import kept_itself
-    from oncewire.entry.ping import ping as ping_all
+    from oncewire.entry.doctor import checkup
+    from oncewire.entry.doctor.ping import ping as ping_all
+    from oncewire.entry.party.itself import kept_itself
 
     itself = kept_itself(settings)
     if itself is None or asyncio.run(running(settings)) is None:
@@ -103,8 +103,8 @@ def _itself(settings: Settings, timeout: float) -> list[Finding]:
 def _handler(settings: Settings) -> Finding:
     import asyncio
 
-    from oncewire.entry.checkup import Finding, Grade
     from oncewire.entry.cli.operator import running
+    from oncewire.entry.doctor.checkup import Finding, Grade
 
     status = asyncio.run(running(settings))
     if status is None:
@@ -137,10 +137,10 @@ def ping(
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.agreements import load_readable
-        from oncewire.entry.ping import Reached
-        from oncewire.entry.ping import ping as ping_all
-        from oncewire.entry.sending import find_kept
+        from oncewire.entry.doctor.ping import Reached
+        from oncewire.entry.doctor.ping import ping as ping_all
+        from oncewire.entry.messages.submitting import find_kept
+        from oncewire.entry.party.agreements import load_readable
 
         settings = loaded(config).settings
         echo = asyncio.run(

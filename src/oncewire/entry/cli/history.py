@@ -14,8 +14,8 @@ from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.judging import Verdict
-    from oncewire.entry.settings import Settings
+    from oncewire.entry.doctor.judging import Verdict
+    from oncewire.entry.party.settings import Settings
     from oncewire.journal.row import Row
     from oncewire.store.contract import Reader
     from oncewire.store.records import MessageFacts
@@ -56,7 +56,7 @@ def show(
     """
 
     def work() -> Report:
-        from oncewire.entry.assemble import open_readers
+        from oncewire.entry.running.assemble import open_readers
 
         settings = loaded(config).settings
         with open_readers(settings).reader() as reader:
@@ -125,9 +125,9 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
     import sys
     from base64 import b64encode
 
-    from oncewire.entry.building import as_file
     from oncewire.entry.files import PRIVATE, write_new
-    from oncewire.entry.stored_bytes import stored_parcel
+    from oncewire.entry.messages.composing import as_file
+    from oncewire.entry.messages.stored import stored_parcel
 
     parcel = stored_parcel(settings, reader, found)
     data = as_file(parcel)
@@ -195,8 +195,8 @@ def why(
 
 def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:
     """The message that is meant, its rows in all journals, and its outlook in ours."""
-    from oncewire.entry.assemble import open_readers
-    from oncewire.entry.settings import load
+    from oncewire.entry.party.settings import load
+    from oncewire.entry.running.assemble import open_readers
 
     with open_readers(settings).reader() as reader:
         found = find_id(reader, message_id)
@@ -229,8 +229,8 @@ def verify(
     """
 
     def work() -> Report:
-        from oncewire.entry.judging import journal_rows, judge
-        from oncewire.entry.settings import load
+        from oncewire.entry.doctor.judging import journal_rows, judge
+        from oncewire.entry.party.settings import load
 
         if parties:
             chosen = [load(folder, environ={}).settings for folder in parties]

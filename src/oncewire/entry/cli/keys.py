@@ -24,7 +24,7 @@ def show(config: Config = None, json: Json = False) -> None:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
     def work() -> Report:
-        from oncewire.entry.keys import describe_keys
+        from oncewire.entry.party.keys import describe_keys
         from oncewire.message.instant import format_instant
 
         settings = loaded(config).settings
@@ -51,7 +51,7 @@ def make_next(config: Config = None, json: Json = False) -> None:
     """
 
     def work() -> Report:
-        from oncewire.entry.rolling import make_next_keys
+        from oncewire.entry.party.rolling import make_next_keys
 
         settings = loaded(config).settings
         made = make_next_keys(settings, now())
@@ -72,7 +72,7 @@ def switch(config: Config = None, json: Json = False) -> None:
     """Use the next key from now on; a handler that runs takes it over at once."""
 
     def work() -> Report:
-        from oncewire.entry.rolling import switch_keys
+        from oncewire.entry.party.rolling import switch_keys
 
         settings = loaded(config).settings
         used = switch_keys(settings)

@@ -10,7 +10,7 @@ import typer
 from oncewire.entry.cli.output import here
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
+    from oncewire.entry.party.settings import Settings
     from oncewire.message.instant import Instant
     from oncewire.store.contract import Reader
 
@@ -36,8 +36,8 @@ def at_party(settings: Settings) -> str:
 
 def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
     """Names of partners for the shell's completion; silent where there is no party."""
-    from oncewire.entry.agreements import files_in
-    from oncewire.entry.settings import load
+    from oncewire.entry.party.agreements import files_in
+    from oncewire.entry.party.settings import load
     from oncewire.errors import OncewireError
 
     config = context.params.get("config")
@@ -67,7 +67,7 @@ class Names:
     """Ourselves and partners by the names of their files; anyone else by PartyId."""
 
     def __init__(self, settings: Settings) -> None:
-        from oncewire.entry.agreements import load_all
+        from oncewire.entry.party.agreements import load_all
         from oncewire.errors import OncewireError
 
         self._names: dict[str, str] = {}

@@ -14,10 +14,10 @@ from oncewire.entry.cli.place import now
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
-    from oncewire.entry.archive import Exchange
-    from oncewire.entry.building import Words
+    from oncewire.entry.messages.composing import Words
+    from oncewire.entry.messages.recorded import Exchange
     from oncewire.message.form import Form, Validation
-    from oncewire.wire.compare import Comparison
+    from oncewire.wire.inspection.compare import Comparison
 
 _FILE_MAX = 64 * 1024 * 1024
 AgreementFile = Annotated[
@@ -56,7 +56,7 @@ def decode(
     """
 
     def work() -> Report:
-        from oncewire.wire.describe import describe_bytes
+        from oncewire.wire.inspection.describe import describe_bytes
 
         data = _content(file)
         level = _validation(validation)
@@ -96,11 +96,12 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
     """The verdict with certificates that the caller vouches for."""
     from oncewire.entry.files import read_bytes
     from oncewire.errors import EbxmlError
-    from oncewire.wire import codec, signature
-    from oncewire.wire.capture import open_capture
-    from oncewire.wire.certificates import Trust, load_certificates
-    from oncewire.wire.digests import signature_parts
+    from oncewire.wire import codec
+    from oncewire.wire.inspection.capture import open_capture
     from oncewire.wire.refusal import ReadFault
+    from oncewire.wire.security import signature
+    from oncewire.wire.security.certificates import Trust, load_certificates
+    from oncewire.wire.security.digests import signature_parts
 
     pinned = [
         one for path in certificates for one in load_certificates(read_bytes(path, "certificate"))
@@ -185,7 +186,7 @@ def build(
     To have a document delivered reliably use `oncewire send` instead.
     """
 
-    from oncewire.entry.building import Words
+    from oncewire.entry.messages.composing import Words
 
     words = Words(
         sender, receiver, cpa_id, service, action, message_id, conversation, ref_to, dialect, ack,
@@ -203,9 +204,9 @@ def _built(
     *,
     bare: bool,
 ) -> Report:
-    from oncewire.entry import building
     from oncewire.entry.files import write_new
-    from oncewire.entry.keys import describe_keys
+    from oncewire.entry.messages import composing as building
+    from oncewire.entry.party.keys import describe_keys
     from oncewire.errors import InvalidValue
     from oncewire.handler.world import RealWorld
 
@@ -233,7 +234,7 @@ def _built(
 
 
 def _agreement(file: Path | None) -> Agreement | None:
-    from oncewire.entry.agreements import read_file
+    from oncewire.entry.party.agreements import read_file
 
     return None if file is None else read_file(file)
 
@@ -258,7 +259,7 @@ def replay(
     """
 
     def work() -> Report:
-        from oncewire.entry.archive import exchanges
+        from oncewire.entry.messages.recorded import exchanges
         from oncewire.message.form import Form
 
         agreed = _agreement(agreement)
@@ -291,8 +292,8 @@ def replay(
 def _compared(one: Exchange, form: Form) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
     """The row of one exchange and its differences; trouble with one is its note, not the end."""
     from oncewire.errors import OncewireError
-    from oncewire.wire.capture import open_capture
-    from oncewire.wire.compare import compare
+    from oncewire.wire.inspection.capture import open_capture
+    from oncewire.wire.inspection.compare import compare
 
     try:
         request = open_capture(one.request())

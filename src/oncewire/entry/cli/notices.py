@@ -13,7 +13,7 @@ from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
+    from oncewire.entry.party.settings import Settings
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")]
 _EMPTY = "Everybody was told of every failure."
@@ -39,8 +39,8 @@ def listed(
         return
 
     def work() -> Report:
-        from oncewire.entry.assemble import open_readers
-        from oncewire.handler.notices import notice_of
+        from oncewire.entry.running.assemble import open_readers
+        from oncewire.handler.delivering.notices import notice_of
 
         settings = loaded(config).settings
         columns = ("submitted", "notice_id", "to", "action", "outcome", "reason")
@@ -103,9 +103,9 @@ def take(
 
 async def _take(settings: Settings, limit: int, out: Path | None) -> list[tuple[Any, ...]]:
     from oncewire.entry.delivery.directory import put_notice
+    from oncewire.entry.delivery.received_message import notice_facts
     from oncewire.entry.files import make_folder
-    from oncewire.entry.reach import reach
-    from oncewire.entry.taken import notice_facts
+    from oncewire.entry.running.reach import reach
 
     folder = None if out is None else make_folder(out)
     rows: list[tuple[Any, ...]] = []
@@ -142,9 +142,9 @@ def confirm(
 
 
 async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, bool]]:
-    from oncewire.entry.assemble import open_readers
-    from oncewire.entry.reach import reach
-    from oncewire.handler.notices import notice_of
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.reach import reach
+    from oncewire.handler.delivering.notices import notice_of
 
     readers = open_readers(settings)
     with readers.reader() as reader:

@@ -14,8 +14,8 @@ from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
-    from oncewire.entry.verbs import Status, Verbs
+    from oncewire.entry.control.verbs import Status, Verbs
+    from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
     from oncewire.store.records import Refusal
 
@@ -51,7 +51,7 @@ def status(config: Config = None, json: Json = False) -> None:
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.assemble import open_readers
+        from oncewire.entry.running.assemble import open_readers
 
         settings = loaded(config).settings
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
@@ -110,11 +110,11 @@ async def running(settings: Settings) -> Status | None:
     is not called running."""
     import asyncio
 
-    from oncewire.entry.assemble import store_path
-    from oncewire.entry.control import socket_path
-    from oncewire.entry.control_client import Remote
-    from oncewire.entry.ownership import owner_of
-    from oncewire.entry.verbs import Status
+    from oncewire.entry.control.client import Remote
+    from oncewire.entry.control.language import socket_path
+    from oncewire.entry.control.verbs import Status
+    from oncewire.entry.running.assemble import store_path
+    from oncewire.entry.running.ownership import owner_of
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -158,7 +158,7 @@ def incidents(
     """
 
     def work() -> Report:
-        from oncewire.entry.assemble import open_readers
+        from oncewire.entry.running.assemble import open_readers
 
         settings = loaded(config).settings
         columns = ("id", "opened", "problem", "message_id", "channel", "resolved")
@@ -311,7 +311,7 @@ def accept_clock(config: Config = None, json: Json = False) -> None:
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.reach import reach
+        from oncewire.entry.running.reach import reach
 
         settings = loaded(config).settings
 
@@ -344,9 +344,9 @@ def _decided(
     """
     import asyncio
 
-    from oncewire.entry.assemble import open_readers
-    from oncewire.entry.reach import reach
-    from oncewire.entry.verbs import AtRest
+    from oncewire.entry.control.verbs import AtRest
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.reach import reach
     from oncewire.errors import InvalidValue
 
     settings = loaded(config).settings

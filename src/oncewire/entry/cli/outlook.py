@@ -83,7 +83,7 @@ def next_steps(
     reader: Reader, incidents: Iterable[Incident], now: Instant, place: str
 ) -> tuple[str, ...]:
     """What to run about open incidents: one command of each kind, for the first that needs it."""
-    from oncewire.handler.notices import is_about_a_notice
+    from oncewire.handler.delivering.notices import is_about_a_notice
 
     found: dict[str, str] = {}
     for one in incidents:

@@ -12,9 +12,9 @@ from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.partners import Wish
-    from oncewire.entry.party import Card
-    from oncewire.entry.settings import Settings
+    from oncewire.entry.party.folder import Card
+    from oncewire.entry.party.partners import Wish
+    from oncewire.entry.party.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -58,8 +58,8 @@ def init(
     """
 
     def work() -> Report:
-        from oncewire.entry.keys import KeyKind
-        from oncewire.entry.party import make_party
+        from oncewire.entry.party.folder import make_party
+        from oncewire.entry.party.keys import KeyKind
 
         made = make_party(
             folder,
@@ -107,7 +107,7 @@ def card(
 
     def work() -> Report:
         from oncewire.entry.files import write_new
-        from oncewire.entry.party import card_of
+        from oncewire.entry.party.folder import card_of
 
         own = card_of(loaded(config).settings)
         facts = {
@@ -168,8 +168,8 @@ def add(
     """
 
     def work() -> Report:
-        from oncewire.entry.partners import Wish
-        from oncewire.entry.party import read_card
+        from oncewire.entry.party.folder import read_card
+        from oncewire.entry.party.partners import Wish
         from oncewire.errors import InvalidValue
 
         settings = loaded(config).settings
@@ -188,9 +188,9 @@ def add(
 
 def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bool) -> Report:
     """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
-    from oncewire.entry.partners import add_partner, check_card
-    from oncewire.entry.party import card_of, read_card
-    from oncewire.entry.settings import load
+    from oncewire.entry.party.folder import card_of, read_card
+    from oncewire.entry.party.partners import add_partner, check_card
+    from oncewire.entry.party.settings import load
 
     card = read_card(who)
     check_card(settings, card, now())
@@ -226,8 +226,8 @@ def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bo
 
 
 def _rolled_over(settings: Settings, card: Card) -> Report:
-    from oncewire.entry.partners import check_card, known_partner, partner_file
-    from oncewire.entry.rolling import roll_over
+    from oncewire.entry.party.partners import check_card, known_partner, partner_file
+    from oncewire.entry.party.rolling import roll_over
 
     check_card(settings, card, now())
     file = roll_over(settings, card)
@@ -250,7 +250,7 @@ def taken_over(settings: Settings) -> None:
     """Let a handler that runs take over what was changed, at once."""
     import asyncio
 
-    from oncewire.entry.reach import tell_running
+    from oncewire.entry.running.reach import tell_running
 
     asyncio.run(tell_running(settings))
 
@@ -271,7 +271,7 @@ def revoke(
     """
 
     def work() -> Report:
-        from oncewire.entry.rolling import revoke as revoke_certificates
+        from oncewire.entry.party.rolling import revoke as revoke_certificates
 
         settings = loaded(config).settings
         count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
@@ -290,7 +290,7 @@ def listed(config: Config = None, json: Json = False) -> None:
     """List the partners and the agreements with them."""
 
     def work() -> Report:
-        from oncewire.entry.agreements import load_all
+        from oncewire.entry.party.agreements import load_all
 
         rows = [
             (

@@ -19,9 +19,9 @@ from oncewire.entry.cli.pipeline_reports import (
     shown,
 )
 from oncewire.entry.cli.place import loaded
+from oncewire.entry.cli.spark import spark_lacks
 from oncewire.entry.files import NotHere
-from oncewire.entry.settings import FILE
-from oncewire.entry.spark import spark_lacks
+from oncewire.entry.party.settings import FILE
 from oncewire.errors import InvalidValue
 
 if TYPE_CHECKING:

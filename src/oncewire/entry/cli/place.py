@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Loaded
+    from oncewire.entry.party.settings import Loaded
     from oncewire.message.instant import Instant
 
 Config = Annotated[
@@ -28,7 +28,7 @@ Set = Annotated[
 
 def loaded(config: Path | None, given: list[str] | None = None) -> Loaded:
     """The settings in force for a command."""
-    from oncewire.entry import settings
+    from oncewire.entry.party import settings
 
     return settings.load(config, flags=settings.flags_of(given or ()))
 

@@ -13,10 +13,10 @@ from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.sending import Wish
-    from oncewire.entry.settings import Settings
-    from oncewire.entry.verbs import Verbs
-    from oncewire.handler.submit import Submission
+    from oncewire.entry.control.verbs import Verbs
+    from oncewire.entry.messages.submitting import Wish
+    from oncewire.entry.party.settings import Settings
+    from oncewire.handler.sending.submit import Submission
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +68,7 @@ def send(
     """
 
     def work() -> Report:
-        from oncewire.entry.sending import Wish
+        from oncewire.entry.messages.submitting import Wish
         from oncewire.errors import InvalidValue
         from oncewire.message.instant import parse_duration
 
@@ -92,9 +92,9 @@ def send(
 def _submissions(
     settings: Settings, files: list[str], to: str, cpa: str, wish: Wish, *, each: bool
 ) -> list[Submission]:
-    from oncewire.entry.agreements import load_readable
-    from oncewire.entry.building import payload_of
-    from oncewire.entry.sending import find_agreement, submission_of
+    from oncewire.entry.messages.composing import payload_of
+    from oncewire.entry.messages.submitting import find_agreement, submission_of
+    from oncewire.entry.party.agreements import load_readable
 
     agreement = find_agreement(load_readable(settings), to, cpa)
     if each:
@@ -110,9 +110,9 @@ def _sent(
     """Submit, and wait for outcomes if a time-out is given."""
     import asyncio
 
-    from oncewire.entry.control_client import Remote
-    from oncewire.entry.logs import only_errors
-    from oncewire.entry.reach import reach, reach_running
+    from oncewire.entry.control.client import Remote
+    from oncewire.entry.running.logs import only_errors
+    from oncewire.entry.running.reach import reach, reach_running
 
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:
         door = reach(settings) if timeout is None else reach_running(settings)
@@ -154,7 +154,7 @@ async def _send_all(
 def _sent_report(
     settings: Settings, rows: list[tuple[str, str, bool]], *, waited: bool, at_rest: bool
 ) -> Report:
-    from oncewire.entry.assemble import open_readers
+    from oncewire.entry.running.assemble import open_readers
     from oncewire.journal.history import explain
     from oncewire.journal.outcome import fold_outcome
 

@@ -16,8 +16,8 @@ from oncewire.entry.cli.output import Json, Listing, Report, here, problem_of
 from oncewire.entry.cli.place import Config, Set, loaded
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
-    from oncewire.entry.verbs import Running
+    from oncewire.entry.control.verbs import Running
+    from oncewire.entry.party.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -47,8 +47,8 @@ def serve(
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.logs import start_logging
-        from oncewire.entry.serving import serve as run
+        from oncewire.entry.running.logs import start_logging
+        from oncewire.entry.running.serving import serve as run
 
         found = loaded(config, settings).settings
         if detach:
@@ -90,7 +90,7 @@ def _let_go() -> None:
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:
-    from oncewire.entry.background import log_file, start
+    from oncewire.entry.running.background import log_file, start
 
     ready = jsonlib.loads(start(settings, given))
     return Report(
@@ -142,8 +142,8 @@ def _stopped(folder: Path | None) -> tuple[str, int | None, bool]:
     """The party, the process it ran as, and whether that was stopped."""
     import asyncio
 
-    from oncewire.entry import background
     from oncewire.entry.cli.operator import running
+    from oncewire.entry.running import background
 
     settings = loaded(folder).settings
     status = asyncio.run(running(settings))

@@ -22,8 +22,8 @@ from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
-    from oncewire.entry.taken import TakenMessage
+    from oncewire.entry.delivery.received_message import TakenMessage
+    from oncewire.entry.party.settings import Settings
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
 
@@ -60,7 +60,7 @@ def outbox(
     """List what we sent, newest first, and what became of it."""
 
     def work() -> Report:
-        from oncewire.entry.assemble import open_readers
+        from oncewire.entry.running.assemble import open_readers
         from oncewire.protocol.states import OutgoingState
 
         settings = loaded(config).settings
@@ -137,7 +137,7 @@ def listed(
         return
 
     def work() -> Report:
-        from oncewire.entry.assemble import open_readers
+        from oncewire.entry.running.assemble import open_readers
         from oncewire.protocol.states import IncomingState
 
         settings = loaded(config).settings
@@ -210,7 +210,7 @@ def take(
 
 def _handed_out(settings: Settings) -> str:
     """What somebody took and did not confirm yet: it waits for nobody, and is not done with."""
-    from oncewire.entry.assemble import open_readers
+    from oncewire.entry.running.assemble import open_readers
     from oncewire.protocol.states import IncomingState
 
     with open_readers(settings).reader() as reader:
@@ -232,7 +232,7 @@ async def _take(
 ) -> tuple[list[tuple[Any, ...]], tuple[Listing, ...]]:
     from oncewire.entry.delivery.directory import put_message
     from oncewire.entry.files import make_folder
-    from oncewire.entry.reach import reach
+    from oncewire.entry.running.reach import reach
 
     folder = None if out is None else make_folder(out)
     name = Names(settings)
@@ -295,8 +295,8 @@ def confirm(
 
 
 async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, str, bool]]:
-    from oncewire.entry.assemble import open_readers
-    from oncewire.entry.reach import reach
+    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.running.reach import reach
 
     readers = open_readers(settings)
     with readers.reader() as reader:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from oncewire.entry.settings import ApplicationWay
+from oncewire.entry.party.settings import ApplicationWay
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
-    from oncewire.entry.settings import Settings
-    from oncewire.handler.application import Application
+    from oncewire.entry.party.settings import Settings
+    from oncewire.handler.delivering.application import Application
 
 
 def application_of(settings: Settings) -> Application | None:

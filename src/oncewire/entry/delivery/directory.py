@@ -18,11 +18,16 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from oncewire.entry.delivery.received_message import (
+    TakenMessage,
+    content,
+    notice_facts,
+    payload_facts,
+)
 from oncewire.entry.files import make_folder
-from oncewire.entry.taken import TakenMessage, content, notice_facts, payload_facts
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
 
 _UNFINISHED = ".part"
 # A name must not depend on the machine's own table of media types.

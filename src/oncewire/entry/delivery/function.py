@@ -23,11 +23,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oncewire.entry.taken import TakenMessage
+from oncewire.entry.delivery.received_message import TakenMessage
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Notice
-from oncewire.handler.application import Taken
-from oncewire.handler.submit import Submission
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.sending.submit import Submission
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -21,10 +21,15 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
-from oncewire.entry.taken import TakenMessage, content, notice_facts, payload_facts
+from oncewire.entry.delivery.received_message import (
+    TakenMessage,
+    content,
+    notice_facts,
+    payload_facts,
+)
 from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.handler.actions import Notice
-from oncewire.handler.application import Taken
+from oncewire.handler.delivering.application import Taken
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import SECOND
 

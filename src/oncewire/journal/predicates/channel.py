@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.predicates.context import Context, TermsMissing
-from oncewire.journal.predicates.receiving import ReceivingChannel
-from oncewire.journal.predicates.sending import SendingChannel
+from oncewire.journal.predicates.receiving_channel import ReceivingChannel
+from oncewire.journal.predicates.sending_channel import SendingChannel
 from oncewire.journal.predicates.violation import Violation, unreadable
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (

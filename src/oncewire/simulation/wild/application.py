@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.application import Taken
-from oncewire.handler.hand_over import KEPT
-from oncewire.handler.offers import REFUSALS_MAX
-from oncewire.handler.submit import Submission
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.loop.hand_over import KEPT
+from oncewire.handler.loop.offers import REFUSALS_MAX
+from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.simulation.wild.ending import Ending

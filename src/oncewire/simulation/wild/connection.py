@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn
-from oncewire.handler.answer import Answer, Awaited
-from oncewire.handler.connections import Connection, Connections
+from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.handler import RETRY_AFTER
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.loop.connections import Connection, Connections
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.handler.transmit import Transmission
 from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.simulation.wild.ending import Ending

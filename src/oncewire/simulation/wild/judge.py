@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.agreement.resolve import resolve
 from oncewire.errors import OncewireError
-from oncewire.handler.seal import whole_parcel
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal import detail
 from oncewire.journal.check import verify
 from oncewire.journal.predicates.told import untold

@@ -23,7 +23,7 @@ from oncewire.handler.actions import (
 )
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.handler.transmit import Transmission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.row import Kind, Row
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.simulation.clock import Clock, NodeWorld

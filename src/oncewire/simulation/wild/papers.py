@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.check import check
-from oncewire.agreement.finding import Severity
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message.instant import Instant, format_instant
 from oncewire.simulation.wild.contradictions import contradiction

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import InvalidValue, OncewireError
-from oncewire.handler.answer import signal_route
+from oncewire.handler.answering.answer import signal_route
 from oncewire.handler.source import Source
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Error, Severity

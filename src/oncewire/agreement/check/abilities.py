@@ -1,0 +1,77 @@
+"""Abilities: what this handler can do, and what an agreement asks for beyond that.
+
+An agreement may name more than is built: a CPA comes from another vendor's product, and a profile
+describes a community as it is. Such an agreement is read, shown and checked like any other. Where
+nothing of it could be sent, `serve` and `send` refuse it; where only a part is missing, the check
+names that part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from oncewire.agreement.agreement import TRANSPORTS, ActionBinding, Agreement
+from oncewire.agreement.check.exposure import unknown_algorithms
+from oncewire.agreement.check.finding import Danger, Severity
+from oncewire.errors import AgreementProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What is there: transports by name, algorithms by URI."""
+
+    transports: Collection[str]
+    algorithms: Collection[str]
+
+
+def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger]:
+    """What one direction or action asks for and does not get."""
+    yield from unknown_algorithms(binding, abilities.algorithms)
+    yield from _transports(binding, abilities)
+    terms = binding.terms
+    if terms.compress_encoding is not None:
+        yield Danger(
+            Severity.DANGER,
+            "payload.compress",
+            "payloads are sent as they are: nothing is compressed by this version",
+            "take payload.compress out, or compress documents before they are sent",
+        )
+    if terms.max_size is not None:
+        yield Danger(
+            Severity.HINT,
+            "payload.max_size",
+            f"a document of more than {terms.max_size:,} bytes is refused: nothing is split by "
+            "this version",
+            "agree on a size that holds the largest document",
+        )
+
+
+def _transports(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger]:
+    wanted = binding.terms.transports
+    missing = [one for one in wanted if one in TRANSPORTS and one not in abilities.transports]
+    if not missing:
+        return
+    alone = len(missing) == len(wanted)
+    names, there = ", ".join(missing), ", ".join(abilities.transports)
+    yield Danger(
+        Severity.ERROR if alone else Severity.DANGER,
+        "delivery.transports",
+        f"{names} cannot be used yet" + (", so nothing can be sent" if alone else ""),
+        f"agree on {there}" + ("" if alone else f"; until then all goes over {there}"),
+    )
+
+
+def refuse_unable(agreement: Agreement, abilities: Abilities) -> None:
+    """Refuse an agreement under which nothing could be sent or received."""
+    for binding in agreement.bindings():
+        if set(binding.terms.transports) & set(abilities.transports):
+            return
+    wanted = dict.fromkeys(
+        transport for binding in agreement.bindings() for transport in binding.terms.transports
+    )
+    raise AgreementProblem(
+        f"agreement {agreement.cpa_id} goes over {', '.join(wanted)}, which cannot be used yet",
+        key="delivery.transports",
+        remedy=f"agree on {', '.join(abilities.transports)}",
+    )

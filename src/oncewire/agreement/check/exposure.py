@@ -1,0 +1,192 @@
+"""What an outsider could do to messages under an agreement: forge, read, deny."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from oncewire.agreement.agreement import ActionBinding, Agreement, Direction
+from oncewire.agreement.certificates import facts
+from oncewire.agreement.check.finding import Danger, Severity
+from oncewire.message.header import AckRequest
+from oncewire.message.instant import DAY, Duration, Instant, format_instant
+
+EXPIRING_SOON: Duration = 30 * DAY
+"""A certificate is exchanged by two companies' people: a month is not much."""
+
+
+def recognition(agreement: Agreement) -> Iterator[Danger]:
+    """Without a signature and a client certificate anyone can send as the partner."""
+    signed = any(
+        binding.security.require_signature
+        for binding in agreement.bindings()
+        if binding.direction is Direction.RECEIVE
+    )
+    if not signed and not agreement.partner.client_certificates:
+        yield Danger(
+            Severity.DANGER,
+            "partner.client_certificates",
+            "nothing proves that a message comes from the partner",
+            "require signatures, or name the partner's TLS client certificate",
+        )
+    if not signed and agreement.partner.client_certificates:
+        yield from _unseen(agreement)
+
+
+def _unseen(agreement: Agreement) -> Iterator[Danger]:
+    """Where the partner is known by its certificate alone, what comes without one is refused."""
+    via = agreement.via
+    ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
+    if any(one.transport == "http" and not one.address.startswith("https:") for one in ends):
+        yield Danger(
+            Severity.DANGER,
+            "partner.http",
+            "the partner is known by a TLS certificate, but replies come over plain http",
+            "give an https address, or require signatures: such replies are ignored",
+        )
+    if any(one.transport != "http" for one in ends):
+        yield Danger(
+            Severity.DANGER,
+            "partner.client_certificates",
+            "the partner is known by a TLS certificate, which only http shows",
+            "require signatures: what comes another way is refused",
+        )
+
+
+def signatures(binding: ActionBinding) -> Iterator[Danger]:
+    """What is asked to be provable or secret against what is signed and encrypted."""
+    security, business, terms = binding.security, binding.business, binding.terms
+    signed = security.sign or security.require_signature
+    signed_acks = AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
+    if business.non_repudiation and not signed:
+        yield Danger(
+            Severity.DANGER,
+            "security.sign",
+            "the business asks for non-repudiation, but messages are not signed",
+            "sign them, and require signatures of the partner",
+        )
+    if business.non_repudiation_of_receipt and not signed_acks:
+        yield Danger(
+            Severity.DANGER,
+            "ack.signature",
+            "the business asks for non-repudiation of receipt, but acknowledgements are unsigned",
+            "set ack.signature to always",
+        )
+    if business.confidential.persistent and not security.encrypt:
+        yield Danger(
+            Severity.DANGER,
+            "security.encrypt",
+            "the business asks for confidential documents, but payloads are not encrypted",
+            "set security.encrypt to true",
+        )
+    if signed or signed_acks:
+        yield from _sha1(binding)
+    yield from _missing_certificates(binding)
+
+
+def _sha1(binding: ActionBinding) -> Iterator[Danger]:
+    security = binding.security
+    names = (security.signature_algorithm, security.digest_algorithm)
+    if not any("sha1" in name.lower() for name in names):
+        return
+    if security.allow_sha1:
+        yield Danger(
+            Severity.DANGER,
+            "security.signature_algorithm",
+            "signatures are made with SHA-1, which can be forged today",
+            "agree on rsa-sha256",
+        )
+    else:
+        yield Danger(
+            Severity.ERROR,
+            "security.allow_sha1",
+            "SHA-1 is named as algorithm, but not allowed",
+            "agree on rsa-sha256, or set security.allow_sha1 to true",
+        )
+
+
+def unknown_algorithms(binding: ActionBinding, known: Collection[str]) -> Iterator[Danger]:
+    """Algorithms that the agreement names and this handler does not have."""
+    security, terms = binding.security, binding.terms
+    signs = (
+        security.sign
+        or security.require_signature
+        or AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
+    )
+    for name, used in (
+        ("signature_algorithm", signs),
+        ("digest_algorithm", signs),
+        ("canonicalization", signs),
+        ("encryption_algorithm", security.encrypt),
+        ("key_transport", security.encrypt),
+    ):
+        uri = getattr(security, name)
+        if used and uri not in known:
+            yield Danger(
+                Severity.ERROR,
+                f"security.{name}",
+                f"the algorithm {uri} is not offered",
+                "agree on another one",
+            )
+
+
+def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:
+    security = binding.security
+    received = binding.direction is Direction.RECEIVE
+    believed = security.partner_certificates or security.trust_anchors
+    if received and security.require_signature and not believed:
+        yield Danger(
+            Severity.ERROR,
+            "security.partner_certificates",
+            "signatures are required, but no certificate of the partner is known",
+            "add the partner's certificate, or an authority to trust",
+        )
+    if not received and security.encrypt and not security.partner_encryption_certificates:
+        yield Danger(
+            Severity.ERROR,
+            "security.partner_encryption_certificates",
+            "payloads are encrypted, but not for any certificate of the partner",
+            "add the partner's encryption certificate",
+        )
+
+
+def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger]:
+    security = binding.security
+    for key, ders in (
+        ("security.partner_certificates", security.partner_certificates),
+        ("security.partner_encryption_certificates", security.partner_encryption_certificates),
+        ("security.trust_anchors", security.trust_anchors),
+    ):
+        known = [facts(der) for der in ders]
+        if None in known:
+            yield Danger(
+                Severity.ERROR, key, "a certificate cannot be read", "ask the partner for it again"
+            )
+        good = [one for one in known if one is not None]
+        if now is None:
+            continue
+        # During a roll-over two are valid at once: the older one may run out.
+        last = max((one.not_after for one in good), default=None)
+        for one in good:
+            if one.not_after <= now:
+                severity = Severity.ERROR if one.not_after == last else Severity.HINT
+                yield Danger(
+                    severity,
+                    key,
+                    f"the certificate {one.subject} expired at {format_instant(one.not_after)}",
+                    "install the partner's new certificate",
+                )
+            elif one.not_after <= now + EXPIRING_SOON and one.not_after == last:
+                yield Danger(
+                    Severity.DANGER,
+                    key,
+                    f"the certificate {one.subject} expires at {format_instant(one.not_after)}",
+                    "ask the partner for its new certificate now",
+                )
+            if one.not_before > now:
+                yield Danger(
+                    Severity.HINT,
+                    key,
+                    f"the certificate {one.subject} is valid from "
+                    f"{format_instant(one.not_before)} on",
+                    "keep the old one until then",
+                )

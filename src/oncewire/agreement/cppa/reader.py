@@ -1,0 +1,325 @@
+"""Turns a CPA (CPPA 2.0, the 1.0 form, the drafts' Characteristics) into an Agreement.
+
+A CPA describes two parties; the caller says which one we are, and either view can be
+taken. What a sender does (characteristics, retries, signature) is read from the sender's
+channel, where a message goes is read from the receiver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import (
+    SIGNAL_SERVICE,
+    Agreement,
+    Direction,
+    Endpoint,
+    Origin,
+    PartyTerms,
+    Value,
+    Via,
+)
+from oncewire.agreement.build import Draft, Entry, build
+from oncewire.agreement.certificates import fingerprint
+from oncewire.agreement.compose import Layer, layer, merge
+from oncewire.agreement.cppa.channel import Channel
+from oncewire.agreement.cppa.document import CpaAction, CpaDocument, CpaParty, read_document
+from oncewire.agreement.cppa.values import (
+    action_values,
+    channel_values,
+    not_offered,
+    security_values,
+)
+from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.instant import Instant, parse_instant
+
+
+def read_cpa(
+    xml: bytes | str,
+    *,
+    own: str | int,
+    profile: str | None = None,
+    own_party: Party | None = None,
+    partner_party: Party | None = None,
+    over: Layer | None = None,
+    via: Via | None = None,
+    forwards: bool = False,
+    also_known_as: tuple[str, ...] = (),
+    any_cpa_id: bool = False,
+) -> Agreement:
+    """The agreement as the party `own` sees it: a PartyId, `type:value`, a name or a position.
+
+    `own_party` and `partner_party` stand in where a file leaves the PartyId empty, as PHINMS
+    does. Values in `over` win over the CPA's.
+    """
+    try:
+        document = read_document(xml)
+        ours, theirs = _sides(document, own)
+        return _agreement(
+            document,
+            _with_ids(ours, own_party, "own_party"),
+            _with_ids(theirs, partner_party, "partner_party"),
+            profile,
+            Draft(
+                cpa_id="",
+                profile="",
+                own=PartyTerms(Party.of("own")),
+                partner=PartyTerms(Party.of("partner")),
+                over=over or {},
+                via=via,
+                forwards=forwards,
+                also_known_as=also_known_as,
+                any_cpa_id=any_cpa_id,
+            ),
+        )
+    except InvalidValue as error:
+        raise AgreementProblem(error.problem, key="CPA", remedy=error.remedy) from None
+
+
+def read_views(xml: bytes | str, *, profile: str | None = None) -> tuple[Agreement, Agreement]:
+    """Both views of one CPA: as its first party sees it, and as its second does."""
+    return (
+        read_cpa(xml, own=0, profile=profile),
+        read_cpa(xml, own=1, profile=profile),
+    )
+
+
+def _sides(document: CpaDocument, own: str | int) -> tuple[CpaParty, CpaParty]:
+    parties = document.parties
+    if len(parties) != 2:
+        raise AgreementProblem(
+            f"the CPA has {len(parties)} PartyInfo elements",
+            key="PartyInfo",
+            remedy="a CPA is between exactly two parties",
+        )
+    matches = [
+        position
+        for position, party in enumerate(parties)
+        if position == own or (isinstance(own, str) and _is_called(party, own))
+    ]
+    if len(matches) != 1:
+        names = "; ".join(
+            f"{party.label} ({', '.join(str(one) for one in party.ids) or 'no PartyId'})"
+            for party in parties
+        )
+        raise AgreementProblem(
+            f"{str(own)[:128]!r} names {len(matches)} of the two parties: {names}",
+            key="own.party_id",
+            remedy="name one of them by its PartyId, type:value or name",
+        )
+    return parties[matches[0]], parties[1 - matches[0]]
+
+
+def _is_called(party: CpaParty, word: str) -> bool:
+    names = {party.label, *(one.value for one in party.ids), *(str(one) for one in party.ids)}
+    return word in names
+
+
+def _with_ids(party: CpaParty, stated: Party | None, argument: str) -> CpaParty:
+    if stated is not None:
+        return replace(party, ids=stated.ids)
+    if not party.ids:
+        raise AgreementProblem(
+            f"the party {party.label} has no PartyId in the CPA",
+            key=argument,
+            remedy=f"say who it is with {argument}",
+        )
+    return party
+
+
+def _agreement(
+    document: CpaDocument, ours: CpaParty, theirs: CpaParty, profile: str | None, rest: Draft
+) -> Agreement:
+    name = profile or _usual_profile(document)
+    return build(
+        replace(
+            rest,
+            cpa_id=document.cpa_id,
+            profile=name,
+            own=_party_terms(ours),
+            partner=_party_terms(theirs),
+            entries=tuple(_entries(ours, theirs)),
+            listed_only=any(party.actions for party in (ours, theirs)),
+            status=document.status,
+            start=_moment(document.start, "Start"),
+            end=_moment(document.end, "End"),
+            not_offered=not_offered(document),
+            # Each channel of a CPA stands for itself.
+            inherit=False,
+            origin=Origin.CPA,
+            where=document.cpa_id,
+        )
+    )
+
+
+def _usual_profile(document: CpaDocument) -> str:
+    """2.0 goes with ebMS 2.0, a file without channels is PHINMS', the rest is a draft's."""
+    if document.is_2_0:
+        return "ebms2"
+    channels = any(party.channels for party in document.parties)
+    return "ms-0.9x" if channels else "phinms"
+
+
+def _moment(text: str | None, what: str) -> Instant | None:
+    if text is None:
+        return None
+    try:
+        return parse_instant(text)[0]
+    except InvalidValue as error:
+        raise AgreementProblem(f"{what}: {error.problem}", key=what, remedy=error.remedy) from None
+
+
+def _party_terms(party: CpaParty) -> PartyTerms:
+    http = next((one.address for one in party.endpoints if one.transport == "http"), None)
+    shown = [
+        fingerprint(der)
+        for channel in party.channels.values()
+        for der in party.certificates.get(channel.client_certificate or "", ())
+    ]
+    return PartyTerms(
+        party=Party(tuple(dict.fromkeys(party.ids))),
+        name=party.name,
+        handler_uri=http,
+        endpoints=party.endpoints,
+        client_certificates=tuple(dict.fromkeys(shown)),
+    )
+
+
+# --- entries -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """One direction: who sends, who receives, seen from us."""
+
+    direction: Direction
+    sender: CpaParty
+    receiver: CpaParty
+
+    @property
+    def partner(self) -> CpaParty:
+        return self.receiver if self.direction is Direction.SEND else self.sender
+
+    @property
+    def own(self) -> CpaParty:
+        return self.sender if self.direction is Direction.SEND else self.receiver
+
+
+def _entries(ours: CpaParty, theirs: CpaParty) -> Iterator[Entry]:
+    for flow in (
+        _Flow(Direction.SEND, ours, theirs),
+        _Flow(Direction.RECEIVE, theirs, ours),
+    ):
+        yield _signal_entry(flow, None)
+        for action in dict.fromkeys((*flow.sender.overrides, *flow.receiver.overrides)):
+            yield _signal_entry(flow, action)
+        seen: set[tuple[object, ...]] = set()
+        for send, receive in _pairs(flow):
+            entry = _action_entry(flow, send, receive)
+            key = (entry.service, entry.action, entry.from_role, entry.to_role)
+            # One action under two processes is listed twice; the first one counts.
+            if key not in seen:
+                seen.add(key)
+                yield entry
+
+
+def _signal_entry(flow: _Flow, action: str | None) -> Entry:
+    """The channel that acknowledgements, errors, status and ping of a direction use."""
+    sending = flow.sender.overrides.get(action or "", flow.sender.default_channel or "")
+    taking = flow.receiver.overrides.get(action or "", flow.receiver.default_channel or "")
+    sender = flow.sender.channel(sending or None)
+    receiver = flow.receiver.channel(taking or None)
+    said = _said(flow, sender, receiver, None)
+    return Entry(
+        flow.direction,
+        said,
+        service=None if action is None else Service(SIGNAL_SERVICE),
+        action=action,
+        endpoints=receiver.endpoints if receiver is not None else flow.receiver.endpoints,
+    )
+
+
+def _pairs(flow: _Flow) -> Iterator[tuple[CpaAction | None, CpaAction | None]]:
+    """What one side can send with what the other can receive; either may stand alone."""
+    sends = [one for one in flow.sender.actions if one.direction is Direction.SEND]
+    takes = [one for one in flow.receiver.actions if one.direction is Direction.RECEIVE]
+    left = list(takes)
+    for send in sends:
+        match = _counterpart(send, takes)
+        if match is not None and match in left:
+            left.remove(match)
+        yield send, match
+    for receive in left:
+        yield None, receive
+
+
+def _counterpart(send: CpaAction, takes: list[CpaAction]) -> CpaAction | None:
+    for one in takes:
+        if send.other_id is not None and one.binding_id == send.other_id:
+            return one
+    for one in takes:
+        if (one.service, one.action) == (send.service, send.action):
+            return one
+    return None
+
+
+def _action_entry(flow: _Flow, send: CpaAction | None, receive: CpaAction | None) -> Entry:
+    either = send or receive
+    if either is None:
+        raise AgreementProblem("an action binding is empty", remedy="ask for the CPA again")
+    sends = _channels(flow.sender, send)
+    takes = _reachable(sends, _channels(flow.receiver, receive))
+    endpoints: list[Endpoint] = [end for one in takes for end in one.endpoints]
+    # Without the sender's side the receiver's channel is all there is to go by.
+    sender = next(iter(sends or takes), None)
+    receiver = next(iter(takes), None)
+    return Entry(
+        flow.direction,
+        _said(flow, sender, receiver, either),
+        service=either.service,
+        action=either.action,
+        from_role=send.role if send is not None else None,
+        to_role=receive.role if receive is not None else None,
+        endpoints=tuple(dict.fromkeys(endpoints)),
+    )
+
+
+def _reachable(sends: list[Channel], takes: list[Channel]) -> list[Channel]:
+    """The receiver's channels on transports that the sender's channels send on.
+
+    A party may offer mail and HTTP for one action; which of them is meant is the sender's
+    choice, and its retries and characteristics belong to that one.
+    """
+    ways = {one.sends_on for one in sends if one.sends_on is not None}
+    fitting = [one for one in takes if any(end.transport in ways for end in one.endpoints)]
+    return fitting or takes
+
+
+def _channels(party: CpaParty, action: CpaAction | None) -> list[Channel]:
+    ids = action.channel_ids if action is not None else ()
+    named = [channel for one in ids if (channel := party.channel(one)) is not None]
+    if named or action is None:
+        return named
+    default = party.channel(party.default_channel)
+    return [default] if default is not None else []
+
+
+def _said(
+    flow: _Flow, sender: Channel | None, receiver: Channel | None, action: CpaAction | None
+) -> dict[str, Value]:
+    """Every value that the two channels and the action set for this direction."""
+    layers: list[Layer] = []
+    if sender is not None:
+        layers += channel_values(sender, receiver)
+    layers.append(security_values(flow.direction, flow.own, flow.partner, sender, receiver, action))
+    if action is not None:
+        where = f"action binding {action.binding_id or action.action or action.service}"
+        layers.append(layer(action_values(action), Origin.CPA, where))
+    return merge(*layers)
+
+
+def party_ids(xml: bytes | str) -> tuple[tuple[str, tuple[PartyId, ...]], ...]:
+    """Name and ids of each party of a CPA, so that a caller can ask which one is ours."""
+    return tuple((party.label, party.ids) for party in read_document(xml).parties)

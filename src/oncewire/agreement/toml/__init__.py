@@ -1,0 +1,1 @@
+"""Agreements as people write them. The doors are `reader` and `writer`."""

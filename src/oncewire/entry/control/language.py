@@ -1,0 +1,225 @@
+"""The control socket's language: how a command asks the handler that runs.
+
+While `oncewire serve` runs it is the store's only writer. Other commands reach it through a
+Unix domain socket beside the database, which only the owner of the files can open. One line of
+JSON asks, one line answers; `bytes` in a line announces how many raw bytes of each payload
+follow it. A line names its version, so that an old command and a new handler understand that
+they do not understand each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire import errors
+from oncewire.errors import InvalidValue, OncewireError, TransportProblem
+from oncewire.handler.node import BODY_MAX
+from oncewire.handler.sending.submit import Submission
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from oncewire.entry.party.settings import Settings
+
+VERSION = 1
+VERBS = (
+    "send",
+    "wait",
+    "take",
+    "confirm",
+    "notices",
+    "confirm_notice",
+    "resume",
+    "pause",
+    "restart",
+    "abandon",
+    "resend",
+    "hold",
+    "accept_clock",
+    "reload",
+    "status",
+)
+LINE_MAX = 4 * 1024 * 1024
+"""The longest line; payloads are not part of it."""
+
+PARTS_MAX = 10_000
+# The kernel's sun_path holds 108 bytes with the final zero.
+_SUN_PATH = 107
+
+
+def socket_path(settings: Settings) -> Path:
+    """Where the handler of a party listens for commands."""
+    return settings.path(settings.store.path).with_suffix(".sock")
+
+
+@contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """A name of the socket that fits into the kernel's field, however deep its folder lies."""
+    if len(os.fsencode(path)) <= _SUN_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def listening_socket(path: Path) -> socket.socket:
+    """A socket at that path that only its owner can open. What lay there before was left by a
+    process that is gone: whoever calls this owns the store."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        with short_name(path) as name:
+            listener.bind(name)
+        listener.listen(128)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise TransportProblem(
+            f"the control socket {path} cannot be made: {error.strerror}",
+            remedy="keep the party's data on a local disk that you may write to",
+        ) from None
+    finally:
+        os.umask(before)
+    return listener
+
+
+# --- lines and bytes ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line and the bytes that follow it."""
+
+    values: Mapping[str, Any]
+    parts: tuple[bytes, ...] = ()
+
+
+def write_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
+    """Put a frame into the writer's buffer."""
+    values = {"oncewire": VERSION, **frame.values}
+    if frame.parts:
+        values["bytes"] = [len(part) for part in frame.parts]
+    writer.write(json.dumps(values, ensure_ascii=False).encode() + b"\n")
+    for part in frame.parts:
+        writer.write(part)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
+    """The next frame; None when the other side is done. InvalidValue if it cannot be read."""
+    try:
+        line = await reader.readline()
+    except ValueError:
+        raise _bad(f"a line is longer than {LINE_MAX} bytes") from None
+    if not line:
+        return None
+    if not line.endswith(b"\n"):
+        raise _bad("a line was cut off")
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise _bad(f"a line is not JSON: {error}") from None
+    if not isinstance(values, dict) or values.pop("oncewire", None) != VERSION:
+        raise _bad(f"a line is not of version {VERSION}")
+    parts = [await reader.readexactly(size) for size in _sizes(values.pop("bytes", []))]
+    return Frame(values, tuple(parts))
+
+
+def _sizes(given: Any) -> list[int]:
+    good = isinstance(given, list) and all(type(one) is int and one >= 0 for one in given)
+    if not good or len(given) > PARTS_MAX or sum(given) > BODY_MAX:
+        raise _bad(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
+    return list(given)
+
+
+def _bad(problem: str) -> InvalidValue:
+    return InvalidValue(
+        f"the control socket: {problem}",
+        remedy="use the same version of Oncewire for the handler and for commands",
+    )
+
+
+# --- submissions -------------------------------------------------------------------------------
+
+
+def submission_frame(submission: Submission, contents: Sequence[bytes]) -> Frame:
+    """A submission as a request of `send`."""
+    arguments = {
+        "cpa_id": submission.cpa_id,
+        "service": submission.service.value,
+        "service_type": submission.service.type,
+        "action": submission.action,
+        "payloads": [[one.content_id, one.media_type] for one in submission.payloads],
+        "conversation_id": submission.conversation_id,
+        "message_id": submission.message_id,
+        "ref_to_message_id": submission.ref_to_message_id,
+        "time_to_live": submission.time_to_live,
+        "best_effort": submission.best_effort,
+    }
+    return Frame({"verb": "send", "arguments": arguments}, tuple(contents))
+
+
+def read_submission(arguments: dict[str, Any], contents: Sequence[bytes]) -> Submission:
+    """The submission that a request of `send` asks for."""
+    try:
+        described = arguments.pop("payloads")
+        payloads = tuple(
+            Payload.of(content_id, media_type, data)
+            for (content_id, media_type), data in zip(described, contents, strict=True)
+        )
+        service = Service(arguments.pop("service"), arguments.pop("service_type"))
+        return Submission(service=service, payloads=payloads, **arguments)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidValue):
+            raise
+        raise _bad(f"a submission cannot be read: {error}") from None
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+# Those whose makers take a problem and a remedy, under the names they travel by.
+_KINDS: dict[str, type[OncewireError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.InvalidValue,
+        errors.AgreementProblem,
+        errors.StoreProblem,
+        errors.StoreFull,
+        errors.StoreGone,
+        errors.StoreDamaged,
+        errors.HandlerFailed,
+        errors.TransportProblem,
+        errors.JournalProblem,
+        errors.UnknownMessage,
+        errors.NotAllowed,
+        *errors.EBXML_ERRORS.values(),
+    )
+}
+
+
+def error_frame(error: OncewireError) -> Frame:
+    """An error as an answer."""
+    said = {"kind": type(error).__name__, "problem": error.problem, "remedy": error.remedy}
+    return Frame({"ok": False, "error": said})
+
+
+def read_error(values: Mapping[str, Any]) -> OncewireError:
+    """The error that an answer tells, as it was raised."""
+    said = values.get("error")
+    if not isinstance(said, dict):
+        return _bad("an answer is neither good nor bad")
+    kind = _KINDS.get(str(said.get("kind")), OncewireError)
+    return kind(str(said.get("problem", "")), remedy=str(said.get("remedy", "")))

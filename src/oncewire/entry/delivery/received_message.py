@@ -1,0 +1,175 @@
+"""A message as an application outside this process gets it: header facts and payloads.
+
+One form for every way out: the control socket, files in a directory, webhooks and the Python
+API all say the same of a message, under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from oncewire.errors import InvalidValue
+from oncewire.handler.actions import Notice
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.sending.submit import Submission
+from oncewire.message.fault import Severity
+from oncewire.message.ids import Service
+from oncewire.message.instant import format_instant
+from oncewire.message.payload import Payload
+from oncewire.protocol.states import OutgoingState
+
+MEDIA_TYPE = "application/octet-stream"
+"""What bytes are of which nobody says more."""
+
+Document: TypeAlias = bytes | tuple[str, str, bytes] | Payload
+"""Bytes; or their name (the Content-ID), media type and bytes; or a payload that is at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenMessage:
+    """One message that was handed over; confirm it with `sender` and `message_id`."""
+
+    # The authenticated From Party: together with `message_id` the key of duplicates.
+    sender: str
+    message_id: str
+    conversation_id: str
+    cpa_id: str
+    from_party: str
+    to_party: str
+    service: str
+    action: str
+    # When its sender wrote it, as xsd:dateTime in UTC.
+    timestamp: str
+    ref_to_message_id: str = ""
+    # It was given before, and the handler was never told that it arrived.
+    redelivered: bool = False
+    payloads: tuple[Payload, ...] = ()
+    # The type of the service, where it has one: `service` then begins with it and a colon.
+    service_type: str = ""
+    # What its sender warns of beside the document, each as code and sentence.
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, taken: Taken) -> TakenMessage:
+        """From what the handler hands over."""
+        header = taken.header
+        return cls(
+            taken.sender,
+            taken.message_id,
+            header.conversation_id,
+            header.cpa_id,
+            str(header.from_party),
+            str(header.to_party),
+            "" if header.service is None else str(header.service),
+            header.action or "",
+            format_instant(header.timestamp),
+            header.ref_to_message_id or "",
+            taken.redelivered,
+            taken.payloads,
+            "" if header.service is None else header.service.type or "",
+            tuple(f"{one.code}: {one.description}".rstrip(": ") for one in taken.warnings),
+        )
+
+    def reply(self, action: str, *documents: Document, message_id: str | None = None) -> Submission:
+        """The submission that answers this message: same agreement, service and conversation,
+        with this message's id as its RefToMessageId.
+
+        A function returns it. Who takes messages and submits answers by himself gives a
+        `message_id` that follows from this message's: submitted again it is sent once.
+        """
+        service = self.service
+        if self.service_type:
+            service = service.removeprefix(f"{self.service_type}:")
+        return Submission(
+            self.cpa_id,
+            Service(service, self.service_type or None),
+            action,
+            tuple(_payload(one, number) for number, one in enumerate(documents, 1)),
+            conversation_id=self.conversation_id,
+            message_id=message_id,
+            ref_to_message_id=self.message_id,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the payloads' bytes, as JSON has it."""
+        return {
+            "message_id": self.message_id,
+            "sender": self.sender,
+            "conversation_id": self.conversation_id,
+            "cpa_id": self.cpa_id,
+            "from_party": self.from_party,
+            "to_party": self.to_party,
+            "service": self.service,
+            "service_type": self.service_type,
+            "action": self.action,
+            "timestamp": self.timestamp,
+            "ref_to_message_id": self.ref_to_message_id,
+            "redelivered": self.redelivered,
+            "warnings": list(self.warnings),
+            "payloads": [payload_facts(one) for one in self.payloads],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], contents: Sequence[bytes]) -> TakenMessage:
+        """What `facts` told, with the payloads' bytes beside it."""
+        described = facts["payloads"]
+        payloads = tuple(
+            Payload.of(one["content_id"], one["media_type"], data)
+            for one, data in zip(described, contents, strict=True)
+        )
+        rest = {name: value for name, value in facts.items() if name != "payloads"}
+        rest["warnings"] = tuple(facts.get("warnings", ()))
+        return cls(**rest, payloads=payloads)
+
+
+def _payload(document: Document, number: int) -> Payload:
+    if isinstance(document, Payload):
+        return document
+    if isinstance(document, bytes):
+        return Payload.of(f"payload-{number}@oncewire", MEDIA_TYPE, document)
+    name, media_type, data = document
+    return Payload.of(name, media_type, data)
+
+
+def notice_facts(notice: Notice) -> dict[str, str]:
+    """What an application is told of a message of its own that failed."""
+    return {
+        "notice_id": notice.notice_id,
+        "message_id": notice.message_id,
+        "outcome": notice.state.value,
+        "severity": notice.severity.value,
+        "reason": notice.reason,
+    }
+
+
+def notice_from(facts: Mapping[str, str]) -> Notice:
+    """What `notice_facts` told."""
+    return Notice(
+        facts["message_id"],
+        Severity(facts["severity"]),
+        OutgoingState(facts["outcome"]),
+        facts["reason"],
+        facts["notice_id"],
+    )
+
+
+def payload_facts(payload: Payload) -> dict[str, Any]:
+    """A payload without its bytes."""
+    return {
+        "content_id": payload.content_id,
+        "media_type": payload.media_type,
+        "size": payload.size,
+        "sha256": payload.digest,
+    }
+
+
+def content(payload: Payload) -> bytes:
+    """A payload's bytes; what is handed over has them at hand."""
+    if payload.data is None:
+        raise InvalidValue(
+            f"the bytes of payload {payload.content_id} are not at hand",
+            remedy="read them from the store's spool",
+        )
+    return payload.data

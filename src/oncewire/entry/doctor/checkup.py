@@ -1,0 +1,340 @@
+"""Checkup: what `oncewire doctor` looks at, each finding with its fix.
+
+Every check is a function of the settings that yields findings; it measures and looks, and
+changes nothing but a scratch file beside the database.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.doctor.ping import Echo, Reached
+from oncewire.entry.files import NotHere
+from oncewire.entry.party.agreements import Kept, load_readable
+from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.transports import withdrawn_by
+from oncewire.errors import OncewireError
+from oncewire.handler.world import RealWorld
+from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+
+
+class Grade(StrEnum):
+    """How much a finding matters."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    grade: Grade
+    finding: str
+    fix: str = ""
+
+
+REFUSALS_READ = 2_000
+"""More rows than a store keeps of refused messages."""
+
+SOON_DAYS = 30
+SPACE_LOW = 1024**3
+SKEW_MAX: Duration = 30 * SECOND
+CHECKED_MAX = 2 * 1024**3
+"""A larger database is opened, but not read through: that would take minutes."""
+
+_QUICK_CHECK = "PRAGMA quick_check(1)"
+_FSYNCS = 16
+_HONEST_MICROSECONDS = 15
+"""No medium that keeps data through a power cut confirms a write in less."""
+
+# Where a file is gone after a restart, and where locks and fsync cannot be relied on.
+_VOLATILE = {"tmpfs", "ramfs"}
+_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
+
+
+def check_store(settings: Settings) -> Iterator[Finding]:
+    """Whether the disk keeps what it confirms, and whether the database is whole."""
+    path = store_path(settings)
+    folder = path.parent
+    if not folder.is_dir():
+        fix = f"make the folder {folder}, or correct store.path"
+        yield Finding("store", Grade.BAD, f"there is no folder {folder}", fix)
+        return
+    yield _file_system(folder)
+    yield _fsync(folder)
+    yield from _database(path)
+    yield _space(folder)
+
+
+def _file_system(folder: Path) -> Finding:
+    kind = file_system(folder)
+    if kind in _VOLATILE:
+        fix = "move store.path and store.spool to a disk"
+        return Finding("disk", Grade.BAD, f"{kind}: everything is gone after a restart", fix)
+    if kind in _REMOTE:
+        fix = "move store.path and store.spool to a local disk"
+        return Finding("disk", Grade.BAD, f"{kind}: a database needs a local disk", fix)
+    return Finding("disk", Grade.GOOD, f"{kind or 'unknown file system'}, local")
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system a folder is on; empty where that cannot be found."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    place = folder.resolve()
+    best, kind = -1, ""
+    for line in mounts:
+        left, _, right = line.partition(" - ")
+        point = Path(left.split()[4].replace("\\040", " "))
+        if place.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), right.split()[0]
+    return kind
+
+
+def _fsync(folder: Path) -> Finding:
+    """The time of an fsync tells whether anything was written by it."""
+    scratch = folder / f".fsync-{os.getpid()}"
+    times = []
+    world = RealWorld()
+    try:
+        with scratch.open("wb", buffering=0) as file:
+            for number in range(_FSYNCS):
+                file.write(number.to_bytes(4, "big") * 1024)
+                before = world.mono()
+                os.fsync(file.fileno())
+                times.append(world.mono() - before)
+    except OSError as error:
+        fix = "check the folder's permissions and the disk"
+        return Finding("fsync", Grade.BAD, f"cannot write and sync: {error.strerror}", fix)
+    finally:
+        scratch.unlink(missing_ok=True)
+    median = sorted(times)[len(times) // 2]
+    if median < _HONEST_MICROSECONDS:
+        return Finding(
+            "fsync",
+            Grade.BAD,
+            f"{median} µs each: nothing can have been written by then",
+            "turn off what swallows fsync (eatmydata, a container's volatile layer)",
+        )
+    return Finding("fsync", Grade.GOOD, f"{_number(median)} each, so it writes")
+
+
+def _number(microseconds: int) -> str:
+    return f"{microseconds} µs" if microseconds < 1000 else f"{microseconds / 1000:.1f} ms"
+
+
+def _database(path: Path) -> Iterator[Finding]:
+    import apsw
+
+    from oncewire.store.sqlite_connection import connect_reader
+
+    if not path.is_file():
+        yield Finding("database", Grade.GOOD, "not made yet; the first use makes it")
+        return
+    size = path.stat().st_size
+    large = size > CHECKED_MAX
+    try:
+        connection = connect_reader(path, None)
+        try:
+            mode = connection.pragma("journal_mode")
+            verdict = "ok" if large else connection.execute(_QUICK_CHECK).fetchall()[0][0]
+        finally:
+            connection.close(True)
+    except apsw.Error as error:
+        fix = "restore it from a backup"
+        yield Finding("database", Grade.BAD, f"it cannot be read: {error}", fix)
+        return
+    if verdict != "ok":
+        yield Finding("database", Grade.BAD, f"damaged: {verdict}", "restore it from a backup")
+    else:
+        state, version = "readable" if large else "whole", apsw.sqlite_lib_version()
+        said = f"{state}, {size / 1e6:.1f} MB, SQLite {version}, log mode {mode}"
+        yield Finding("database", Grade.GOOD, said)
+    if path.stat().st_mode & 0o077:
+        yield Finding(
+            "database", Grade.WARNING, "others on this machine can read it", f"chmod 600 {path}"
+        )
+    yield Finding(
+        "resilience",
+        Grade.GOOD,
+        "one copy: survives crashes and power cuts, not the loss of its disk",
+        "`oncewire backup DIR` takes a copy while it runs",
+    )
+
+
+def _space(folder: Path) -> Finding:
+    usage = shutil.disk_usage(folder)
+    said = f"{usage.free / 1e9:.1f} GB free of {usage.total / 1e9:.1f} GB"
+    if usage.free < SPACE_LOW:
+        return Finding("space", Grade.BAD, said, "free space; a full disk stops all messages")
+    return Finding("space", Grade.GOOD, said)
+
+
+def check_certificates(
+    settings: Settings, now: Instant, agreements: Iterable[Kept] = ()
+) -> Iterator[Finding]:
+    """Ours and the partners', with the days they have left."""
+    from oncewire.entry.party.keys import describe_keys, is_private
+
+    own, key = settings.path(settings.keys.certificate), settings.path(settings.keys.key)
+    try:
+        pair = describe_keys(own, key)
+        yield _days(
+            "our certificate",
+            pair.not_after,
+            now,
+            "`oncewire keys next` makes another; docs/security.md says how it follows",
+        )
+        if not is_private(key):
+            yield Finding("our key", Grade.BAD, "others can read it", f"chmod 600 {key}")
+    except OncewireError as error:
+        yield Finding("our certificate", Grade.BAD, error.problem, error.remedy)
+    folder = settings.path(settings.keys.partners)
+    withdrawn = withdrawn_by(agreements)
+    for file in sorted(folder.glob("*.crt")) if folder.is_dir() else ():
+        yield from _partner_certificate(file, now, withdrawn)
+
+
+def _partner_certificate(
+    file: Path, now: Instant, withdrawn: Callable[[bytes], bool]
+) -> Iterator[Finding]:
+    from oncewire.agreement.certificates import facts, read_certificates
+    from oncewire.entry.files import read_bytes
+
+    what = f"certificate of {file.stem}"
+    try:
+        ders = read_certificates(read_bytes(file, "certificate"))
+    except OncewireError as error:
+        yield Finding(what, Grade.BAD, error.problem, error.remedy)
+        return
+    for der in ders:
+        known = facts(der)
+        if known is None:
+            yield Finding(what, Grade.BAD, "it cannot be read", "ask the partner for its card")
+        elif withdrawn(der):
+            fix = "`oncewire partner add CARD --roll-over` takes its new card"
+            yield Finding(what, Grade.WARNING, "revoked: nothing is taken from it or sent", fix)
+        else:
+            yield _days(what, known.not_after, now, "ask the partner for its new card")
+
+
+def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
+    left = (not_after - now) // DAY
+    when = format_instant(not_after)[:10]
+    if left < 0:
+        return Finding(what, Grade.BAD, f"ended {-left} days ago, on {when}", fix)
+    grade = Grade.WARNING if left < SOON_DAYS else Grade.GOOD
+    return Finding(what, grade, f"{left} days left, until {when}", fix if left < SOON_DAYS else "")
+
+
+def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
+    """Whether our clock has gone back since the last thing that was noted."""
+    from oncewire.entry.running.assemble import open_readers
+
+    try:
+        readers = open_readers(settings)
+    except NotHere:
+        yield Finding("clock", Grade.GOOD, f"{format_instant(now)}; nothing to compare with")
+        return
+    with readers.reader() as reader:
+        last = reader.last_seq()
+        rows = reader.journal_since(max(0, last - 1), 1)
+        doubts = [one for one in reader.incidents() if not (one.message_id or one.channel)]
+    readers.close()
+    if doubts:
+        fix = "set it right, or say that it is right: `oncewire clock accept`"
+        yield Finding("clock", Grade.BAD, doubts[0].reason, fix)
+        return
+    behind = rows[0].at - now if rows else 0
+    if behind > SECOND:
+        yield Finding(
+            "clock",
+            Grade.BAD,
+            f"it is {behind // SECOND} s behind the last entry of our own journal",
+            "set the clock; run a time service",
+        )
+    else:
+        yield Finding("clock", Grade.GOOD, f"{format_instant(now)[:19]}Z, never seen later")
+
+
+def check_kept(settings: Settings) -> Iterator[Finding]:
+    """How much is kept, and whether what is old goes."""
+    from oncewire.entry.running.assemble import open_readers
+
+    try:
+        readers = open_readers(settings)
+    except NotHere:
+        return
+    with readers.reader() as reader:
+        kept, removed = sum(reader.counts().values()), reader.last_removal()
+        refusals = reader.refusals(REFUSALS_READ)
+    readers.close()
+    when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
+    said = when or "none was old enough to be removed yet"
+    yield Finding("retention", Grade.GOOD, f"{kept} messages are kept; {said}")
+    if refusals:
+        count, last = sum(one.count for one in refusals), refusals[0]
+        yield Finding(
+            "strangers",
+            Grade.GOOD,
+            f"{count} messages of strangers were refused, the last on "
+            f"{format_instant(last.last_at)[:19]}Z: {last.code}, {last.problem[:100]}",
+        )
+
+
+def check_agreements(settings: Settings) -> tuple[list[Kept], list[Finding]]:
+    """The agreements that can be read, or why they cannot."""
+    try:
+        found = load_readable(settings)
+    except OncewireError as error:
+        return [], [Finding("agreements", Grade.BAD, error.problem, error.remedy)]
+    problems = [
+        Finding("agreements", Grade.BAD, error.problem, error.remedy)
+        for error in found.problems.values()
+    ]
+    if not found.kept and not problems:
+        fix = "`oncewire partner add CARD` adds one"
+        return [], [Finding("agreements", Grade.WARNING, "no partners yet", fix)]
+    return found.kept, problems
+
+
+def judged_itself(echo: Echo) -> Finding:
+    """What a message says that went through our own endpoint to our own handler and back."""
+    if echo.reached is Reached.ANSWERED:
+        return Finding("endpoint", Grade.GOOD, f"a message to itself: {echo.milliseconds} ms")
+    fix = "look into the handler's log; partners cannot reach it either"
+    return Finding("endpoint", Grade.BAD, f"a message to itself: {echo.finding}", fix)
+
+
+def judged(echo: Echo) -> Iterator[Finding]:
+    """What a Ping says of a partner, and of the two clocks."""
+    what = f"partner {echo.partner}"
+    if echo.reached in (Reached.ANSWERED, Reached.TAKEN):
+        yield Finding(what, Grade.GOOD, f"{echo.finding} in {echo.milliseconds} ms")
+    elif echo.reached is Reached.REFUSED:
+        said = f"it is there, but refuses us: {echo.finding}"
+        yield Finding(what, Grade.BAD, said, echo.next_step)
+    else:
+        yield Finding(what, Grade.WARNING, f"not reachable: {echo.finding}", echo.next_step)
+    if echo.skew is not None and abs(echo.skew) > SKEW_MAX:
+        side = "ahead of" if echo.skew > 0 else "behind"
+        yield Finding(
+            f"clock of {echo.partner}",
+            Grade.WARNING,
+            f"{abs(echo.skew) // SECOND} s {side} ours",
+            "run a time service on both sides",
+        )

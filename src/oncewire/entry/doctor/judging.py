@@ -1,0 +1,130 @@
+"""Judging: the checker over the journals of one party or of several, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oncewire.entry.running.assemble import open_readers
+from oncewire.journal.check import Report, message_key, verify
+from oncewire.journal.outcome import fold_outcome
+from oncewire.journal.predicates.context import Context
+from oncewire.journal.row import Row
+from oncewire.message.instant import DAY, Instant
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+    from oncewire.protocol.terms import Terms
+
+PAGE = 20_000
+"""Rows of one question: a view that stays open keeps the handler's log from being recycled."""
+
+
+def journal_rows(
+    settings: Settings, advance: Callable[[int], None] = lambda _rows: None
+) -> Iterator[Row]:
+    """A party's whole journal, in short questions."""
+    readers = open_readers(settings)
+    try:
+        seq = 0
+        while True:
+            with readers.reader() as reader:
+                rows = reader.journal_since(seq, PAGE)
+            if not rows:
+                return
+            yield from rows
+            seq = rows[-1].seq
+            advance(len(rows))
+    finally:
+        readers.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a ledger counts of a run, over all journals given."""
+
+    # Messages that an application submitted.
+    sent: int = 0
+    # Those that an application has confirmed exactly once.
+    delivered_once: int = 0
+    attempts: int = 0
+    resends: int = 0
+    duplicates_stopped: int = 0
+    # Given to the application again after a crash, and marked so.
+    redelivered: int = 0
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The checker's word and the totals."""
+
+    report: Report
+    totals: Totals
+    nodes: tuple[str, ...]
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is broken, and everything could be judged."""
+        return self.report.clean
+
+    def count(self, kind: str) -> int:
+        """How many violations of a kind."""
+        return self.report.kinds.get(kind, 0)
+
+
+def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
+    """Judge rows of any number of nodes.
+
+    `ended` says that the run is over and what is missing now is lost; otherwise only messages
+    whose every timer has run out are judged so.
+    """
+    everything = list(rows)
+    context = Context.gather(everything, healed=ended)
+    before = None if ended else _settled_before(everything, context, now)
+    report = verify(everything, healed=ended, healed_before=before)
+    totals = count(everything, context.terms)
+    nodes = tuple(sorted({row.node for row in everything}))
+    return Verdict(report, totals, nodes, dict(report.outcomes))
+
+
+def _settled_before(rows: list[Row], context: Context, now: Instant) -> Instant:
+    """The instant before which every timer of every message has run out, on every node.
+
+    A sender stops at persistDuration, and then a hub may begin with its own. A clock that runs
+    ahead of ours is not believed: it would call everything late.
+    """
+    reached: dict[str, Instant] = {}
+    for row in rows:
+        reached[row.node] = min(max(row.at, reached.get(row.node, 0)), now)
+    longest = max((terms.persist_duration for terms in context.terms.values()), default=DAY)
+    return min(reached.values(), default=0) - 2 * longest
+
+
+def count(rows: list[Row], terms: Mapping[str, Terms]) -> Totals:
+    """The totals of the messages that the given nodes' applications submitted."""
+    by_message: dict[str, list[Row]] = {}
+    restarts = redelivered = 0
+    starts: set[str] = set()
+    for row in rows:
+        if row.kind == "started":
+            restarts += row.node in starts
+            starts.add(row.node)
+        elif row.kind == "handed_over" and '"redelivered":true' in (row.detail or ""):
+            redelivered += 1
+        key = message_key(row)
+        if key is not None:
+            by_message.setdefault(key, []).append(row)
+    sent = once = attempts = resends = duplicates = 0
+    for group in by_message.values():
+        outcome = fold_outcome(sorted(group, key=lambda row: (row.node, row.seq)), terms)
+        if outcome is None or outcome.submitted_at is None:
+            continue
+        sent += 1
+        once += outcome.confirmed == 1
+        attempts += outcome.attempts
+        resends += outcome.resends
+        duplicates += outcome.duplicates_stopped
+    return Totals(sent, once, attempts, resends, duplicates, redelivered, restarts)

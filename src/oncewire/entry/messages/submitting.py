@@ -1,0 +1,131 @@
+"""Sending: from what a person types or a program gives to a submission under an agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.resolve import outbound
+from oncewire.entry.files import NotHere
+from oncewire.entry.messages.composing import typed
+from oncewire.entry.party.agreements import TRANSPORTS, Kept, Readable
+from oncewire.errors import InvalidValue
+from oncewire.handler.sending.submit import Submission
+from oncewire.message.ids import Service
+from oncewire.message.instant import Duration
+
+if TYPE_CHECKING:
+    from oncewire.message.payload import Payload
+
+SERVICE = "urn:oncewire:service:documents"
+ACTION = "Deliver"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a document is to be sent; what is empty follows from the agreement."""
+
+    service: str = ""
+    action: str = ""
+    conversation_id: str = ""
+    message_id: str = ""
+    ref_to_message_id: str = ""
+    time_to_live: Duration | None = None
+    best_effort: bool = False
+
+
+def find_agreement(readable: Readable, to: str = "", cpa_id: str = "") -> Agreement:
+    """The agreement with a partner, by the partner's name or PartyId, or by its own CPAId."""
+    return find_kept(readable, to, cpa_id).agreement
+
+
+def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
+    """The same with its file."""
+    kept = tuple(readable.kept)
+    for file, problem in readable.problems.items():
+        # The file of another partner is no trouble of this one.
+        if not kept or to == file.stem or not (to or cpa_id):
+            raise problem
+    if not kept:
+        raise NotHere(
+            "there is no agreement yet, so nothing can be sent",
+            remedy="`oncewire partner add CARD` makes one",
+        )
+    if cpa_id:
+        found = [one for one in kept if cpa_id in (one.agreement.cpa_id, *_other_names(one))]
+    elif to:
+        found = [one for one in kept if _is_called(one, to)]
+    else:
+        found = list(kept)
+    if len({one.file for one in found}) == 1:
+        return found[0]
+    known = ", ".join(f"{one.file.stem} ({one.agreement.cpa_id})" for one in kept)
+    if not found:
+        raise NotHere(
+            f"there is no agreement {cpa_id!r}" if cpa_id else f"there is no partner {to!r}",
+            remedy=f"there are: {known}",
+        )
+    raise InvalidValue(
+        "several agreements are possible" if to or cpa_id else "it is not said to whom",
+        remedy=f"choose one with --to or --cpa: {known}",
+    )
+
+
+def _other_names(kept: Kept) -> tuple[str, ...]:
+    return kept.agreement.also_known_as
+
+
+def _is_called(kept: Kept, name: str) -> bool:
+    ids = kept.agreement.partner.party.ids
+    return name == kept.file.stem or any(name in (one.value, str(one)) for one in ids)
+
+
+def submission_of(agreement: Agreement, payloads: Sequence[Payload], wish: Wish) -> Submission:
+    """The submission; service and action follow from the agreement where it leaves no choice."""
+    service, action = _service_and_action(agreement, wish)
+    wanted = outbound(agreement, service, action).terms.transports
+    if not set(wanted) & set(TRANSPORTS):
+        raise InvalidValue(
+            f"{service} {action} goes over {', '.join(wanted)}, which cannot be used yet",
+            remedy=f"agree on {', '.join(TRANSPORTS)} for it",
+        )
+    return Submission(
+        agreement.cpa_id,
+        service,
+        action,
+        tuple(payloads),
+        conversation_id=wish.conversation_id or None,
+        message_id=wish.message_id or None,
+        ref_to_message_id=wish.ref_to_message_id or None,
+        time_to_live=wish.time_to_live,
+        best_effort=wish.best_effort,
+    )
+
+
+def _service_and_action(agreement: Agreement, wish: Wish) -> tuple[Service, str]:
+    service = Service(*typed(wish.service)) if wish.service else None
+    listed = [
+        one
+        for one in agreement.actions
+        if one.direction is Direction.SEND
+        and one.service is not None
+        and (service is None or one.service.value == service.value)
+        and (not wish.action or one.action in (None, wish.action))
+    ]
+    choices = [
+        (only, action)
+        for only, action in dict.fromkeys((one.service, one.action) for one in listed)
+        if only is not None
+    ]
+    if len(choices) == 1:
+        only, action = choices[0]
+        return service or only, wish.action or action or ACTION
+    if len(choices) > 1 and not (service and wish.action):
+        names = ", ".join(f"{one} / {action or 'any'}" for one, action in choices)
+        raise InvalidValue(
+            f"agreement {agreement.cpa_id} has several services and actions",
+            remedy=f"choose with --service and --action: {names}",
+        )
+    return service or Service(SERVICE), wish.action or ACTION

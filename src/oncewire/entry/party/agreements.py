@@ -1,0 +1,197 @@
+"""The agreements of a party's folder: found, read and checked, each known by its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.check.abilities import Abilities, refuse_unable
+from oncewire.agreement.cppa.document import read_document
+from oncewire.agreement.cppa.reader import read_cpa
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.entry.files import NotHere, read_bytes, read_text
+from oncewire.entry.party.settings import Settings
+from oncewire.errors import AgreementProblem, OncewireError
+
+TRANSPORTS = ("http",)
+"""The transports that are built."""
+
+AGREEMENT_MAX = 4 * 1024 * 1024
+_ENDINGS = (".toml", ".xml")
+
+
+def able() -> Abilities:
+    """What this handler can do."""
+    # Loaded when it is asked for: the wire's algorithms come with all of its cryptography.
+    from oncewire.wire.security.algorithms import CANONICAL_URIS, DIGEST_URIS, SIGNATURE_URIS
+    from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS
+
+    tables = (SIGNATURE_URIS, DIGEST_URIS, CANONICAL_URIS, DATA_URIS, KEY_URIS)
+    return Abilities(TRANSPORTS, frozenset(uri for table in tables for uri in table.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An agreement and the file it was read from."""
+
+    file: Path
+    agreement: Agreement
+
+
+def files_in(folder: Path) -> tuple[Path, ...]:
+    """The agreement files of a folder, in the order of their names."""
+    if not folder.is_dir():
+        raise NotHere(
+            f"there is no folder {folder} for agreements",
+            remedy="make it, or correct agreements.folder in oncewire.toml",
+        )
+    return tuple(
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in _ENDINGS and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def loader(folder: Path) -> Callable[[str], bytes]:
+    """How an agreement's own file names are read: seen from the folder it lies in."""
+
+    def load(name: str) -> bytes:
+        return (folder / name).read_bytes()
+
+    return load
+
+
+def read_file(
+    path: Path, *, own: str | None = None, load: Callable[[str], bytes] | None = None
+) -> Agreement:
+    """The agreement in a file, TOML or CPA; a CPA needs `own`, the party that we are.
+
+    `load` reads the files that it names; the usual way is `loader`.
+    """
+    if path.suffix == ".xml":
+        xml = read_bytes(path, "agreement", AGREEMENT_MAX)
+        if own is None:
+            # Who we are in it is asked only of what is a CPA at all.
+            read_document(xml)
+            raise AgreementProblem(
+                f"{path} is a CPA, and it is not said which of its parties we are",
+                key="own",
+                remedy="name our PartyId with --own",
+            )
+        return read_cpa(xml, own=own)
+    text = read_text(path, "agreement", AGREEMENT_MAX)
+    return read_toml(text, load=load or loader(path.parent), name=path.name)
+
+
+def load_all(settings: Settings) -> tuple[Kept, ...]:
+    """Every agreement of the party; the first that cannot be read is named with its file."""
+    own = settings.party.party_id or None
+    kept = []
+    for path in files_in(settings.path(settings.agreements.folder)):
+        try:
+            kept.append(Kept(path, read_file(path, own=own)))
+        except AgreementProblem as error:
+            raise AgreementProblem(
+                f"{path}: {error.problem}", key=error.key, remedy=error.remedy
+            ) from None
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The agreements that can be read, and what is wrong with the other files."""
+
+    kept: list[Kept]
+    problems: dict[Path, OncewireError]
+
+
+def load_readable(settings: Settings) -> Readable:
+    """Every agreement that can be read: the file of one partner is no trouble of the others."""
+    return AgreementFolder(settings).readable()
+
+
+class AgreementFolder:
+    """The agreements of a party, kept in memory: a file is read again when it has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.path(settings.agreements.folder)
+        self._own = settings.party.party_id or None
+        self._read: dict[Path, _Read] = {}
+
+    def readable(self) -> Readable:
+        """The agreements as the files say now, and what is wrong with those that say nothing."""
+        files = files_in(self._folder)
+        self._read = {file: self._of(file) for file in files}
+        found = Readable([], {})
+        for file, read in self._read.items():
+            if isinstance(read.result, Agreement):
+                found.kept.append(Kept(file, read.result))
+            else:
+                found.problems[file] = read.result
+        _set_twins_apart(found)
+        return found
+
+    def _of(self, file: Path) -> _Read:
+        known = self._read.get(file)
+        if known is not None and known.seen == tuple(map(_stamp, known.files)):
+            return known
+        files = [file]
+
+        def load(name: str) -> bytes:
+            files.append(file.parent / name)
+            return files[-1].read_bytes()
+
+        # Looked at before it is read: what changes in between is found the next time.
+        first = _stamp(file)
+        result: Agreement | AgreementProblem
+        try:
+            result = read_file(file, own=self._own, load=load)
+            refuse_unable(result, able())
+        except OncewireError as error:
+            result = AgreementProblem(f"{file}: {error.problem}", remedy=error.remedy)
+        except (OSError, ValueError) as error:
+            remedy = "check the files that it names"
+            result = AgreementProblem(f"{file}: {error}", remedy=remedy)
+        return _Read(tuple(files), (first, *map(_stamp, files[1:])), result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What came of reading one agreement, and how its files looked then."""
+
+    files: tuple[Path, ...]
+    seen: tuple[tuple[int, int, int], ...]
+    result: Agreement | AgreementProblem
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """Changes whenever a file is written or replaced."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _set_twins_apart(found: Readable) -> None:
+    """Two agreements of one name are a trouble of the second."""
+    try:
+        Agreements(one.agreement for one in found.kept)
+    except AgreementProblem:
+        kept, found.kept[:] = list(found.kept), []
+        for one in kept:
+            try:
+                Agreements(other.agreement for other in (*found.kept, one))
+                found.kept.append(one)
+            except AgreementProblem as error:
+                found.problems[one.file] = AgreementProblem(
+                    f"{one.file}: {error.problem}", remedy=error.remedy
+                )
+
+
+def agreements_of(settings: Settings) -> Agreements:
+    """The party's agreements as the handler wants them."""
+    return Agreements(one.agreement for one in load_all(settings))

@@ -1,0 +1,260 @@
+"""A party's folder: made by `oncewire init`, introduced to partners by a card.
+
+    acme/
+      oncewire.toml      settings
+      keys/              our key and certificate; partners/ holds theirs
+      agreements/        one file per partner
+      data/              the database, large payloads, the inbox
+
+A card is what one party tells another about itself: who it is, where it listens, which
+certificate it shows. It holds nothing secret and can be sent by mail.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncewire.entry.files import (
+    PRIVATE,
+    PRIVATE_FOLDER,
+    NotHere,
+    make_folder,
+    read_text,
+    write_new,
+)
+from oncewire.entry.party.keys import KeyFiles, KeyKind, make_keys
+from oncewire.entry.party.setting_kinds import quoted
+from oncewire.entry.party.settings import FILE, Settings, load
+from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.message.ids import check_id, is_uri
+from oncewire.message.instant import Instant
+
+CARD_VERSION = 1
+CARD_ENDING = ".card.toml"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
+_CARD_KEYS = ("version", "name", "party_id", "party_type", "url", "certificate", "fingerprint")
+_OPTIONAL = ("party_type", "fingerprint")
+_IGNORED = "# Keys and data stay on this machine.\nkeys/*.key\ndata/\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a party tells its partners about itself; nothing in it is secret."""
+
+    name: str
+    party_id: str
+    url: str
+    certificate: str
+    party_type: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the newest certificate, for people to compare."""
+        return fingerprint_of(self.certificate)
+
+    def to_toml(self) -> str:
+        """The card as a file."""
+        lines = [
+            "# A party's card: give it to a partner, who runs `oncewire partner add` with it.",
+            f"version = {CARD_VERSION}",
+            f"name = {quoted(self.name)}",
+            f"party_id = {quoted(self.party_id)}",
+        ]
+        if self.party_type:
+            lines.append(f"party_type = {quoted(self.party_type)}")
+        lines += [
+            f"url = {quoted(self.url)}",
+            f'certificate = """\n{self.certificate.strip()}\n"""',
+            "# Compare it with the other side over another channel, such as the telephone.",
+            f"fingerprint = {quoted(self.fingerprint)}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What `init` has made."""
+
+    folder: Path
+    name: str
+    party_id: str
+    url: str
+    keys: KeyFiles
+
+
+def check_name(name: str) -> str:
+    """A name that can be a file's, a node's and a certificate's."""
+    if not _NAME.match(name):
+        raise InvalidValue(
+            f"{name[:64]!r} cannot be a party's name",
+            remedy="use up to 63 letters, digits, - and _, beginning with a letter or digit",
+        )
+    return name
+
+
+def make_party(
+    folder: Path,
+    name: str,
+    *,
+    now: Instant,
+    party_id: str | None = None,
+    party_type: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8500,
+    tls: bool = False,
+    key_kind: KeyKind = KeyKind.RSA,
+) -> Made:
+    """Make a working party in a folder that is new or empty of one."""
+    check_name(name)
+    if (folder / FILE).exists():
+        raise NotAllowed(
+            f"{folder} holds a party already", remedy="choose another folder, or remove this one"
+        )
+    own_id = check_id(party_id or f"urn:oncewire:party:{name}", "party_id")
+    if not party_type and not is_uri(own_id):
+        raise InvalidValue(
+            f"the party id {own_id!r} is no URI and has no type",
+            remedy="use a URI such as urn:duns:123456789, or add --party-type",
+        )
+    make_folder(folder)
+    make_folder(folder / "keys", PRIVATE_FOLDER)
+    make_folder(folder / "keys" / "partners")
+    make_folder(folder / "agreements")
+    make_folder(folder / "data", PRIVATE_FOLDER)
+    hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1", *_certifiable(host)))
+    keys = make_keys(folder / "keys", name, now=now, kind=key_kind, hosts=hosts)
+    write_new(folder / ".gitignore", _IGNORED, replace=True)
+    text = _settings_text(name, own_id, party_type, host, port, tls=tls)
+    # Last, because a folder with this file is a party: a half-made one can be made again.
+    write_new(folder / FILE, text, PRIVATE)
+    settings = load(folder, environ={}).settings
+    return Made(folder, name, own_id, settings.endpoint_url, keys)
+
+
+def _certifiable(host: str) -> tuple[str, ...]:
+    return () if host in {"0.0.0.0", "::", ""} else (host,)  # noqa: S104 - only compared
+
+
+def _settings_text(
+    name: str, party_id: str, party_type: str | None, host: str, port: int, *, tls: bool
+) -> str:
+    typed = f"party_type = {quoted(party_type)}\n" if party_type else ""
+    # A party on loopback talks to parties on loopback; one that listens to the world does not.
+    inward = host in {"127.0.0.1", "::1", "localhost"}
+    allow = '["public", "loopback"]' if inward else '["public"]'
+    mutual = (
+        "# Partners show the certificate of their card; the agreement names it.\n"
+        'client_certificates = "required"\n'
+        if tls
+        else ""
+    )
+    return f"""\
+# Settings of the party {name}. `oncewire config show` lists every setting and its meaning;
+# ONCEWIRE_* variables and --set flags win over this file.
+
+[party]
+name = {quoted(name)}
+party_id = {quoted(party_id)}
+{typed}
+[http]
+host = {quoted(host)}
+port = {port}
+tls = {str(tls).lower()}
+{mutual}# Where we may connect to. Without "loopback" or "private" an address of a partner that
+# points into this machine or network is refused.
+allow = {allow}
+
+[keys]
+certificate = "keys/{name}.crt"
+key = "keys/{name}.key"
+
+[application]
+# How documents reach your program: "pull" (`oncewire inbox`), "directory", "webhook" or
+# "function".
+way = "pull"
+
+[log]
+level = "info"
+form = "json"
+"""
+
+
+# --- cards -------------------------------------------------------------------------------------
+
+
+def card_of(settings: Settings) -> Card:
+    """The card of a party."""
+    if not settings.party.name or not settings.party.party_id:
+        raise InvalidValue(
+            f"{settings.folder / FILE} does not say who the party is",
+            remedy="set party.name and party.party_id",
+        )
+    file = settings.path(settings.keys.certificate)
+    certificate = read_text(file, "certificate")
+    following = file.with_name(f"{file.stem}.next{file.suffix}")
+    if following.is_file():
+        # Both are valid while partners take the new one in; it is named last.
+        certificate = certificate.strip() + "\n" + read_text(following, "certificate")
+    return Card(
+        name=settings.party.name,
+        party_id=settings.party.party_id,
+        url=settings.endpoint_url,
+        certificate=certificate,
+        party_type=settings.party.party_type,
+    )
+
+
+def read_card(place: Path) -> Card:
+    """A card from its file, or of a party whose folder is on this machine."""
+    if place.is_dir():
+        if not (place / FILE).is_file():
+            raise NotHere(
+                f"{place} is no party's folder",
+                remedy="name a card, or a folder with oncewire.toml",
+            )
+        return card_of(load(place, environ={}).settings)
+    text = read_text(place, "card", 64 * 1024)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidValue(f"{place} is no card: {error}", remedy="ask for a new one") from None
+    return _card(table, place)
+
+
+def _card(table: dict[str, object], place: Path) -> Card:
+    unknown = sorted(set(table) - set(_CARD_KEYS))
+    if unknown or table.get("version") != CARD_VERSION:
+        raise InvalidValue(
+            f"{place} is no card of version {CARD_VERSION}"
+            + (f": it has {', '.join(unknown)[:100]}" if unknown else ""),
+            remedy="ask the partner for `oncewire partner card`",
+        )
+    texts = {name: table.get(name, "") for name in _CARD_KEYS[1:]}
+    for name, value in texts.items():
+        if not isinstance(value, str) or (not value and name not in _OPTIONAL):
+            raise InvalidValue(f"{place}: {name} is missing", remedy="ask for a new card")
+    name, party_id, kind, url, certificate, told = (str(value) for value in texts.values())
+    check_name(name)
+    check_id(party_id, "party_id")
+    if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url):
+        raise InvalidValue(f"{place}: url is no http address", remedy="ask for a new card")
+    from oncewire.agreement.certificates import read_certificates
+
+    read_certificates(certificate)
+    card = Card(name, party_id, url, certificate, kind)
+    if told and told != card.fingerprint:
+        raise InvalidValue(
+            f"{place}: the certificate is not the one that its fingerprint tells of",
+            remedy="somebody changed the card; ask the partner for it by another way",
+        )
+    return card
+
+
+def fingerprint_of(certificate: str) -> str:
+    """SHA-256 of the last certificate of a PEM text: the newest is named last."""
+    from oncewire.agreement.certificates import read_certificates, spoken_fingerprint
+
+    return spoken_fingerprint(read_certificates(certificate)[-1])

@@ -1,0 +1,223 @@
+"""Partners: from a card to an agreement, so that two parties can talk.
+
+Both sides must end up with the same CPAId and the same profile. The CPAId is made of both
+parties' names in alphabetical order, so each side finds the same one without asking the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.files import NotHere, make_folder, write_new
+from oncewire.entry.party.folder import Card, card_of, check_name
+from oncewire.entry.party.setting_kinds import quoted
+from oncewire.entry.party.settings import Settings
+from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.message.instant import Instant, format_instant
+
+if TYPE_CHECKING:
+    from oncewire.agreement.agreement import PartyTerms, Value
+
+_ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the agreement with a partner should say beyond its profile."""
+
+    profile: str = "ebms2"
+    cpa_id: str = ""
+    sign: bool = False
+    ordered: bool = False
+    # Neither TLS nor signatures need be agreed: for tests, and for lines that are safe anyway.
+    insecure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What `partner add` has written."""
+
+    partner: str
+    cpa_id: str
+    agreement: Path
+    certificate: Path
+    profile: str
+    fingerprint: str
+
+
+def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = False) -> Added:
+    """Write the partner's certificate and an agreement with it into our folder."""
+    own = card_of(settings)
+    if own.party_id == card.party_id or own.name == card.name:
+        raise InvalidValue(
+            f"{card.name} is this party itself", remedy="name the card of another party"
+        )
+    _check_secure(own, card, wish)
+    agreement = settings.path(settings.agreements.folder) / f"{card.name}.toml"
+    if agreement.exists() and not replace:
+        raise NotAllowed(
+            f"there is an agreement with {card.name} already: {agreement}",
+            remedy="edit that file, or write it anew with --replace",
+        )
+    partners = make_folder(settings.path(settings.keys.partners))
+    certificate = partners / f"{card.name}.crt"
+    cpa_id = wish.cpa_id or "-".join(sorted((own.name, card.name)))
+    # A certificate can be asked of the partner's connection only where ours looks at it.
+    bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
+    place = os.path.relpath(certificate, agreement.parent)
+    text = _agreement_text(own, card, wish, cpa_id, place, bound=bound)
+    write_new(certificate, card.certificate.strip() + "\n", replace=True)
+    _check(text, agreement.parent)
+    make_folder(agreement.parent)
+    write_new(agreement, text, replace=replace)
+    return Added(card.name, cpa_id, agreement, certificate, wish.profile, card.fingerprint)
+
+
+def check_card(settings: Settings, card: Card, now: Instant) -> None:
+    """Refuse a card whose certificate cannot be used, or was ours to believe no more."""
+    from oncewire.agreement.certificates import facts, read_certificates
+
+    newest = read_certificates(card.certificate)[-1]
+    known = facts(newest)
+    if known is not None and known.not_after <= now:
+        raise InvalidValue(
+            f"the certificate of {card.name} ended at {format_instant(known.not_after)}",
+            remedy="ask the partner for its new card; it makes one with `oncewire keys next`",
+        )
+    if newest in revoked_of(settings, card.name):
+        raise NotAllowed(
+            f"the certificate of {card.name} was revoked here",
+            remedy="ask the partner for a card with another one; to believe this one again, "
+            f"remove {revoked_file(settings, card.name)}, then add it with --replace",
+        )
+
+
+def revoked_file(settings: Settings, name: str) -> Path:
+    """Where the certificates of a partner are that `oncewire partner revoke` has put away."""
+    return settings.path(settings.keys.partners) / f"{name}.revoked"
+
+
+def revoked_of(settings: Settings, name: str) -> tuple[bytes, ...]:
+    """Those certificates, as DER."""
+    from oncewire.agreement.certificates import read_certificates
+
+    file = revoked_file(settings, name)
+    return tuple(read_certificates(file.read_bytes())) if file.is_file() else ()
+
+
+def known_partner(settings: Settings, name: str) -> PartyTerms:
+    """The partner as the agreement with it has it."""
+    from oncewire.entry.party.agreements import load_readable
+
+    file, found = partner_file(settings, name), load_readable(settings)
+    if file in found.problems:
+        raise found.problems[file]
+    return next(kept.agreement.partner for kept in found.kept if kept.file == file)
+
+
+def _check_secure(own: Card, card: Card, wish: Wish) -> None:
+    """Both sides listen with TLS, unless somebody says that it need not be."""
+    for side, one in (("this party", own), (card.name, card)):
+        if not wish.insecure and not one.url.startswith("https://"):
+            raise InvalidValue(
+                f"{side} listens without TLS, at {one.url}",
+                remedy="make the party anew without --insecure, or set http.tls and http."
+                "client_certificates; or say --insecure here",
+            )
+
+
+def partner_file(settings: Settings, name: str) -> Path:
+    """The agreement file of a partner."""
+    path = settings.path(settings.agreements.folder) / f"{check_name(name)}.toml"
+    if not path.is_file():
+        raise NotHere(
+            f"there is no partner {name}", remedy="`oncewire partner list` shows those there are"
+        )
+    return path
+
+
+def _check(text: str, folder: Path) -> None:
+    """An agreement that cannot be read back must not be written."""
+    from oncewire.agreement.toml.reader import read_toml
+    from oncewire.entry.party.agreements import loader
+
+    read_toml(text, load=loader(folder))
+
+
+def _agreement_text(
+    own: Card, partner: Card, wish: Wish, cpa_id: str, certificate: str, *, bound: bool
+) -> str:
+    from oncewire.agreement.profiles import profile_values
+    from oncewire.agreement.toml.writer import new
+
+    text = new(
+        cpa_id=cpa_id,
+        own=own.party_id,
+        partner=partner.party_id,
+        address=partner.url,
+        profile=wish.profile,
+        own_address=own.url,
+    )
+    said = {"security.partner_certificates": f"[{quoted(certificate)}]"}
+    if bound:
+        said["partner.client_certificates"] = f"[{quoted(certificate)}]"
+    for side, card in (("own", own), ("partner", partner)):
+        if card.party_type:
+            said[f"{side}.type"] = quoted(card.party_type)
+    values = profile_values(wish.profile)
+    if _left_open(values, "ack.request"):
+        # The profile leaves it to each message; a newcomer wants every message to be reliable.
+        said |= {"ack.request": quoted("always"), "duplicate.elimination": quoted("always")}
+    if wish.ordered:
+        said["sequence.ordered"] = "true"
+    if wish.sign:
+        said |= {"security.sign": "true", "security.require_signature": "true"}
+        if is_elliptic(own.certificate):
+            said["security.signature_algorithm"] = quoted(_ECDSA)
+    return with_values(text, said)
+
+
+def _left_open(values: Mapping[str, Value], key: str) -> bool:
+    from oncewire.agreement.agreement import Requested
+
+    return key not in values or values[key].value is Requested.PER_MESSAGE
+
+
+def is_elliptic(certificate: str) -> bool:
+    """Whether a certificate has an elliptic key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    return isinstance(key, ec.EllipticCurvePublicKey)
+
+
+def with_values(text: str, said: dict[str, str]) -> str:
+    """A commented agreement with some values said: commented keys are uncommented, others added."""
+    lines = text.splitlines()
+    for name, literal in said.items():
+        section, _, key = name.rpartition(".")
+        start = _section_line(lines, section)
+        end = next(
+            (at for at in range(start + 1, len(lines)) if lines[at].startswith("[")), len(lines)
+        )
+        line = f"{key} = {literal}"
+        for at in range(start + 1, end):
+            bare = lines[at].removeprefix("# ")
+            if bare.startswith(f"{key} = "):
+                lines[at] = line
+                break
+        else:
+            lines.insert(start + 1, line)
+    return "\n".join(lines) + "\n"
+
+
+def _section_line(lines: list[str], section: str) -> int:
+    head = f"[{section}]"
+    if head not in lines:
+        lines += ["", head]
+    return lines.index(head)

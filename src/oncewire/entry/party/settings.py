@@ -1,0 +1,377 @@
+"""Settings of one party: oncewire.toml, then ONCEWIRE_* variables, then flags; the last one wins.
+
+Every setting is one field of one dataclass below, with its meaning, its default and whether it
+is secret. The names in the file (`http.port`), in the environment (`ONCEWIRE_HTTP_PORT`) and on
+the command line (`--set http.port=8443`) all follow from the field, and `config show --origin`
+tells of each value who said it.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+from oncewire.entry.files import NotHere, read_text
+from oncewire.entry.party.setting_kinds import Kind, kind_of
+from oncewire.errors import InvalidValue
+from oncewire.message.instant import Duration, seconds
+
+FILE = "oncewire.toml"
+PREFIX = "ONCEWIRE_"
+CONFIG_VARIABLE = "ONCEWIRE_CONFIG"
+HIDDEN = object()
+"""Marks a setting whose value is never shown."""
+
+
+class ApplicationWay(StrEnum):
+    """How documents that arrive reach the application."""
+
+    PULL = "pull"
+    DIRECTORY = "directory"
+    WEBHOOK = "webhook"
+    FUNCTION = "function"
+
+
+class ClientCertificateRule(StrEnum):
+    """What our endpoint asks of partners who connect."""
+
+    IGNORED = "ignored"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class LogForm(StrEnum):
+    """How log lines look."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class PartySettings:
+    """Who we are."""
+
+    name: Annotated[str, "Our name: of the node, its keys and its journal rows."] = ""
+    party_id: Annotated[str, "Our PartyId; a URI, or any word if party_type is set."] = ""
+    party_type: Annotated[str, "What kind of id that is, as agreed with partners."] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where everything is kept."""
+
+    path: Annotated[Path, "The SQLite database of this party."] = Path("data/oncewire.db")
+    spool: Annotated[Path, "The folder for large payloads."] = Path("data/spool")
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementSettings:
+    """Where agreements are."""
+
+    folder: Annotated[Path, "One .toml (or CPA .xml) per partner."] = Path("agreements")
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """What we sign with and show in TLS."""
+
+    certificate: Annotated[Path, "Our certificate, which partners have too."] = Path("keys/own.crt")
+    key: Annotated[Path, "Its private key; only we can read it."] = Path("keys/own.key")
+    partners: Annotated[Path, "The folder of the partners' certificates."] = Path("keys/partners")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """The endpoint partners send to, and how we go out."""
+
+    host: Annotated[str, "The address to listen on; 0.0.0.0 for all of them."] = "127.0.0.1"
+    port: Annotated[int, "The port to listen on."] = 8500
+    path: Annotated[str, "The path of the endpoint."] = "/msh"
+    public_url: Annotated[str, "The address partners use, if it is not host, port and path."] = ""
+    tls: Annotated[bool, "Speak HTTPS, with the certificate of [keys]."] = False
+    client_certificates: Annotated[
+        ClientCertificateRule, "Whether partners must show a certificate."
+    ] = ClientCertificateRule.IGNORED
+    allow: Annotated[
+        tuple[str, ...], "Where we may connect to: public, private, loopback, link-local, ranges."
+    ] = ("public",)
+    connections: Annotated[int, "How many connections are served at once."] = 1000
+    max_body: Annotated[int, "The longest message in bytes that is read at all."] = 16 * 1024**3
+    timeout: Annotated[Duration, "How long one attempt to send may take."] = seconds(60)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """What strangers and partners may take of this machine."""
+
+    strangers: Annotated[int, "Requests of strangers that are worked on at once."] = 64
+    per_address: Annotated[int, "The same from one address."] = 16
+    partners: Annotated[int, "Requests of partners that are worked on at once."] = 512
+    per_partner: Annotated[int, "The same from one partner's address."] = 256
+    connections_per_address: Annotated[int, "Connections that a stranger's address may hold."] = 256
+    memory: Annotated[int, "Bytes of bodies in memory; beyond that they go to the disk."] = (
+        64 * 1024**2
+    )
+    spool: Annotated[int, "Bytes on the disk of bodies that are not stored yet."] = 4 * 1024**3
+    processor: Annotated[Duration, "Processor time in a minute that strangers may cost."] = seconds(
+        6
+    )
+    processor_per_address: Annotated[Duration, "The same from one address."] = seconds(3)
+    refusals: Annotated[int, "Refused requests in a minute from one address, then 429."] = 600
+    known_for: Annotated[Duration, "How long a partner's address keeps a partner's share."] = (
+        seconds(3600)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationSettings:
+    """How documents that arrive reach the application."""
+
+    way: Annotated[
+        ApplicationWay, "pull (it asks), directory (files), webhook (HTTP) or function (Python)."
+    ] = ApplicationWay.PULL
+    folder: Annotated[Path, "Where `directory` puts the files."] = Path("data/inbox")
+    url: Annotated[str, "What `webhook` calls."] = ""
+    secret: Annotated[str, "What `webhook` signs with.", HIDDEN] = ""
+    function: Annotated[str, "What `function` calls, as package.module:name."] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What is logged, and how."""
+
+    level: Annotated[str, "debug, info, warning or error."] = "info"
+    form: Annotated[LogForm, "json for programs, text for people."] = LogForm.JSON
+    file: Annotated[Path | None, "A file instead of standard error."] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything, checked; `folder` is where oncewire.toml is and where paths begin."""
+
+    folder: Path
+    party: PartySettings = field(default_factory=PartySettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    agreements: AgreementSettings = field(default_factory=AgreementSettings)
+    keys: KeySettings = field(default_factory=KeySettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    application: ApplicationSettings = field(default_factory=ApplicationSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+    def path(self, named: Path) -> Path:
+        """A path of the settings, seen from the party's folder."""
+        return self.folder / named
+
+    @property
+    def endpoint_url(self) -> str:
+        """The address partners send to."""
+        if self.http.public_url:
+            return self.http.public_url
+        host = "127.0.0.1" if self.http.host in {"0.0.0.0", "::", ""} else self.http.host  # noqa: S104
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "https" if self.http.tls else "http"
+        return f"{scheme}://{shown}:{self.http.port}{self.http.path}"
+
+
+SECTIONS: dict[str, type[Any]] = {
+    "party": PartySettings,
+    "store": StoreSettings,
+    "agreements": AgreementSettings,
+    "keys": KeySettings,
+    "http": HttpSettings,
+    "budget": BudgetSettings,
+    "application": ApplicationSettings,
+    "log": LogSettings,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting by its names."""
+
+    name: str
+    kind: Kind
+    default: Any
+    says: str
+    secret: bool
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return PREFIX + self.name.replace(".", "_").upper()
+
+
+def _keys() -> dict[str, Key]:
+    found = {}
+    for section, kind in SECTIONS.items():
+        hints = get_type_hints(kind, include_extras=True)
+        for one in fields(kind):
+            name = f"{section}.{one.name}"
+            says, *marks = get_args(hints[one.name])[1:]
+            found[name] = Key(name, kind_of(kind, one.name), one.default, says, HIDDEN in marks)
+    return found
+
+
+KEYS = _keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value and who said it: `default`, the file, a variable or a flag."""
+
+    key: Key
+    value: Any
+    origin: str
+
+    @property
+    def shown(self) -> str:
+        """The value for people; a secret stays one."""
+        if self.key.secret and self.value:
+            return "[secret]"
+        return self.key.kind.show(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, with the origin of every value and the file they came from."""
+
+    settings: Settings
+    said: tuple[Said, ...]
+    file: Path
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def find_file(named: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """The oncewire.toml that is meant: named, of the environment, or here or further up."""
+    variable = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
+    start = named or (Path(variable) if variable else None)
+    if start is not None:
+        file = start / FILE if start.is_dir() else start
+        if not file.is_file():
+            raise NotHere(
+                f"there is no settings file {file}",
+                remedy=f"name a party's folder or its {FILE}; `oncewire init` makes one",
+            )
+        return file
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / FILE).is_file():
+            return folder / FILE
+    raise NotHere(
+        f"there is no {FILE} in {here} or above it",
+        remedy="make a party with `oncewire init NAME`, or name its folder with --config",
+    )
+
+
+def load(
+    named: Path | None = None,
+    *,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """The settings in force; InvalidValue or NotHere says what is wrong and where."""
+    variables = os.environ if environ is None else environ
+    file = find_file(named, variables)
+    raw: dict[str, tuple[Any, str]] = dict(_from_file(file))
+    raw |= _from_environment(variables)
+    raw |= {name: (value, "flag") for name, value in (flags or {}).items()}
+    _check_private(file, raw)
+    said = tuple(_said(key, raw.get(name)) for name, key in KEYS.items())
+    for name in raw:
+        if name not in KEYS:
+            raise unknown_setting(name, "flag")
+    return Loaded(_assembled(file.parent, said), said, file)
+
+
+def _check_private(file: Path, raw: Mapping[str, tuple[Any, str]]) -> None:
+    """A secret that others can read is none."""
+    told = [name for name, (value, origin) in raw.items() if value and origin == str(file)]
+    secrets = [name for name in told if name in KEYS and KEYS[name].secret]
+    if secrets and file.stat().st_mode & 0o077:
+        raise InvalidValue(
+            f"{file} holds {secrets[0]}, and others on this machine can read it",
+            remedy=f"chmod 600 {file}",
+        )
+
+
+def flags_of(given: Iterable[str]) -> dict[str, str]:
+    """`--set name=value` flags as a mapping."""
+    found = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise InvalidValue(f"--set {one!r} has no value", remedy="write --set http.port=8443")
+        if name.strip() not in KEYS:
+            raise unknown_setting(name.strip(), "--set")
+        found[name.strip()] = value
+    return found
+
+
+def _from_file(file: Path) -> Iterable[tuple[str, tuple[Any, str]]]:
+    try:
+        table = tomllib.loads(read_text(file, "settings", 1024 * 1024))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidValue(f"{file} is not TOML: {error}", remedy="correct that line") from None
+    for section, values in table.items():
+        if section not in SECTIONS or not isinstance(values, dict):
+            raise unknown_setting(section, str(file))
+        for name, value in values.items():
+            key = f"{section}.{name}"
+            if key not in KEYS:
+                raise unknown_setting(key, str(file))
+            yield key, (value, str(file))
+
+
+def _from_environment(variables: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    known = {key.variable: name for name, key in KEYS.items()}
+    found: dict[str, tuple[Any, str]] = {}
+    for variable, value in variables.items():
+        if variable in known:
+            found[known[variable]] = (value, variable)
+            continue
+        section = variable.removeprefix(PREFIX).partition("_")[0].lower()
+        # A misspelt ONCEWIRE_HTTP_PROT must not silently be the default.
+        if variable.startswith(PREFIX) and section in SECTIONS:
+            tail = variable.removeprefix(PREFIX).partition("_")[2].lower()
+            raise unknown_setting(f"{section}.{tail}", f"variable {variable}")
+    return found
+
+
+def _said(key: Key, given: tuple[Any, str] | None) -> Said:
+    if given is None:
+        return Said(key, key.default, "default")
+    raw, origin = given
+    try:
+        return Said(key, key.kind.read(raw), origin)
+    except InvalidValue as error:
+        raise InvalidValue(f"{key.name} ({origin}): {error.problem}", remedy=error.remedy) from None
+
+
+def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for one in said:
+        section, _, name = one.key.name.partition(".")
+        sections[section][name] = one.value
+    made = {name: SECTIONS[name](**values) for name, values in sections.items()}
+    return Settings(folder=folder.resolve(), **made)
+
+
+def unknown_setting(name: str, where: str) -> InvalidValue:
+    """The error for a setting nobody knows: it names the nearest one."""
+    import difflib
+
+    choices = [*KEYS, *SECTIONS]
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    remedy = f"did you mean {close[0]}?" if close else "`oncewire config show` lists them all"
+    return InvalidValue(f"there is no setting {name[:128]!r} ({where})", remedy=remedy)
+
+
+__all__ = ["KEYS", "Loaded", "Said", "Settings", "find_file", "flags_of", "load"]

@@ -1,0 +1,120 @@
+"""Background: a party's handler as a process of its own, started and stopped by commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.files import PRIVATE_FOLDER, make_folder
+from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.ownership import is_owned
+from oncewire.errors import NotAllowed, TransportProblem
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+END_SECONDS = 10.0
+"""How long a process may take to end after its last word."""
+
+
+class NotStarted(TransportProblem):
+    """The handler did not start; it ended with `exit_code`, if it ended by itself."""
+
+    def __init__(self, problem: str, *, remedy: str, exit_code: int | None) -> None:
+        super().__init__(problem, remedy=remedy)
+        self.exit_code = exit_code
+
+
+def log_file(settings: Settings) -> Path:
+    """Where a handler in the background writes what it would write to the terminal."""
+    named = settings.log.file
+    return settings.path(named) if named is not None else store_path(settings).parent / "serve.log"
+
+
+def start(settings: Settings, given: list[str]) -> str:
+    """Start the handler; returns its ready line once everything listens."""
+    path = log_file(settings)
+    make_folder(store_path(settings).parent, PRIVATE_FOLDER)
+    # -P: as in the foreground, no module is taken from the folder that one happens to stand in.
+    command = [sys.executable, "-P", "-m", "oncewire", "serve", "--json", "--detached"]
+    command += ["-c", str(settings.folder)]
+    for one in given:
+        command += ["--set", one]
+    with path.open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603  (our own command, with checked settings)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # Neither Ctrl-C in this terminal nor its end is meant for the handler.
+            start_new_session=True,
+        )
+    line = _first_line(process)
+    if '"ready"' in line:
+        return line
+    problem, remedy = _problem(line)
+    raise NotStarted(
+        f"the handler of {settings.party.name} did not start: {problem}",
+        remedy=remedy or f"run it in the foreground to see why, or look into {path}",
+        exit_code=_ended(process, END_SECONDS if line else 0),
+    )
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The status it ends with by itself; None if it has to be ended."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return None
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> str:
+    """What the process says first; all of it, if it ends at once."""
+    assert process.stdout is not None  # noqa: S101
+    ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+    if not ready:
+        return ""
+    line = process.stdout.readline().decode("utf-8", "replace")
+    if '"ready"' not in line:
+        line += process.stdout.read().decode("utf-8", "replace")
+    return line
+
+
+def _problem(said: str) -> tuple[str, str]:
+    """What it said was wrong, and what to do about it where it said so."""
+    try:
+        first = json.loads(said)["problems"][0]
+        return str(first["problem"]), str(first.get("next", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return said.strip()[:300] or "it said nothing", ""
+
+
+def stop(settings: Settings, pid: int) -> None:
+    """Stop the process gracefully and wait until it has let go of the store."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise NotAllowed(
+            f"process {pid} belongs to somebody else", remedy="stop it as that user"
+        ) from None
+    deadline = time.monotonic() + STOP_SECONDS
+    while is_owned(store_path(settings)):
+        if time.monotonic() > deadline:
+            raise TransportProblem(
+                f"process {pid} has not stopped within {STOP_SECONDS:.0f} seconds",
+                remedy=f"look what it does; `kill -9 {pid}` loses nothing that was stored",
+            )
+        time.sleep(0.05)

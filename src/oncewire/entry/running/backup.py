@@ -1,0 +1,228 @@
+"""Backup: a copy of a party that is whole, taken while its handler runs, and checked.
+
+The database is copied by SQLite's own means, so the copy is the state of one instant; a plain
+copy of the file while it is written is not. The spool's files that this state names follow. A
+sweep may have removed one meanwhile: then the copy is taken again. Settings, keys, certificates
+and agreements go with it, under the modes they have. The folder gets its name when everything in
+it is on the disk and was read back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, NotHere, make_folder
+from oncewire.entry.party.settings import FILE
+from oncewire.entry.running.assemble import store_path
+from oncewire.errors import NotAllowed, StoreProblem
+from oncewire.message.instant import Instant, format_instant
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+
+MANIFEST = "backup.json"
+TRIES = 5
+CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a backup holds."""
+
+    folder: Path
+    messages: int
+    journal: int
+    files: int
+    size: int
+
+
+def take_backup(settings: Settings, target: Path, now: Instant) -> Taken:
+    """Copy a party into a new folder; NotAllowed if there is something there already."""
+    source = store_path(settings)
+    if not source.is_file():
+        raise NotHere(f"there is no store at {source} yet", remedy="send or receive something")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise NotAllowed(f"{target} is there already", remedy="name a folder that is not there yet")
+    half = target.with_name(f".{target.name}.part")
+    shutil.rmtree(half, ignore_errors=True)
+    make_folder(half, PRIVATE_FOLDER)
+    try:
+        _copy_papers(settings, half)
+        data = make_folder(half / "data", PRIVATE_FOLDER)
+        spool = make_folder(data / "spool", PRIVATE_FOLDER)
+        _copy_store(settings, data / "oncewire.db", spool)
+        _write_manifest(settings, half, now)
+        found = check_backup(half)
+        _sync(half)
+        if target.exists():
+            target.rmdir()
+        half.replace(target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise StoreProblem(
+            f"the backup cannot be written: {error.strerror}", remedy="check the disk it goes to"
+        ) from error
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+    return Taken(target, found.messages, found.journal, found.files, found.size)
+
+
+def check_backup(folder: Path) -> Taken:
+    """Read a backup back; StoreProblem says what of it is not whole."""
+    import apsw
+
+    try:
+        listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise _broken(f"{folder / MANIFEST} cannot be read") from None
+    size = 0
+    for name, digest in listed.items():
+        path = folder / name
+        if not path.is_file() or _digest(path) != digest:
+            raise _broken(f"{path} is missing or has changed")
+        size += path.stat().st_size
+    database = folder / "data" / "oncewire.db"
+    connection = apsw.Connection(
+        f"file:{database}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
+    try:
+        verdict = connection.execute("PRAGMA integrity_check(1)").fetchall()[0][0]
+        if verdict != "ok":
+            raise _broken(f"{database} is damaged: {verdict}")
+        (messages,) = connection.execute(
+            "SELECT (SELECT count(*) FROM outgoing) + (SELECT count(*) FROM incoming)"
+        ).fetchall()[0]
+        (journal,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
+        for name in _spooled(connection):
+            # Named by its digest: what has changed before it was copied is told, too.
+            if listed.get(f"data/spool/{name}") != name:
+                raise _broken(f"the spool file {name} is missing or has changed")
+    except apsw.Error as error:
+        raise _broken(f"{database} cannot be read: {error}") from error
+    finally:
+        connection.close(True)
+    return Taken(folder, int(str(messages)), int(str(journal)), len(listed), size)
+
+
+def _broken(problem: str) -> StoreProblem:
+    return StoreProblem(problem, remedy="take another backup; do not restore from this one")
+
+
+def _copy_store(settings: Settings, database: Path, spool: Path) -> None:
+    for _ in range(TRIES):
+        names = _copy_database(store_path(settings), database)
+        if all(_copy_spooled(settings, spool, name) for name in names):
+            return
+    raise StoreProblem(
+        "files of the spool went away while they were copied, again and again",
+        remedy="`oncewire doctor` says whether any is missing; then try again",
+    )
+
+
+def _copy_database(source: Path, target: Path) -> set[str]:
+    """Copy the database as of one instant; returns the files of the spool that it names."""
+    import apsw
+
+    from oncewire.store.sqlite_connection import connect_reader
+
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
+    try:
+        reading = connect_reader(source, None)
+        writing = apsw.Connection(str(target))
+        try:
+            with writing.backup("main", reading, "main") as copying:
+                copying.step(-1)
+            # The copy stands alone, without a log beside it.
+            writing.pragma("journal_mode", "delete")
+            return _spooled(writing)
+        finally:
+            writing.close(True)
+            reading.close(True)
+    except apsw.Error as error:
+        raise StoreProblem(
+            f"the database cannot be copied: {error}", remedy="`oncewire doctor` looks at it"
+        ) from error
+
+
+def _spooled(connection: object) -> set[str]:
+    from oncewire.store.sqlite_reader import LAYOUTS
+    from oncewire.store.sqlite_rows import spool_names
+
+    names: set[str] = set()
+    for (layout,) in connection.execute(LAYOUTS):  # type: ignore[attr-defined]
+        names |= spool_names(layout)
+    return names
+
+
+def _copy_spooled(settings: Settings, spool: Path, name: str) -> bool:
+    """Copy one file of the spool, which is named by its digest; False: it is not there."""
+    target = spool / name
+    if target.is_file():
+        return True
+    try:
+        shutil.copyfile(settings.path(settings.store.spool) / name, target)
+    except FileNotFoundError:
+        return False
+    target.chmod(PRIVATE)
+    return True
+
+
+def _copy_papers(settings: Settings, folder: Path) -> None:
+    """Settings, keys, certificates and agreements, where a party's folder has them."""
+    shutil.copy2(settings.folder / FILE, folder / FILE)
+    keys = make_folder(folder / "keys", PRIVATE_FOLDER)
+    for file in (settings.path(settings.keys.certificate), settings.path(settings.keys.key)):
+        for one in sorted(file.parent.glob(f"{file.stem}*{file.suffix}")):
+            shutil.copy2(one, keys / one.name)
+    for source, name in (
+        (settings.path(settings.keys.partners), "keys/partners"),
+        (settings.path(settings.agreements.folder), "agreements"),
+    ):
+        target = make_folder(folder / name)
+        for file in sorted(source.iterdir()) if source.is_dir() else ():
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copy2(file, target / file.name)
+
+
+def _write_manifest(settings: Settings, folder: Path, now: Instant) -> None:
+    files = {
+        str(path.relative_to(folder)): _digest(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    said = {"party": settings.party.name, "taken": format_instant(now), "files": files}
+    path = folder / MANIFEST
+    path.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    path.chmod(PRIVATE)
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+        _sync_folder(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,141 @@
+"""Reloading: agreements, certificates and keys are taken over while the handler runs.
+
+The files of a party are looked at every second. What changed takes effect with the next message:
+a partner that was added is known, one whose certificate was revoked is believed no more, also on
+connections that are open already. A file that cannot be read changes nothing: what it said before
+stays in force, the log and an incident say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, files_in
+from oncewire.entry.running.assemble import in_force, keys_of
+from oncewire.entry.running.transports import client_settings, server_settings
+from oncewire.errors import OncewireError, StoreDamaged
+from oncewire.handler.perform import HANDLER
+from oncewire.transport.http import HttpTransport
+
+if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
+    from oncewire.handler.handler import Handler
+
+logger = logging.getLogger("oncewire.serve")
+
+LOOK_EVERY = 1.0
+
+FILES = f"{HANDLER} files"
+"""Where the incident is of files that could not be taken over together."""
+
+Seen = tuple[tuple[str, int, int, int], ...]
+
+
+class Reloading:
+    """Keeps a running handler in step with the files of its party."""
+
+    def __init__(self, settings: Settings, handler: Handler) -> None:
+        self._settings, self._handler = settings, handler
+        self._agreements = AgreementFolder(settings)
+        self._in_force: dict[Path, Kept] = {}
+        self._seen: Seen = ()
+        self._bad: set[str] = set()
+
+    async def run(self) -> None:
+        """Look for changes for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if await asyncio.to_thread(self._look) != self._seen:
+                await self.reload()
+
+    async def begin(self) -> None:
+        """Note what the handler was started with."""
+        self._seen = self._look()
+        found = self._agreements.readable()
+        self._in_force = {kept.file: kept for kept in found.kept}
+        await self._tell(_unread(found))
+
+    async def reload(self) -> int:
+        """Take the files over as they are now; returns how many agreements are in force."""
+        self._seen = await asyncio.to_thread(self._look)
+        found = self._agreements.readable()
+        for file in found.problems:
+            if file in self._in_force:
+                found.kept.append(self._in_force[file])
+        node = self._handler.engine.node
+        try:
+            node.agreements = in_force(self._settings, found.kept)
+        except (OncewireError, OSError, ValueError) as problem:
+            await self._tell(_unread(found) | {FILES: problem})
+            return len(self._in_force)
+        self._in_force = {kept.file: kept for kept in found.kept}
+        logger.info("agreements were read anew", extra={"count": len(found.kept)})
+        trouble = self._take_certificates(found.kept)
+        await self._tell(_unread(found) | trouble)
+        return len(found.kept)
+
+    def _take_certificates(self, kept: list[Kept]) -> dict[str, Exception]:
+        """Our keys, and whom the connections believe: all of it or none, and then why not.
+
+        What is agreed holds either way, so that a file of one partner that cannot be read keeps
+        no other from being revoked.
+        """
+        try:
+            keys = keys_of(self._settings)
+            self._renew_transports(kept)
+        except (OncewireError, OSError, ValueError) as problem:
+            return {FILES: problem}
+        self._handler.engine.node.keys = keys
+        logger.info("keys and certificates were read anew")
+        return {}
+
+    def _renew_transports(self, kept: list[Kept]) -> None:
+        for transport in self._handler.transports.values():
+            if isinstance(transport, HttpTransport):
+                transport.renew(
+                    server_settings(self._settings).tls, client_settings(self._settings, kept)
+                )
+
+    def _look(self) -> Seen:
+        settings = self._settings
+        folder = settings.path(settings.keys.partners)
+        files = [settings.path(settings.keys.certificate), settings.path(settings.keys.key)]
+        files += sorted(folder.iterdir()) if folder.is_dir() else []
+        try:
+            files += files_in(settings.path(settings.agreements.folder))
+        except OncewireError:
+            logger.debug("the folder of agreements is not there")
+        seen = []
+        for file in files:
+            try:
+                found = file.stat()
+                seen.append((str(file), found.st_mtime_ns, found.st_size, found.st_mode))
+            except OSError:
+                continue
+        return tuple(seen)
+
+    async def _tell(self, bad: dict[str, Exception]) -> None:
+        """Call the operator for files that cannot be taken over, and no more for those that can."""
+        for channel, problem in bad.items():
+            if channel not in self._bad:
+                logger.error("files are not taken over", extra={"problem": str(problem)})
+                await self._call(channel, problem)
+        for channel in self._bad - set(bad):
+            with contextlib.suppress(OncewireError):
+                await self._handler.resume(channel=channel)
+        self._bad = set(bad)
+
+    async def _call(self, channel: str, problem: Exception) -> None:
+        trouble = StoreDamaged(str(problem)[:500], channel=channel)
+        # Where the store cannot keep an incident, the log has it.
+        with contextlib.suppress(OncewireError):
+            await self._handler.operate(lambda engine: engine.trouble(trouble))
+
+
+def _unread(found: Readable) -> dict[str, Exception]:
+    """The agreements that cannot be read, by the channel under which an operator hears of each."""
+    return {f"{HANDLER} agreement {file.name}": error for file, error in found.problems.items()}

@@ -1,0 +1,301 @@
+"""Answer: acknowledgements, errors and faults, on this connection or on one of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import Agreement, Direction, EndpointType
+from oncewire.agreement.rules import replies_unasked
+from oncewire.errors import EbxmlError, InvalidValue, SoapFault
+from oncewire.handler.actions import PostAnswer
+from oncewire.handler.node import Node
+from oncewire.handler.route import Route, as_of_today, route_under
+from oncewire.handler.sealing.seal import seal, stored_parcel, whole_parcel
+from oncewire.handler.sealing.secure import is_authentic, receipt_references
+from oncewire.handler.source import Source
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error, ErrorList
+from oncewire.message.form import Form
+from oncewire.message.header import AckRequest
+from oncewire.message.instant import Duration
+from oncewire.protocol.acknowledging import AckOwed
+from oncewire.protocol.effects import Note
+from oncewire.protocol.synchronous import SyncPlan
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.wire import answers, codec, soap
+from oncewire.wire.answers import Envelope
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A request whose reply is to go back on its own connection, once it is there."""
+
+    sender: str
+    message_id: str
+    # How long the connection waits for the application, or for the next hop.
+    patience: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back on the connection once the commit is done; no parcel: an empty body."""
+
+    status: int = 204
+    parcel: StoredParcel | None = None
+    retry_after: int | None = None
+    # Nothing can go back yet: the application is asked first.
+    awaited: Awaited | None = None
+    # Nothing can go back yet: at a hub, what the next hop says goes back too.
+    relayed: Awaited | None = None
+    # The partner who sent what is answered, as far as its agreement lets that be known.
+    partner: str | None = None
+    # Nothing came of what is answered, and it could be anybody's: no row names its bytes.
+    refused: bool = False
+
+
+NOTHING = Answer()
+"""Received, and nothing to say on this connection."""
+
+DAMAGED = Answer(400)
+"""The bytes are not those that were sent; the sender's next attempt brings them whole."""
+
+
+def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
+    """The way back to the partner for a signal of that kind."""
+    return route_under(agreement, agreement.signal_binding(Direction.SEND, kind))
+
+
+def envelope_for(node: Node, route: Route) -> Envelope:
+    """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
+    now = node.now()
+    hop = replace(route.hop(now), ack_requested=AckRequest.NONE)
+    return Envelope(node.new_message_id(), now, route.form, own=route.agreement.own.party, hop=hop)
+
+
+def acknowledgment_for(
+    node: Node,
+    message: Message,
+    agreement: Agreement,
+    owed: AckOwed,
+    received: Received,
+    *,
+    final: bool,
+) -> Message:
+    """The acknowledgement that is owed for a message, as a message of its own; its elements
+    may ride on a response instead."""
+    envelope = envelope_for(node, signal_route(agreement, MessageKind.ACKNOWLEDGMENT))
+    references = receipt_references(received) if owed.signed else ()
+    for_end = final and (owed.receipt is not AckRequest.NONE or owed.hop is AckRequest.NONE)
+    actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
+    ack = answers.acknowledgment_for(message, envelope, actor=actor, references=references)
+    if for_end and owed.hop is not AckRequest.NONE and message.ack_requested:
+        # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
+        second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
+        ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))
+    return ack
+
+
+def acknowledge(
+    node: Node,
+    message: Message,
+    agreement: Agreement,
+    owed: AckOwed,
+    plan: SyncPlan,
+    received: Received,
+    *,
+    final: bool,
+    warnings: tuple[Error, ...] = (),
+) -> StoredAnswer:
+    """Build the acknowledgement that is owed for a message, with what its sender is told."""
+    ack = acknowledgment_for(node, message, agreement, owed, received, final=final)
+    if warnings:
+        ack = replace(ack, error_list=ErrorList(warnings))
+    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
+    parcel = seal(node, ack, route, sign=owed.signed)
+    return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
+
+
+def write_answer(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    answer: StoredAnswer,
+    warnings: Iterable[Error] = (),
+    *,
+    acknowledges: bool | None = None,
+) -> None:
+    """Journal what a message is answered with, and what its sender is warned of in it.
+
+    `acknowledges`: whether the answer does, where its kind does not say it.
+    """
+    message_id = stored.incoming.message_id
+    if acknowledges is None:
+        acknowledges = answer.kind is MessageKind.ACKNOWLEDGMENT
+    notes = [Note("ack_sent", message_id, answer.answer_id)] if acknowledges else []
+    for warning in warnings:
+        detail: dict[str, object] = {"code": warning.code}
+        if warning.location:
+            detail["location"] = warning.location[:300]
+        if warning.description:
+            detail["description"] = warning.description[:300]
+        notes.append(Note("warning_sent", message_id, answer.answer_id, detail=detail))
+    node.write(
+        tx,
+        notes,
+        terms_id=stored.incoming.terms_id,
+        hop=stored.hop or None,
+        peer=stored.peer,
+    )
+
+
+def answer_error(
+    node: Node,
+    message: Message,
+    agreement: Agreement,
+    errors: tuple[Error, ...],
+    plan: SyncPlan,
+) -> StoredAnswer | None:
+    """Build the error message that answers a refused one; None where none may be sent."""
+    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+        return None
+    route = signal_route(agreement, MessageKind.ERROR)
+    envelope = envelope_for(node, route)
+    report = answers.error_message_for(message, errors, envelope)
+    return StoredAnswer(
+        envelope.message_id, report.kind, seal(node, report, route), owed=not plan.signals
+    )
+
+
+def post_or_reply(
+    node: Node,
+    agreement: Agreement,
+    stored: StoredIncoming,
+    answer: StoredAnswer,
+    plan: SyncPlan,
+    source: Source,
+) -> Answer:
+    """Give the answer back on this connection, or send it on one of its own (C27)."""
+    if plan.signals and source.can_answer:
+        return Answer(200, answer.parcel)
+    incoming = stored.incoming
+    sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
+    for one in _apart(node, answer):
+        post_signal(node, agreement, one, sender=sender, message_id=message_id)
+    return NOTHING
+
+
+def _apart(node: Node, answer: StoredAnswer) -> list[StoredAnswer]:
+    """Two replies share a body only on the connection that waits for both (C30)."""
+    if not answer.parcel.content_type.startswith(codec.BUNDLE_TYPE):
+        return [answer]
+    parts = codec.unbundle(whole_parcel(node, answer.parcel), node.limits)
+    return [replace(answer, parcel=stored_parcel(part)) for part in parts]
+
+
+def post_signal(
+    node: Node,
+    agreement: Agreement,
+    answer: StoredAnswer,
+    *,
+    sender: str = "",
+    message_id: str = "",
+) -> None:
+    """Send a signal to the partner's handler over the first transport that reaches it."""
+    route = signal_route(as_of_today(node, agreement), answer.kind)
+    kind = EndpointType.ERROR if answer.kind is MessageKind.ERROR else EndpointType.RESPONSE
+    for transport in route.terms.transports:
+        address = route.address(transport, kind)
+        if address is not None:
+            node.actions.append(PostAnswer(transport, address, answer.parcel, sender, message_id))
+            return
+
+
+def answer_fault(error: EbxmlError | SoapFault) -> Answer:
+    """A SOAP Fault: the peer sent something that is no message (ebMS 2.0 Appendix B.2)."""
+    return Answer(500, stored_parcel(soap.write_fault(error)))
+
+
+def answer_unread(
+    node: Node, fault: ReadFault, source: Source, received: Received | None = None
+) -> Answer:
+    """Answer a message that was refused before an agreement could be applied to it.
+
+    It goes back on the connection where the sender waits for it there, or where nobody
+    knows another way; otherwise to the partner whose agreement the header names. Who cannot
+    prove that he is that partner is a stranger: he is told where he is, and in words that
+    nobody signed. Any other answer would end the message of the one he claims to be.
+    """
+    if not fault.answerable:
+        return answer_fault(fault.error)
+    known = fault.known
+    agreement = agreement_of(node, known, source)
+    if agreement is None or not is_authentic(node, agreement, source, received):
+        return _answer_stranger(node, fault) if source.can_answer else NOTHING
+    route = signal_route(agreement, MessageKind.ERROR)
+    if known.dialect is not None:
+        # Who did not send the agreed format is told so in the one he speaks.
+        route = replace(route, form=replace(route.form, dialect=known.dialect))
+    envelope = replace(envelope_for(node, route), peer=agreement.partner.party)
+    if known.to_party is not None and not agreement.own.is_named_by(known.to_party):
+        # Whoever it was meant for, we are the ones who answer.
+        known = replace(known, to_party=agreement.own.party)
+    report = answers.error_message_for(known, fault.ebxml_errors, envelope)
+    answer = StoredAnswer(envelope.message_id, report.kind, seal(node, report, route))
+    waits = known.sync_reply or replies_unasked(agreement.receiving)
+    if waits and source.can_answer:
+        return Answer(200, answer.parcel)
+    post_signal(node, agreement, answer)
+    return NOTHING
+
+
+def _answer_stranger(node: Node, fault: ReadFault) -> Answer:
+    """Nobody we know: the error is built from what the message says of itself."""
+    form = Form(dialect=fault.known.dialect or Form().dialect)
+    plain = Envelope(node.new_message_id(), node.now(), form)
+    try:
+        report = answers.error_message_for(fault.known, fault.ebxml_errors, plain)
+    except InvalidValue:
+        # It does not say who sent it, so no message can be addressed to its sender.
+        return answer_fault(fault.error)
+    return Answer(200, stored_parcel(codec.write(report, form)))
+
+
+def agreement_of(node: Node, known: PartialHeader, source: Source) -> Agreement | None:
+    """The agreement a refused header names, if its sender is that agreement's partner.
+
+    Where the sender could not be read, the agreement's name alone decides. The two parties
+    decide where the name means nothing: under an agreement that takes any, or when it could
+    not be read and the transport cannot answer by itself.
+    """
+    party = known.from_party
+    named = node.agreements.by_cpa_id(known.cpa_id or "")
+    if party is None:
+        return named[0] if len(named) == 1 else None
+    for agreement in named:
+        if agreement.partner.is_named_by(party):
+            return agreement
+    if known.to_party is None:
+        return None
+    for agreement in node.agreements.between(known.to_party, party):
+        if agreement.any_cpa_id or not source.can_answer:
+            return agreement
+    return None
+
+
+def response_again(
+    node: Node, tx: Transaction, response: StoredOutgoing, agreement: Agreement, *, here: bool
+) -> Answer:
+    """Send the stored bytes of a response once more (DUP-6); `here`: on this connection."""
+    parcel = tx.outgoing_parcel(response.outgoing.message_id)
+    if parcel is None:
+        return NOTHING
+    if here:
+        return Answer(200, parcel)
+    answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)
+    post_signal(node, agreement, answer)
+    return NOTHING

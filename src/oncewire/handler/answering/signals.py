@@ -1,0 +1,444 @@
+"""Signals: acknowledgements, errors, status and ping between handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.resolve import Resolution, find_binding
+from oncewire.agreement.rules import replies_unasked
+from oncewire.handler.actions import Ponged, Warned
+from oncewire.handler.answering.answer import (
+    NOTHING,
+    Answer,
+    envelope_for,
+    post_signal,
+    signal_route,
+)
+from oncewire.handler.answering.ignored import Claim, ignore
+from oncewire.handler.node import Node
+from oncewire.handler.perform import load_channel, perform
+from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
+from oncewire.handler.sealing.seal import seal, whole_parcel
+from oncewire.handler.sealing.secure import is_authentic, proves_receipt
+from oncewire.handler.sealing.spooled import head_of
+from oncewire.handler.source import Source
+from oncewire.journal.identity import identity_digest
+from oncewire.message.acknowledgment import Acknowledgment, Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error, ErrorClass, Severity
+from oncewire.message.header import AckRequest, Header
+from oncewire.message.status import MessageStatus
+from oncewire.protocol.effects import Note
+from oncewire.protocol.sender import Sent, ack_arrived, error_arrived, warning_arrived
+from oncewire.protocol.states import IncomingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
+from oncewire.wire import answers, codec
+from oncewire.wire.soap_fault import Fault
+
+
+def receive_signal(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution, source: Source
+) -> Answer:
+    """Take a signal that is not itself reliable. Nothing answers an acknowledgement (ACK-9)."""
+    kind = message.kind
+    if kind is MessageKind.PING:
+        return _pong(node, message, resolution, source)
+    if kind is MessageKind.STATUS_REQUEST:
+        return _status(node, tx, message, resolution, source)
+    if kind is MessageKind.STATUS_RESPONSE:
+        _learn_status(node, tx, message, resolution)
+        return NOTHING
+    if kind is MessageKind.PONG:
+        _ponged(node, tx, message, resolution.agreement)
+        return NOTHING
+    settle_references(node, tx, message, resolution)
+    receive_errors(node, tx, message, resolution.agreement)
+    return NOTHING
+
+
+def _ponged(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
+    ping_id = message.header.ref_to_message_id or ""
+    if ping_id in node.pings:
+        node.pings.remove(ping_id)
+        node.actions.append(Ponged(ping_id))
+    else:
+        unasked = "nobody here waits for it"
+        claim = Claim.of(message, agreement, "ValueNotRecognized", unasked)
+        ignore(node, tx, claim, ping_id or None)
+
+
+def settle_references(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution
+) -> None:
+    """Complete the messages this one acknowledges (RM-14, RM-16)."""
+    for reference in _acknowledged(message):
+        stored = tx.outgoing(reference)
+        if stored is None or not is_receiver(resolution.agreement, stored):
+            _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
+        else:
+            _settle(node, tx, message, stored, resolution.agreement)
+
+
+def settle_passing(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+    """At a hub: what goes back to the From Party tells that our own copy has arrived too.
+
+    Where only the To Party is asked to acknowledge, no other word of it ever comes here.
+    """
+    for reference in _acknowledged(message):
+        stored = tx.outgoing(reference)
+        if stored is None or stored.relayed_from is None:
+            continue
+        if is_receiver(resolution.agreement, stored):
+            _settle(node, tx, message, stored, resolution.agreement)
+
+
+def _acknowledged(message: Message) -> list[str]:
+    """The messages that this one says have arrived."""
+    if message.kind is MessageKind.ERROR or message.failed:
+        # A report is no acknowledgement, not even one that only warns.
+        return []
+    references = [ack.ref_to_message_id for ack in message.acknowledgments]
+    if message.header.ref_to_message_id is not None:
+        references.append(message.header.ref_to_message_id)
+    return list(dict.fromkeys(references))
+
+
+def _settle(
+    node: Node, tx: Transaction, message: Message, stored: StoredOutgoing, agreement: Agreement
+) -> None:
+    reference = stored.outgoing.message_id
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    hop = not _is_from_to_party(message, stored, agreement)
+    # A hub is done with its copy when the next handler took it; the rest is between the ends.
+    near = hop and stored.relayed_from is not None
+    signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _awaits_proof(terms, hop=hop)
+    acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
+    if acks and terms.ack_requested is not AckRequest.NONE and not near:
+        # The To Party's was asked for: one from the next handler on the way is not the end of
+        # the matter (ebMS 2.0 §6.3).
+        acks = [ack for ack in acks if ack.actor is Actor.TO_PARTY_MSH]
+        if not acks:
+            if terms.hop_ack_requested is AckRequest.NONE:
+                awaited = "the To Party's own is awaited, and no other was asked for"
+                ignore(node, tx, Claim.of(message, agreement, "Inconsistent", awaited), reference)
+            return
+    if signed and not _is_proven(node, tx, reference, acks):
+        if message.acknowledgments:
+            problem = "the acknowledgement does not name the digests of what was sent"
+            ignore(node, tx, Claim.of(message, agreement, "SecurityFailure", problem), reference)
+        return
+    channel = load_channel(tx, stored.outgoing)
+    by = "ack" if message.kind is MessageKind.ACKNOWLEDGMENT else "response"
+    step = ack_arrived(
+        stored.outgoing,
+        channel,
+        terms,
+        ack_id=message.header.message_id,
+        by=by,
+        signed=signed,
+        hop=hop,
+    )
+    if step.effects:
+        perform(node, tx, stored, channel, step, terms)
+
+
+def _is_from_to_party(message: Message, stored: StoredOutgoing, agreement: Agreement) -> bool:
+    """Whether the To Party's own handler speaks, and not a hub on the way: the Acknowledgment
+    names who gave it, or else the header does (ACK-18)."""
+    party, to_party = message.header.from_party, stored.facts.to_party
+    for ack in message.acknowledgments:
+        if ack.ref_to_message_id == stored.outgoing.message_id and ack.from_party is not None:
+            party = ack.from_party
+    if to_party in {str(party_id) for party_id in party.ids}:
+        return True
+    partner = agreement.partner
+    ours = to_party in {str(party_id) for party_id in partner.party.ids}
+    return ours and (partner.is_named_by(party) or partner.handles(party))
+
+
+def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Acknowledgment]) -> bool:
+    """Whether one of them names the digests of what was sent, as a signed one must."""
+    parcel = tx.outgoing_parcel(reference)
+    if not acks or parcel is None:
+        return False
+    # What was signed says it all in its header; only the rest need be digested again.
+    sent = head_of(node.store.spool, parcel, node.limits)
+    if sent is None or not sent.signed:
+        sent = codec.read(whole_parcel(node, parcel))
+    return any(proves_receipt(sent, ack) for ack in acks)
+
+
+def _awaits_proof(terms: Terms, *, hop: bool) -> bool:
+    """Whether the word of the To Party, or of a hub (`hop`), has to be signed. The To Party is
+    the next handler too where nothing else was asked of it."""
+    receipt = terms.ack_requested
+    near = terms.hop_ack_requested if hop or receipt is AckRequest.NONE else AckRequest.NONE
+    return AckRequest.SIGNED in (receipt, near)
+
+
+def _ignore_stray(
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    agreement: Agreement,
+    reference: str,
+    stored: StoredOutgoing | None,
+) -> None:
+    if message.kind is MessageKind.NORMAL:
+        return
+    problem = "no such message was sent" if stored is None else "it was not sent to this partner"
+    ignore(node, tx, Claim.of(message, agreement, "ValueNotRecognized", problem), reference)
+
+
+def receive_fault(
+    node: Node, tx: Transaction, message_id: str, fault: Fault, source: Source
+) -> bool:
+    """Take a SOAP Fault as the answer to a message of ours; False: it may be sent again.
+
+    A Fault names no message and carries no signature: it answers what was sent on its
+    connection. Which codes are worth another attempt is agreed; the rest refuse the message
+    as an ErrorList would, as far as such a word can be believed.
+    """
+    stored = tx.outgoing(message_id)
+    if stored is None or _is_passing(node, tx, stored, fault):
+        return False
+    agreement = agreement_of_hop(node, tx, stored)
+    if agreement is None or not is_authentic(node, agreement, source):
+        claim = Claim("fault", f"SOAP:{fault.code}", f"unproven: {words_of(fault)}", stored.peer)
+        ignore(node, tx, claim, message_id)
+        return False
+    node.in_flight.discard(message_id)
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    channel = load_channel(tx, stored.outgoing)
+    error = Error(f"SOAP:{fault.code}", description=words_of(fault)[:1024])
+    step = error_arrived(stored.outgoing, channel, terms, node.now(), error=error, error_id="")
+    perform(node, tx, stored, channel, step, terms)
+    return True
+
+
+def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Fault) -> bool:
+    """Whether only this attempt failed: the agreement lists one of the fault's codes as worth
+    another one, or the fault proves nothing of the message.
+
+    It does not where an earlier copy may have arrived: a receiver answers a copy as it answered
+    the first, so somebody else speaks here.
+    """
+    agreement = agreement_of_hop(node, tx, stored)
+    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
+    outgoing = stored.outgoing
+    if agreement is None or parcel is None or outgoing.attempts - outgoing.attempts_lost > 1:
+        return True
+    message = codec.read(whole_parcel(node, parcel)).message
+    rules = find_binding(agreement, Direction.SEND, message).rules
+    codes = (fault.code, *(detail.code for detail in fault.details))
+    return any(code in rules.retry_faults for code in codes)
+
+
+def words_of(fault: Fault) -> str:
+    """A fault in one line."""
+    details = "; ".join(f"{one.code} {one.description}".strip() for one in fault.details)
+    return f"SOAP Fault {fault.code}: {fault.string}" + (f" ({details})" if details else "")
+
+
+def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agreement) -> None:
+    """Feed every error of a report to the message it names (ERR-1).
+
+    The To Party's handler may refuse, and any handler on the way may report that it could not
+    deliver (ERR-5); of anybody else's word only the journal takes note.
+    """
+    reference = message.header.ref_to_message_id
+    if message.error_list is None or reference is None:
+        return
+    stored = tx.outgoing(reference)
+    if stored is None or not is_receiver(agreement, stored):
+        _ignore_stray(node, tx, message, agreement, reference, stored)
+        return
+    for error in _told_together(message.error_list.errors):
+        stored = tx.outgoing(reference)
+        if stored is None:
+            return
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
+        channel = load_channel(tx, stored.outgoing)
+        error_id = message.header.message_id
+        if reference in _acknowledged(message):
+            # What acknowledges a message does not take that back in the same breath.
+            step = warning_arrived(stored.outgoing, channel, error=error, error_id=error_id)
+        else:
+            step = error_arrived(
+                stored.outgoing, channel, terms, node.now(), error=error, error_id=error_id
+            )
+        if _is_warning(step):
+            node.actions.append(Warned(reference, error.code, error.description))
+        perform(node, tx, stored, channel, step, terms)
+
+
+def _is_warning(step: Sent) -> bool:
+    return any(isinstance(effect, Note) and effect.kind == "warned" for effect in step.effects)
+
+
+def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
+    """The errors with those that end the message in one: it ends once, for all its reasons."""
+    fatal = [
+        error
+        for error in errors
+        if error.error_class is ErrorClass.MESSAGING and error.severity is Severity.ERROR
+    ]
+    if len(fatal) < 2:
+        return errors
+    # A DeliveryFailure can take an acknowledgement back, so it must keep its name.
+    lead = next((error for error in fatal if error.code == "DeliveryFailure"), fatal[0])
+    others = "; ".join(f"{error.code}: {error.description}" for error in fatal if error is not lead)
+    whole = replace(lead, description=f"{lead.description}; {others}"[:1024])
+    return (*(error for error in errors if error not in fatal), whole)
+
+
+def receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
+    """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
+    # The one it was accepted under: where that is gone, another that leads to the same hub says
+    # nothing of whom the message was sent to.
+    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)
+    if agreement is not None:
+        receive_errors(node, tx, message, agreement)
+    now = node.now()
+    done = stored.incoming.handed_over(now).confirmed(now)
+    tx.save_incoming(done)
+    facts = {
+        "terms_id": done.terms_id,
+        "peer": stored.facts.from_party,
+        "digest": identity_digest(message),
+        "size": stored.facts.size,
+    }
+    for kind in ("handed_over", "confirmed"):
+        note = Note(
+            kind, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
+        )
+        node.write(tx, [note], **facts)  # type: ignore[arg-type]
+
+
+def _pong(node: Node, message: Message, resolution: Resolution, source: Source) -> Answer:
+    envelope = envelope_for(node, signal_route(resolution.agreement, MessageKind.PONG))
+    return _send_signal(node, answers.pong_for(message, envelope), message, resolution, source)
+
+
+def _status(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution, source: Source
+) -> Answer:
+    """What became of a message that this partner sent us (OPS-2)."""
+    request = message.status_request
+    if request is None:
+        return NOTHING
+    agreement = resolution.agreement
+    partner = {str(party_id) for party_id in agreement.partner.party.ids}
+    found = [
+        one
+        for one in tx.incoming_by_id(request.ref_to_message_id)
+        if one.facts.from_party in partner or one.peer == peer_label(agreement)
+    ]
+    status, received_at = MessageStatus.NOT_RECOGNIZED, None
+    if found:
+        status = _status_of(found[0].incoming.state)
+        received_at = found[0].incoming.received_at
+    for gone in tx.removed(request.ref_to_message_id) if not found else ():
+        # A sender asks when persistDuration is over, and that is when we clear away.
+        if gone.sender in partner:
+            status, received_at = _status_of(IncomingState(gone.state)), gone.at
+    envelope = envelope_for(node, signal_route(agreement, MessageKind.STATUS_RESPONSE))
+    response = answers.status_response_for(message, status, envelope, received_at=received_at)
+    return _send_signal(node, response, message, resolution, source)
+
+
+def _status_of(state: IncomingState) -> MessageStatus:
+    if state in (IncomingState.REFUSED, IncomingState.CLOSED):
+        # To say that we have it would make its sender believe that it was delivered.
+        return MessageStatus.NOT_RECOGNIZED
+    if state is IncomingState.CONFIRMED:
+        return MessageStatus.PROCESSED
+    if state is IncomingState.FORWARDED:
+        return MessageStatus.FORWARDED
+    return MessageStatus.RECEIVED
+
+
+def _send_signal(
+    node: Node, signal: Message, request: Message, resolution: Resolution, source: Source
+) -> Answer:
+    route = signal_route(resolution.agreement, signal.kind)
+    parcel = seal(node, signal, route)
+    asked = request.header.sync_reply is not None or request.header.sync_reply_as_agreed
+    if (asked or replies_unasked(resolution.agreement.receiving)) and source.can_answer:
+        return Answer(200, parcel)
+    answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)
+    post_signal(node, resolution.agreement, answer)
+    return NOTHING
+
+
+def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+    """A receiver that says it has the message settles what was unknown (S5)."""
+    response = message.status_response
+    if response is None:
+        return
+    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)
+    reference = response.ref_to_message_id
+    stored = tx.outgoing(reference)
+    if stored is None or not is_receiver(resolution.agreement, stored):
+        _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
+        return
+    if response.status not in has_it:
+        problem = f"it settles nothing: {response.status.value}"
+        ignore(node, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
+        return
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    channel = load_channel(tx, stored.outgoing)
+    step = ack_arrived(
+        stored.outgoing,
+        channel,
+        terms,
+        ack_id=message.header.message_id,
+        by="status",
+        hop=not _is_from_to_party(message, stored, resolution.agreement),
+    )
+    if step.effects:
+        perform(node, tx, stored, channel, step, terms)
+
+
+def ping(node: Node, agreement: Agreement) -> str:
+    """Ask whether the partner's handler is there; returns the MessageId of the question."""
+    route = signal_route(agreement, MessageKind.PING)
+    envelope = envelope_for(node, route)
+    header = Header(
+        from_party=agreement.own.party,
+        to_party=agreement.partner.party,
+        cpa_id=agreement.cpa_id,
+        conversation_id=envelope.message_id,
+        service=None,
+        action=None,
+        message_id=envelope.message_id,
+        timestamp=envelope.now,
+    )
+    like = Message(route.form.dialect, MessageKind.NORMAL, header)
+    question = answers.ping_like(like, envelope)
+    answer = StoredAnswer(envelope.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)
+    node.pings.add(envelope.message_id)
+    return envelope.message_id
+
+
+def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
+    """Ask the receiver what became of a message of ours (C37)."""
+    stored = tx.outgoing(message_id)
+    if stored is None:
+        return
+    agreement = agreement_of_hop(node, tx, stored)
+    if agreement is None:
+        return
+    parcel = tx.outgoing_parcel(message_id)
+    if parcel is None:
+        return
+    asked = codec.read(whole_parcel(node, parcel)).message
+    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
+    question = answers.ask_status(asked, envelope_for(node, route))
+    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)

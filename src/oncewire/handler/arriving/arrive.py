@@ -1,0 +1,447 @@
+"""Arrive: one readable message under an agreement, judged and stored with its answer.
+
+For the To Party and for a hub the steps are the same: judge the id, the time to live and
+the number; store the message, its answer and everything that follows in one transition.
+They differ in what an accepted message becomes: ready for the application, or a copy
+bound for the next hop, stored in that same transition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.resolve import Resolution
+from oncewire.agreement.rules import plan_under
+from oncewire.errors import EbxmlError
+from oncewire.handler.actions import Ready
+from oncewire.handler.answering import signals
+from oncewire.handler.answering.answer import (
+    NOTHING,
+    Answer,
+    acknowledge,
+    answer_error,
+    post_or_reply,
+    response_again,
+    write_answer,
+)
+from oncewire.handler.arrival import (
+    arrival_of,
+    channel_of_arrival,
+    facts_under,
+    number_of_arrival,
+)
+from oncewire.handler.arriving.conform import check_reference, check_signing, check_sizes
+from oncewire.handler.arriving.original import known_as, removed_as
+from oncewire.handler.arriving.received_note import duplicate_note, received_note, refused_note
+from oncewire.handler.arriving.release import follow, release, release_old
+from oncewire.handler.arriving.reply import (
+    Patience,
+    await_response,
+    await_rider,
+    is_awaited,
+    responses_given,
+    was_given,
+)
+from oncewire.handler.delivering.accepted import digest_of_copy
+from oncewire.handler.hub.midway import Midway
+from oncewire.handler.node import Node
+from oncewire.handler.route import peer_label
+from oncewire.handler.sealing.intact import with_whole_answer
+from oncewire.handler.sealing.secure import is_verified
+from oncewire.handler.source import Source
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error
+from oncewire.protocol.acknowledging import (
+    NOTHING_OWED,
+    AckOwed,
+    DuplicateReply,
+    ack_owed,
+    answer_duplicate,
+    check_receipt,
+)
+from oncewire.protocol.effects import Note
+from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.receiver import Judgement, Remembered, Verdict, judge, refuse
+from oncewire.protocol.states import IncomingEvent, IncomingState
+from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import (
+    MessageFacts,
+    Removed,
+    StoredAnswer,
+    StoredIncoming,
+    StoredParcel,
+)
+from oncewire.wire.received import Received
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """One message on its way from the reader into the store."""
+
+    node: Node
+    tx: Transaction
+    received: Received
+    # The received bytes, as the store keeps them.
+    kept: StoredParcel
+    # The values that may be trusted: read from the signed part where there is a signature.
+    message: Message
+    resolution: Resolution
+    source: Source
+    # Whether this handler acts for the To Party, or is a hub on the message's way.
+    final: bool = True
+    # The way on from a hub; a copy needs none.
+    ahead: Agreement | None = None
+    # It is judged by the agreement of its original: a copy, whatever may be repeated.
+    under_original: bool = False
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement with the handler the message came from."""
+        return self.resolution.agreement
+
+    @property
+    def _midway(self) -> Midway:
+        """A hub's own part in it."""
+        return Midway(self.node, self.tx, self.received, self.resolution, self.source)
+
+    def take(self) -> Answer:
+        """Judge it, store it with its answer, and let go what waited for it."""
+        message, terms = self.message, self.resolution.terms
+        facts = facts_under(message, self.agreement, self.ahead)
+        sender = facts.from_party
+        owed = ack_owed(message, terms, final=self.final)
+        known = known_as(self.tx, sender, self.agreement, message.header.message_id)
+        gone = self._removed(sender) if known is None else None
+        passes = known is not None and self._repeats_pass(known.incoming.state)
+        if (known is not None and not passes) or gone is not None:
+            return self._copy(known, gone, facts, owed)
+        if passes:
+            # Neither side asked for repeats to be stopped: each copy is a message (C40).
+            sender = f"{sender} {self.node.world.new_id()}"
+        channel = channel_of_arrival(self.tx, message, self.resolution)
+        arrival = arrival_of(message, self.resolution, facts.digest, channel)
+        try:
+            plan = self._plan(owed)
+            # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
+            check_signing(self.node, owed)
+            if self.final:
+                check_receipt(message, terms)
+                check_sizes(message, terms)
+                check_reference(self.tx, message, self.resolution)
+            judgement = judge(arrival, None, channel, terms, self.node.now())
+        except EbxmlError as error:
+            judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
+        if judgement.verdict is Verdict.FIRST:
+            return self._first(sender, facts, judgement, owed, plan)
+        if known is not None:
+            # An error about this copy would be believed of all of them (RM-17).
+            return self._copy(known, None, facts, owed)
+        return self._refused(sender, facts, judgement, plan)
+
+    def _copy(
+        self,
+        known: StoredIncoming | None,
+        gone: Removed | None,
+        facts: MessageFacts,
+        owed: AckOwed,
+    ) -> Answer:
+        """The id is known: that is judged before anything an agreement could refuse (RM-17)."""
+        message, resolution = self.message, self.resolution
+        digest = known.incoming.digest if known is not None else gone.digest if gone else ""
+        channel = channel_of_arrival(self.tx, message, resolution)
+        said = facts.digest
+        if known is not None and self.final and is_verified(self.received, resolution.security):
+            said = digest_of_copy(self.node, known, message, said)
+        arrival = arrival_of(message, resolution, said, channel)
+        remembered = Remembered(arrival.message_id, digest)
+        judgement = judge(arrival, remembered, channel, resolution.terms, self.node.now())
+        if owed.signed and self.node.keys is None:
+            # The key is gone that could sign it anew; what was said before is still there.
+            owed = NOTHING_OWED
+        try:
+            plan = self._plan(owed)
+        except EbxmlError:
+            plan = self._plain_plan()
+        if judgement.verdict is not Verdict.DUPLICATE:
+            return self._refused(facts.from_party, facts, judgement, plan)
+        if known is not None:
+            return self._duplicate(known, owed, plan)
+        return NOTHING if gone is None else self._late_copy(gone, facts, judgement, owed, plan)
+
+    def _plain_plan(self) -> SyncPlan:
+        """How an answer goes back where nothing may be asked of the connection."""
+        terms = self.resolution.terms
+        return SyncPlan(terms.sync_mode) if self.source.can_answer else ASYNCHRONOUS
+
+    def _plan(self, owed: AckOwed) -> SyncPlan:
+        """What this connection carries back, or the error that refuses the wish."""
+        message, terms, here = self.message, self.resolution.terms, self.source.can_answer
+        binding = self.resolution.binding
+        if not self.final or binding is None:
+            return plan_reply(message, terms, can_answer=here, final=False, ack_owed=owed.owed)
+        return plan_under(binding, message, terms, can_answer=here, ack_owed=owed.owed)
+
+    def _removed(self, sender: str) -> Removed | None:
+        """What is remembered of the message if retention removed it."""
+        gone = removed_as(self.tx, sender, self.agreement, self.message.header.message_id)
+        if gone is None or self._repeats_pass(IncomingState(gone.state)):
+            return None
+        return gone
+
+    def _repeats_pass(self, state: IncomingState) -> bool:
+        if self.under_original or not self.final or state is IncomingState.REFUSED:
+            return False
+        # What the agreement does not ask for the header still may.
+        return self.resolution.terms.repeats_pass and not self.message.header.duplicate_elimination
+
+    # --- a message never seen before ---
+
+    def _first(
+        self,
+        sender: str,
+        facts: MessageFacts,
+        judgement: Judgement,
+        owed: AckOwed,
+        plan: SyncPlan,
+    ) -> Answer:
+        node, tx, patience = self.node, self.tx, self._patience(owed, plan, judgement.terms)
+        terms = patience.terms
+        to = IncomingState.READY if self.final else IncomingState.FORWARDED
+        incoming = self._incoming(sender, facts, judgement, terms).moved(
+            IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
+        )
+        rides = patience.rides and not judgement.held
+        relays = not self.final and self._midway.keeps_open(plan)
+        at_once = not patience.waits and not rides and not relays
+        answer = self._answer_at_once(owed, plan) if at_once else None
+        stored = self._stored(incoming, facts, answer)
+        # What an epoch that is over still held goes before the one that begins the next (S6).
+        old = release_old(node, tx, judgement.channel, judgement.deliver)
+        tx.add_incoming(stored)
+        self._journal_received(stored)
+        follow(node, tx, judgement.channel, judgement.effects)
+        if self.final:
+            # Stored, then correlated, and only then acknowledged (RM-17).
+            self._consume(stored, held=judgement.held)
+        reply = None
+        if answer is not None:
+            # A hop is complete before the next one begins (HOP-1).
+            write_answer(node, tx, stored, answer, self._warnings(plan))
+            reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
+        if self.ahead is not None and not judgement.held:
+            self._midway.send_on(stored, self.ahead, kept_open=relays)
+        self._release(replace(judgement, deliver=judgement.deliver[old:]))
+        if reply is not None:
+            return reply
+        if patience.waits:
+            return await_response(stored, terms)
+        if rides:
+            await_rider(node, stored, terms)
+        if relays:
+            return self._midway.kept_open(incoming.sender)
+        return self._nothing_yet(stored, owed, plan)
+
+    def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
+        terms = kept or self.resolution.terms
+        if not self.final or self.message.kind is not MessageKind.NORMAL:
+            return Patience(terms)
+        return Patience.of(terms, plan, owed, called=self.node.application_called)
+
+    def _answer_at_once(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer | None:
+        """The acknowledgement; what has none to ride on is told in a message of its own."""
+        if owed.owed and self._acks_at_once():
+            return self._acknowledge(owed, plan)
+        told = self.resolution.warnings
+        return answer_error(self.node, self.message, self.agreement, told, plan) if told else None
+
+    def _acks_at_once(self) -> bool:
+        duty = hop_duty(self.message, self.resolution.terms)
+        return self.final or duty is HopDuty.RESPONSIBLE
+
+    def _acknowledge(self, owed: AckOwed, plan: SyncPlan) -> StoredAnswer:
+        return acknowledge(
+            self.node, self.message, self.agreement, owed, plan, self.received,
+            final=self.final, warnings=self._warnings(plan),
+        )  # fmt: skip
+
+    def _warnings(self, plan: SyncPlan) -> tuple[Error, ...]:
+        """What the sender is told beside the acknowledgement."""
+        ignored = () if plan.warning is None else (plan.warning,)
+        return (*self.resolution.warnings, *ignored)
+
+    def _consume(self, stored: StoredIncoming, *, held: bool) -> None:
+        """What an accepted message means here, besides waiting for the application."""
+        if self.message.kind is MessageKind.ERROR:
+            if not held:
+                signals.receive_report(self.node, self.tx, self.message, stored)
+            return
+        # Any accepted message that refers to one of ours completes it (RM-16).
+        signals.settle_references(self.node, self.tx, self.message, self.resolution)
+        # What it warns of may ride on it (ERR-10).
+        signals.receive_errors(self.node, self.tx, self.message, self.agreement)
+        if not held:
+            self.node.actions.append(Ready(1))
+
+    def _incoming(
+        self, sender: str, facts: MessageFacts, judgement: Judgement, terms: Terms
+    ) -> Incoming:
+        channel = judgement.channel
+        sequence = number_of_arrival(self.message, self.resolution) if channel else None
+        return Incoming(
+            sender,
+            self.message.header.message_id,
+            facts.digest,
+            self.node.keep_terms(self.tx, terms),
+            self.node.now(),
+            channel=channel.key if channel else None,
+            epoch=channel.epoch if channel else None,
+            number=sequence.number if sequence else None,
+        )
+
+    def _stored(
+        self, incoming: Incoming, facts: MessageFacts, answer: StoredAnswer | None
+    ) -> StoredIncoming:
+        refused = incoming.state is IncomingState.REFUSED
+        return StoredIncoming(
+            incoming,
+            facts,
+            peer_label(self.agreement),
+            self.source.transport,
+            None if refused else self.kept,
+            answer,
+            hop=len(self.message.routing),
+            agreement_id=self.node.keep_agreement(self.tx, self.agreement),
+        )
+
+    def _journal_received(self, stored: StoredIncoming) -> None:
+        note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
+        self._write(note, stored, digest=stored.incoming.digest, size=stored.facts.size)
+
+    def _write(
+        self,
+        note: Note,
+        stored: StoredIncoming,
+        *,
+        digest: str | None = None,
+        size: int | None = None,
+    ) -> None:
+        self.node.write(
+            self.tx,
+            [note],
+            terms_id=stored.incoming.terms_id,
+            hop=stored.hop or None,
+            peer=stored.peer,
+            digest=digest,
+            size=size,
+        )
+
+    def _release(self, judgement: Judgement) -> None:
+        """Messages that waited for this one: to the application, or on to the next hop."""
+        if judgement.channel is not None:
+            release(self.node, self.tx, judgement.channel.key, judgement.deliver)
+
+    # --- a copy ---
+
+    def _duplicate(self, known: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
+        node, tx, incoming = self.node, self.tx, known.incoming
+        known = with_whole_answer(known)
+        # What was refused without an answer (no error answers an error) stays unanswered.
+        refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
+        responses = responses_given(tx, known) if self.final else []
+        if self._patience(owed, plan).waits and is_awaited(node, tx, known):
+            self._journal_duplicate(known, "awaited")
+            return await_response(known, node.terms_of(tx, incoming.terms_id))
+        reply = answer_duplicate(
+            self.resolution.terms,
+            answered=was_given(tx, known.answer),
+            responded=bool(responses),
+            owed=owed.owed and self._acks_at_once() and not refused,
+        )
+        if not self.final and self._midway.waits_again(known, plan):
+            self._journal_duplicate(known, "awaited")
+            return self._midway.kept_open(incoming.sender)
+        self._journal_duplicate(known, reply.name.lower())
+        if not self.final:
+            self._midway.ask_again(known)
+        if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
+            return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
+        if reply is DuplicateReply.NEW_ACK:
+            failed = None if self.final else self._midway.given_up(known, plan)
+            if failed is not None:
+                return failed
+            answer = self._acknowledge(owed, plan)
+            if known.answer is None:
+                tx.save_answer(incoming.sender, incoming.message_id, answer)
+            write_answer(node, tx, known, answer, self._warnings(plan))
+            kept = replace(known, answer=answer)
+            return post_or_reply(node, self.agreement, kept, answer, plan, self.source)
+        if reply in (DuplicateReply.FIRST_RESPONSE, DuplicateReply.LATEST_RESPONSE):
+            again = responses[0 if reply is DuplicateReply.FIRST_RESPONSE else -1]
+            here = plan.signals and self.source.can_answer
+            return response_again(node, tx, again, self.agreement, here=here)
+        return self._nothing_yet(known, owed, plan)
+
+    def _nothing_yet(self, stored: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
+        """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
+        message, and sends nobody away that would not come back (RM-7)."""
+        if self.final or not owed.owed:
+            return NOTHING
+        return self._midway.until_forwarded(stored, plan)
+
+    def _late_copy(
+        self,
+        gone: Removed,
+        facts: MessageFacts,
+        judgement: Judgement,
+        owed: AckOwed,
+        plan: SyncPlan,
+    ) -> Answer:
+        """A copy of what retention removed: handed over to nobody, and acknowledged anew
+        because the first answer's bytes are gone with it."""
+        incoming = self._incoming(gone.sender or "", facts, judgement, self.resolution.terms)
+        # One that was closed unanswered stays unanswered.
+        ours = gone.state != IncomingState.CLOSED and self._acks_at_once()
+        stored = self._stored(incoming, facts, None)
+        reply = answer_duplicate(
+            self.resolution.terms, answered=False, responded=False, owed=owed.owed and ours
+        )
+        self._journal_duplicate(stored, reply.name.lower())
+        if reply is not DuplicateReply.NEW_ACK:
+            return NOTHING
+        answer = self._acknowledge(owed, plan)
+        write_answer(self.node, self.tx, stored, answer, self._warnings(plan))
+        return post_or_reply(self.node, self.agreement, stored, answer, plan, self.source)
+
+    def _journal_duplicate(self, known: StoredIncoming, answer: str) -> None:
+        note = duplicate_note(known, answer, self.source.transport)
+        self._write(note, known, digest=known.incoming.digest)
+
+    # --- a refusal ---
+
+    def _refused(
+        self, sender: str, facts: MessageFacts, judgement: Judgement, plan: SyncPlan
+    ) -> Answer:
+        node, tx = self.node, self.tx
+        error = judgement.error or Error("Unknown")
+        answer = answer_error(node, self.message, self.agreement, (error,), plan)
+        terms = judgement.terms or self.resolution.terms
+        incoming = self._incoming(sender, facts, judgement, terms).moved(
+            IncomingEvent.ARRIVED, IncomingState.REFUSED
+        )
+        stored = self._stored(incoming, facts, answer)
+        note = refused_note(stored, error, self.resolution.channel)
+        self._write(note, stored, digest=facts.digest, size=facts.size)
+        follow(node, tx, judgement.channel, judgement.effects)
+        self._release(judgement)
+        if judgement.remember and tx.incoming(sender, incoming.message_id) is None:
+            tx.add_incoming(stored)
+        else:
+            # Nothing is kept: the answer is sent once, and the next copy gets its own.
+            stored = replace(stored, answer=None)
+        if answer is None:
+            return NOTHING
+        return post_or_reply(node, self.agreement, stored, answer, plan, self.source)

@@ -1,0 +1,157 @@
+"""Inbound: a body that streams in. Small ones are kept in memory, large ones never are.
+
+A large body goes into the spool as it comes. Its header is read first, and who is not expected
+under any agreement is refused there: the rest of it costs nobody anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oncewire.errors import OncewireError
+from oncewire.handler.arriving.expected import Expected
+from oncewire.handler.arriving.intake import Intake
+from oncewire.handler.node import Node
+from oncewire.handler.reading import Reading
+from oncewire.handler.sealing.intact import is_intact
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.store.records import StoredParcel
+from oncewire.transport.contract import Delivery
+from oncewire.wire import codec
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import ReadFault
+
+T = TypeVar("T")
+
+READ_AT_ONCE = 64 * 1024
+"""Bodies up to this size are read in their turn: that is quicker than handing them to a thread."""
+
+BATCH = 256 * 1024
+"""Bytes that are handed to a thread together, and all of a large body that is in memory."""
+
+Expects = Callable[[Received], Awaitable[Expected]]
+"""Asks the agreements about a header, before the rest of its message is taken."""
+
+
+class TooLarge(OncewireError):
+    """The body is larger than this handler takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A body that arrived: its bytes, or where in the spool they lie.
+
+    Its file is in use; whoever took the body in lets it go, or gives it back.
+    """
+
+    parcel: Parcel
+    stored: StoredParcel
+    # What it says, where that was read as it came.
+    reading: Reading | None = None
+
+
+async def take_in(node: Node, delivery: Delivery, expects: Expects | None = None) -> Inbound:
+    """Read the body to its end, or to where it is refused. Nothing of it is believed yet."""
+    if delivery.length is not None and delivery.length > node.body_max:
+        raise TooLarge(f"a body of {delivery.length} bytes is more than {node.body_max}")
+    pieces: list[bytes] = []
+    size = 0
+    bounded = _bounded(node, delivery)
+    async for chunk in bounded:
+        roomy = delivery.allowance.hold(len(chunk))
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > (SPOOL_ABOVE if roomy else READ_AT_ONCE):
+            return await _Streaming(node, delivery, expects).take(pieces, bounded)
+    node.kill.reach("read after body")
+    headers = tuple(delivery.headers.items())
+    body = b"".join(pieces)
+    parcel = Parcel(delivery.content_type, body, headers)
+    stored = StoredParcel(parcel.content_type, headers, (body,))
+    if size <= READ_AT_ONCE:
+        return Inbound(parcel, stored)
+    reading, seconds = await node.reading_room.do(lambda: _read(node, parcel))
+    delivery.allowance.spend(seconds)
+    return Inbound(parcel, stored, reading)
+
+
+async def _bounded(node: Node, delivery: Delivery) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in delivery.body:
+        size += len(chunk)
+        if size > node.body_max:
+            raise TooLarge(f"the body has more than {node.body_max} bytes")
+        yield chunk
+
+
+def _read(node: Node, parcel: Parcel) -> Reading:
+    if not is_intact(parcel):
+        return Reading(None, intact=False)
+    try:
+        return Reading(codec.read(parcel, node.limits))
+    except ReadFault as fault:
+        fault.__traceback__ = None
+        return Reading(fault)
+
+
+class _Streaming:
+    """A body that is too large to be held."""
+
+    def __init__(self, node: Node, delivery: Delivery, expects: Expects | None) -> None:
+        self._node = node
+        self._delivery = delivery
+        self._expects = expects
+        headers = tuple(delivery.headers.items())
+        self._intake = Intake(node.store.spool, delivery.content_type, headers, node.limits)
+        self._asked = False
+
+    async def take(self, pieces: list[bytes], rest: AsyncIterator[bytes]) -> Inbound:
+        """Read on, a batch at a time, until the end or a refusal."""
+        node, intake = self._node, self._intake
+        try:
+            await self._do(intake.begin)
+            await self._feed(pieces)
+            held = 0
+            async for chunk in rest:
+                if intake.over:
+                    break
+                roomy = self._delivery.allowance.hold(len(chunk))
+                pieces.append(chunk)
+                held += len(chunk)
+                if held >= BATCH or not roomy:
+                    await self._feed(pieces)
+                    held = 0
+            await self._feed(pieces)
+            node.kill.reach("read after body")
+            node.kill.reach("spool before fsync")
+            stored, reading, parcel = await self._do(intake.finish)
+            node.kill.reach("spool after fsync")
+        except BaseException:
+            intake.abandon()
+            raise
+        return Inbound(parcel, stored, reading)
+
+    async def _feed(self, pieces: list[bytes]) -> None:
+        batch, size = tuple(pieces), sum(map(len, pieces))
+        pieces.clear()
+        if self._intake.fault is None:
+            self._delivery.allowance.spool(size)
+        await self._do(lambda: self._intake.feed(batch))
+        self._delivery.allowance.hold(-size)
+        header = self._intake.header
+        if header is None or self._asked or self._expects is None:
+            return
+        self._asked = True
+        expected = await self._expects(header)
+        if expected.error is not None:
+            self._intake.refuse(expected.error)
+        elif expected.max_size is not None:
+            self._intake.limit_payloads(expected.max_size)
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        done, seconds = await self._node.reading_room.do(work)
+        self._delivery.allowance.spend(seconds)
+        return done

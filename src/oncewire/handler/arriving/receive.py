@@ -1,0 +1,372 @@
+"""Receive: what a transport brought is read, placed under an agreement and taken in.
+
+Whatever is wrong with it is journaled as refused, answered with the error that names its
+cause, and harms nothing else.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from oncewire.agreement.resolve import Resolution
+from oncewire.errors import (
+    EbxmlError,
+    SoapFault,
+    StoreDamaged,
+    ValueNotRecognized,
+)
+from oncewire.handler.actions import PostOn
+from oncewire.handler.answering import signals
+from oncewire.handler.answering.answer import (
+    DAMAGED,
+    NOTHING,
+    Answer,
+    answer_fault,
+    answer_unread,
+    post_signal,
+)
+from oncewire.handler.answering.ignored import Claim, ignore, ignore_unbacked, word_for
+from oncewire.handler.arriving.arrive import Arriving
+from oncewire.handler.arriving.conform import strictly
+from oncewire.handler.arriving.heard import Reply, heard
+from oncewire.handler.arriving.original import Original, copied, is_known, received_from, spoken_of
+from oncewire.handler.arriving.place import Placed, place, place_as_answer
+from oncewire.handler.arriving.poison import call_operator
+from oncewire.handler.hub.passing import (
+    asked_here,
+    is_answer,
+    is_from_beyond,
+    is_receipt,
+    pass_back,
+    pass_on,
+    relay_receipt,
+)
+from oncewire.handler.hub.relay import not_passed, nothing_more
+from oncewire.handler.hub.stranded import go_on_at_last
+from oncewire.handler.node import Node
+from oncewire.handler.reading import Reading
+from oncewire.handler.route import agreement_of_hop, peer_label
+from oncewire.handler.sealing.intact import check_kept, is_intact
+from oncewire.handler.sealing.seal import stored_parcel
+from oncewire.handler.sealing.secure import check_connection, is_authentic, verified_message
+from oncewire.handler.sending.transmit import Transmission, transmission_over
+from oncewire.handler.source import Source, replied
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.protocol.effects import Note
+from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.wire import codec
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+from oncewire.wire.refusal import PartialHeader, ReadFault
+
+
+def receive(
+    node: Node,
+    tx: Transaction,
+    parcel: Parcel,
+    source: Source,
+    stored: StoredParcel | None = None,
+    reading: Reading | None = None,
+) -> Answer:
+    """Take one parcel from a transport; `reading` is what it says, if it was read already."""
+    if not (is_intact(parcel) if reading is None else reading.intact):
+        problem = "the body was damaged on its way"
+        node.refusals.count("damaged", source.address, problem, None, node.now())
+        return replace(DAMAGED, refused=True)
+    try:
+        received = codec.read(parcel, node.limits) if reading is None else reading.message()
+    except ReadFault as lenient:
+        # What was refused while it came is not there any more to be read again.
+        whole = bool(parcel.body)
+        fault = strictly(node, parcel, lenient, source) if whole else lenient
+        _journal_refused(node, tx, fault.known, fault.error, source)
+        if is_known(node, tx, fault.known):
+            # To call it wrong would take back what was said of the copy that was whole.
+            return replace(DAMAGED, refused=True)
+        return replace(answer_unread(node, fault, source), refused=True)
+    return receive_message(node, tx, received, source, stored)
+
+
+def receive_message(
+    node: Node,
+    tx: Transaction,
+    received: Received,
+    source: Source,
+    stored: StoredParcel | None = None,
+) -> Answer:
+    """Take one message that could be read."""
+    message = received.message
+    kept = stored or stored_parcel(received.parcel)
+    asked = asked_here(tx, message) if is_answer(message) else None
+    original = copied(node, tx, message) if _is_for_application(message) else None
+    try:
+        if asked is not None and (asked.passed_on or is_from_beyond(node, tx, received, asked)):
+            # Whomever it names: it answers what came through here (HOP-7).
+            pass_back(node, tx, received, asked, source)
+            return NOTHING
+        original, placed = _placed(node, tx, received, source, original)
+        ignore_unbacked(node, tx, placed.resolution.agreement, message, placed.message)
+        message, resolution = placed.message, placed.resolution
+        if placed.for_others:
+            taken = _take_for_others(node, tx, received, kept, resolution, source, asked)
+            return replace(taken, partner=peer_label(resolution.agreement))
+    except (EbxmlError, SoapFault) as error:
+        if original is not None:
+            # Whoever says he repeats what we have and cannot prove it is told nothing: an
+            # error about that message would be believed by the one who sent it. A fault only
+            # goes to the one who is there.
+            _journal_refused(node, tx, PartialHeader.of(message), error, source)
+            told = answer_fault(error) if isinstance(error, SoapFault) else NOTHING
+            return replace(told, refused=True)
+        _settle_refused(node, tx, received, source)
+        return replace(_refuse(node, tx, received, error, source), refused=True)
+    if not _is_for_application(message):
+        if asked is not None and is_receipt(message, asked):
+            # It settles our copy, and its From Party asked for it as well (SYNC-2).
+            relay_receipt(node, tx, received, asked, source)
+        taken = signals.receive_signal(node, tx, message, resolution, source)
+    else:
+        taken = Arriving(
+            node, tx, received, kept, message, resolution, source,
+            under_original=original is not None and original.repeats_pass,
+        ).take()  # fmt: skip
+    return replace(taken, partner=peer_label(resolution.agreement))
+
+
+def _placed(
+    node: Node, tx: Transaction, received: Received, source: Source, original: Original | None
+) -> tuple[Original | None, Placed]:
+    """The message under today's agreement, or under that of the original it is a copy of.
+
+    A copy that may be a message of its own is one where today's agreement takes it. Where that
+    refuses it, its sender must not be told so: one of them has arrived (RM-17).
+    """
+    if original is not None and original.repeats_pass:
+        with suppress(EbxmlError, SoapFault):
+            return None, place(node, tx, received, source, None)
+    return original, place(node, tx, received, source, original)
+
+
+def _is_for_application(message: Message) -> bool:
+    """Whether a message is stored and handed over, and not only for the handler itself.
+
+    Reliable failure notices are stored too. PHINMS sends the application's status beside
+    its acknowledgement: what has a payload has a reader.
+    """
+    if message.kind is MessageKind.NORMAL or message.reliable:
+        return True
+    return message.kind is MessageKind.ACKNOWLEDGMENT and bool(message.payloads)
+
+
+def _settle_refused(node: Node, tx: Transaction, received: Received, source: Source) -> None:
+    """A message that is refused may carry the acknowledgement of one that was accepted: it is
+    true all the same, if it proves to come from the one who can say so."""
+    if received.message.kind is not MessageKind.NORMAL:
+        return
+    placed = place_as_answer(node, tx, received, source)
+    if placed is not None and not placed.for_others:
+        message = placed.message
+        header = replace(message.header, ref_to_message_id=None)
+        acks = replace(message, header=header)
+        signals.settle_references(node, tx, acks, placed.resolution)
+
+
+def _take_for_others(
+    node: Node,
+    tx: Transaction,
+    received: Received,
+    kept: StoredParcel,
+    resolution: Resolution,
+    source: Source,
+    asked: StoredIncoming | None,
+) -> Answer:
+    """A hub's part: pass it on, or store it and take over the duty to deliver."""
+    check_connection(node, resolution.agreement, source, resolution.accepted_at)
+    message = received.message
+    header = message.header
+    if resolution.agreement.partner.is_named_by(header.from_party) and not is_answer(message):
+        # Of a neighbour's own message the hub can check what it asks of the neighbour; who lies
+        # behind one is between the ends.
+        verified_message(node, received, resolution, source)
+    known = received_from(node, tx, header.from_party, header.message_id)
+    passed = known is not None and known.passed_on
+    ahead = node.agreements.toward(header.to_party)
+    if ahead is None and known is not None and not passed:
+        # A copy of what this hub has taken upon itself needs no way on to be answered.
+        arriving = Arriving(node, tx, received, kept, message, resolution, source, final=False)
+        return arriving.take()
+    if ahead is None:
+        raise ValueNotRecognized(
+            "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
+        )
+    if is_authentic(node, resolution.agreement, source, received):
+        signals.settle_passing(node, tx, message, resolution)
+    if asked is not None and _ends_here(message):
+        return NOTHING
+    if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:
+        # A copy goes the way of the first one: nobody here has what was passed on.
+        return pass_on(node, tx, received, ahead, resolution, source)
+    # What stands here for want of a way goes before what comes after it.
+    go_on_at_last(node, tx, str(message.header.to_party))
+    arriving = Arriving(node, tx, received, kept, message, resolution, source, False, ahead)
+    return arriving.take()
+
+
+def _ends_here(message: Message) -> bool:
+    """Whether only the hop is acknowledged, to the hub that made it: of all intermediaries the
+    initiator hears the first one (HOP-12)."""
+    acks = message.acknowledgments
+    return bool(acks) and all(one.actor is Actor.NEXT_MSH for one in acks)
+
+
+def _refuse(
+    node: Node,
+    tx: Transaction,
+    received: Received,
+    error: EbxmlError | SoapFault,
+    source: Source,
+) -> Answer:
+    """A readable message that no agreement covers, or that its agreement refuses."""
+    message = received.message
+    about = next((one for one in spoken_of(message) if tx.outgoing(one) is not None), None)
+    _journal_refused(node, tx, PartialHeader.of(message), error, source, about)
+    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+        # Nothing answers an acknowledgement, and no error answers an error (ACK-9).
+        return NOTHING
+    if isinstance(error, SoapFault):
+        return answer_fault(error)
+    fault = ReadFault((error,), PartialHeader.of(message))
+    return answer_unread(node, fault, source, received)
+
+
+def _journal_refused(
+    node: Node,
+    tx: Transaction,
+    known: PartialHeader,
+    error: EbxmlError | SoapFault,
+    source: Source,
+    about: str | None = None,
+) -> None:
+    """Count what is not accepted; where it names an agreement, and that does not happen all the
+    time, journal it. A signal is `about` a message of ours, whose story it belongs to."""
+    about = about or known.ref_to_message_id
+    peer = str(known.from_party) if known.from_party is not None else source.address or None
+    code = error.code if isinstance(error, EbxmlError) else f"SOAP {error.faultcode}"
+    now = node.now()
+    node.refusals.count(code, source.address, error.problem, known.message_id, now)
+    if about is not None and tx.outgoing(about) is not None:
+        word = word_for(known.kind)
+        claim = Claim(word, code, error.problem, peer, known.message_id, source.transport)
+        ignore(node, tx, claim, about)
+        if known.kind is not MessageKind.NORMAL:
+            return
+    if not _names_agreement(node, known) or not node.refusals.may_journal(now):
+        return
+    detail: dict[str, object] = {"problem": error.problem[:300], "code": code}
+    if isinstance(error, EbxmlError):
+        detail["severity"] = error.severity
+        if error.location:
+            detail["location"] = error.location[:300]
+    note = Note(
+        "refused",
+        known.message_id,
+        known.ref_to_message_id,
+        transport=source.transport,
+        detail=detail,
+    )
+    node.write(tx, [note], peer=peer)
+
+
+def _names_agreement(node: Node, known: PartialHeader) -> bool:
+    """Whether a partner may have meant it: its agreement's name or its own stands in it."""
+    if node.agreements.by_cpa_id(known.cpa_id or ""):
+        return True
+    party = known.from_party
+    return party is not None and any(one.partner.reaches(party) for one in node.agreements)
+
+
+def receive_reply(node: Node, tx: Transaction, reply: Reply, ended: Transmission) -> None:
+    """Take what came back on the connection of one of our own transmissions: a message, or
+    several in one body (SYNC-8).
+
+    A SOAP Fault refuses the message, or only this attempt, as the agreement says; a body
+    that is no message says that the attempt failed.
+    """
+    try:
+        together = heard(reply, node.limits).messages()
+    except ReadFault as fault:
+        reason = f"the reply is no message: {fault.problem}"
+        if fault.fault is not None:
+            source = replied(ended.address)
+            if signals.receive_fault(node, tx, ended.message_id, fault.fault, source):
+                return
+            reason = signals.words_of(fault.fault)
+        failed = Transmission(ended.message_id, ended.attempt, sent=False, reason=reason[:300])
+        transmission_over(node, tx, failed)
+        return
+    transmission_over(node, tx, ended)
+    for received in together:
+        receive_message(node, tx, received, replied(ended.address))
+    nothing_more(node, tx, ended.message_id)
+
+
+def receive_aside(node: Node, tx: Transaction, reply: Reply, address: str) -> None:
+    """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
+    try:
+        for received in heard(reply, node.limits).messages():
+            receive_message(node, tx, received, replied(address))
+    except ReadFault as fault:
+        # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
+        problem = f"the reply to a signal is no message: {fault.problem}"
+        ignore(node, tx, Claim("reply", "unread", problem, address or None), None)
+
+
+def receive_onward(
+    node: Node, tx: Transaction, post: PostOn, ended: Transmission, reply: Reply | None
+) -> None:
+    """Take what the next handler said of a message that was passed on, while the connection
+    of its request waits."""
+    fault = None
+    if reply is not None:
+        said = heard(reply, node.limits)
+        try:
+            for received in said.messages():
+                receive_message(node, tx, received, replied(post.address))
+            nothing_more(node, tx, post.message_id)
+            return
+        except ReadFault as problem:
+            fault = said.parcel if problem.fault is not None else None
+    elif ended.sent:
+        nothing_more(node, tx, post.message_id)
+        return
+    not_passed(node, tx, post, ended, fault)
+
+
+REPOSTED = 256
+"""Answers that are taken up at once: as many as may be under way."""
+
+
+def repost_answers(node: Node, tx: Transaction) -> None:
+    """After a restart: answers that were stored but may never have left are sent again, a
+    number of them in each turn."""
+    owed = tx.answers_owed(REPOSTED, node.repost_after or 0)
+    node.repost_after = owed[-1].row if len(owed) == REPOSTED else None
+    for stored in owed:
+        try:
+            _repost(node, tx, stored)
+        except StoreDamaged as problem:
+            # Its sender will ask for it again; then it is acknowledged anew.
+            call_operator(node, tx, problem, stored.incoming.message_id)
+
+
+def _repost(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+    incoming = stored.incoming
+    agreement = agreement_of_hop(node, tx, stored)
+    answer = tx.answer(incoming.sender, incoming.message_id)
+    if agreement is not None and answer is not None:
+        check_kept(answer.parcel, incoming.message_id)
+        post_signal(node, agreement, answer, sender=incoming.sender, message_id=incoming.message_id)

@@ -1,0 +1,336 @@
+"""Reply: what answers a request when the application has spoken, or has not in time.
+
+Two commits. The first stores the request, and its connection waits. The application is asked
+outside any transaction. The second stores its response with the acknowledgement in it, and only
+then the reply is written: bytes that the store has, so every copy of the request gets the same.
+
+Where no connection waits, an acknowledgement may still wait a little for a response to ride on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.rules import takes_best_effort
+from oncewire.errors import StoreDamaged
+from oncewire.handler.actions import Post, PostReply
+from oncewire.handler.answering.answer import NOTHING, Answer, Awaited, answer_error, post_signal
+from oncewire.handler.arriving.release import follow
+from oncewire.handler.arriving.request import Request
+from oncewire.handler.delivering.deliver import FOR_EVER, withhold
+from oncewire.handler.node import Node
+from oncewire.handler.perform import open_incident
+from oncewire.handler.sending.submit import Accepted, Submission, submit
+from oncewire.message.envelope import MessageKind
+from oncewire.message.header import SyncReplyMode
+from oncewire.protocol.acknowledging import AckOwed, ride_patience
+from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.receiver import close_number
+from oncewire.protocol.states import IncomingState
+from oncewire.protocol.synchronous import (
+    TIMEOUT_MESSAGE,
+    SyncPlan,
+    answerable_after_restart,
+    awaits_response,
+    concatenates,
+    holds_connection,
+    late_warning,
+    patience,
+    timeout_error,
+)
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
+
+_UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+_AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What waits for the application when a message arrives: nothing, unless it says so."""
+
+    # Those the message is kept under: what its connection carries back is known from them.
+    terms: Terms
+    # Its connection waits for the response.
+    waits: bool = False
+    # Its acknowledgement waits for a response to ride on.
+    rides: bool = False
+
+    @classmethod
+    def of(cls, terms: Terms, plan: SyncPlan, owed: AckOwed, *, called: bool) -> Patience:
+        """For a message of which this handler acts for the To Party; `called`: its application
+        is called, and need not come."""
+        waits = holds_connection(plan, terms, ack_owed=owed.owed, called=called)
+        mode = plan.mode
+        if plan.response and not waits:
+            mode = SyncReplyMode.MSH_SIGNALS_ONLY
+        if terms.sync_mode is not mode:
+            terms = replace(terms, sync_mode=mode)
+        # A connection that carries signals back carries the acknowledgement now.
+        rides = owed.owed and not plan.signals and ride_patience(terms) > 0
+        return cls(terms, waits, rides)
+
+
+def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
+    """Nothing goes back yet: the connection waits for the application."""
+    incoming = stored.incoming
+    return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
+
+
+def await_rider(node: Node, stored: StoredIncoming, terms: Terms) -> None:
+    """The acknowledgement of a message waits for a response that it can ride on."""
+    incoming = stored.incoming
+    due = node.now() + ride_patience(terms)
+    heapq.heappush(node.acks_waiting, (due, incoming.sender, incoming.message_id))
+
+
+def is_awaited(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether a request has no reply yet, and one is to go back on its connection."""
+    if stored.answered or stored.incoming.state not in _UNDER_WAY:
+        return False
+    return awaits_response(node.terms_of(tx, stored.incoming.terms_id))
+
+
+def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether the acknowledgement of a message still waits for a response to ride on."""
+    if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
+        return False
+    terms = node.terms_of(tx, stored.incoming.terms_id)
+    return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
+
+
+def was_given(tx: Transaction, answer: StoredAnswer | None) -> bool:
+    """Whether an answer was given once, so that a copy gets it again. A response that certainly
+    never arrived goes its own way: a copy that brought it along would make a lie of what its
+    application is told (ERR-9)."""
+    response = None if answer is None else tx.outgoing(answer.answer_id)
+    return answer is not None and (response is None or response.outgoing.transmitted)
+
+
+def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
+    """The responses to a message that may have arrived, in the order of sending."""
+    responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+    return [one for one in responses if one.outgoing.transmitted]
+
+
+def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:
+    """The reply as the store has it; None: there is none yet."""
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    if stored is None:
+        return NOTHING
+    if is_awaited(node, tx, stored):
+        return None
+    return NOTHING if stored.answer is None else Answer(200, stored.answer.parcel)
+
+
+def _pending(node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
+    """A message that still waits for its answer."""
+    if is_awaited(node, tx, stored) or _ack_waits(node, tx, stored):
+        return Request.read(node, tx, stored)
+    return None
+
+
+def send(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+    """Take a document from an application.
+
+    One that comes for its messages answers them by what it sends; one that is called by what
+    it returns, so whatever else it sends meanwhile is no answer.
+    """
+    reference = submission.ref_to_message_id
+    for stored in tx.incoming_by_id(reference) if reference is not None else ():
+        request = None if node.application_called else _pending(node, tx, stored)
+        if request is not None and request.is_answered_by(submission) and _may_answer(request):
+            accepted, post = _answer(request, submission)
+            _let_go(request, post)
+            return accepted
+    return _send_apart(node, tx, submission)
+
+
+def _send_apart(node: Node, tx: Transaction, submission: Submission) -> Accepted:
+    """Send a document that answers nobody who waits; it may still have to warn him."""
+    reference = submission.ref_to_message_id
+    for stored in tx.incoming_by_id(reference) if reference is not None else ():
+        terms = node.terms_of(tx, stored.incoming.terms_id)
+        # Without a synchronous reply in force, and only there, a wish may have been ignored.
+        wish = terms.sync_mode is SyncReplyMode.NONE and stored.facts.kind is MessageKind.NORMAL
+        request = Request.read(node, tx, stored) if wish else None
+        if request is not None and request.is_answered_by(submission):
+            return submit(node, tx, submission, warnings=request.ignored)
+    return submit(node, tx, submission)
+
+
+def respond(
+    node: Node, tx: Transaction, stored: StoredIncoming, responses: Sequence[Submission]
+) -> None:
+    """Store what the application answered; where somebody waits, what refers to the request
+    is the reply.
+
+    `stored` is the request as it was before its confirmation.
+    """
+    request = _pending(node, tx, stored)
+    if request is None:
+        for response in responses:
+            _send_apart(node, tx, response)
+        return
+    reply = next((one for one in responses if request.is_answered_by(one)), None)
+    post = None
+    if reply is not None and _may_answer(request):
+        _, post = _answer(request, reply)
+    elif reply is not None:
+        # Its initiator was told that no response came, and asks anew if it wants one.
+        problem = "its response came after the connection that waited for it was gone: not sent"
+        open_incident(node, tx, Raise(problem, stored.incoming.message_id))
+    elif request.owed.owed:
+        request.save_ack()
+    else:
+        request.save_warnings()
+    for response in responses:
+        if response is not reply:
+            submit(node, tx, response)
+    _let_go(request, post)
+
+
+def _is_here(request: Request) -> bool:
+    """Whether a connection waits for the reply now."""
+    incoming = request.stored.incoming
+    return (incoming.sender, incoming.message_id) in request.node.replying
+
+
+def _may_answer(request: Request) -> bool:
+    """Whether a response still finds somebody who waits for it."""
+    if not request.synchronous or _is_here(request):
+        return True
+    return answerable_after_restart(request.terms)
+
+
+def _let_go(request: Request, post: Post | None) -> None:
+    if request.synchronous:
+        incoming = request.stored.incoming
+        request.node.actions.append(PostReply(incoming.sender, incoming.message_id, post))
+
+
+def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]:
+    """Store the response, with the acknowledgement in it or before it, as the answer; on a
+    connection that waits its first attempt is the reply.
+
+    Where the two cannot travel together, or the response must wait (for a place in its window,
+    or because its receiver asked for a pause), the acknowledgement alone is the answer, and the
+    response leaves on its own.
+    """
+    node, tx, terms = request.node, request.tx, request.terms
+    binding = request.agreement.sending
+    if request.synchronous and not answerable_after_restart(terms) and takes_best_effort(binding):
+        reply = replace(reply, best_effort=True)
+    riding, warnings = request.riding(reply), request.warnings
+    accepted = submit(node, tx, reply, riding or (), warnings)
+    leaves = not accepted.repeated and _is_leaving(node, accepted.message_id)
+    parcel = tx.outgoing_parcel(accepted.message_id) if leaves else None
+    rides, owed = riding is not None, request.owed.owed
+    together = owed and request.synchronous and concatenates(terms)
+    if parcel is None or (owed and not rides and not together):
+        if owed:
+            request.save_ack()
+        return accepted, None
+    if together:
+        ack = request.acknowledge()
+        both = request.concatenate(ack, parcel)
+        request.save(both, acknowledges=True, warnings=warnings)
+        if not rides and not _is_here(request):
+            post_signal(node, request.agreement, ack)
+    else:
+        answer = StoredAnswer(accepted.message_id, MessageKind.NORMAL, parcel)
+        request.save(answer, acknowledges=rides, warnings=warnings)
+    return accepted, _take_back(node, accepted.message_id) if request.synchronous else None
+
+
+def acknowledge_next(node: Node, tx: Transaction) -> None:
+    """An acknowledgement that found no response to ride on in time leaves by itself."""
+    _, sender, message_id = heapq.heappop(node.acks_waiting)
+    stored = tx.incoming(sender, message_id)
+    if stored is None or not _ack_waits(node, tx, stored):
+        return
+    request = Request.read(node, tx, stored)
+    if request is not None:
+        request.save_ack()
+
+
+def _is_leaving(node: Node, message_id: str) -> bool:
+    """Whether its first attempt is among what is to be done after this commit."""
+    return any(isinstance(one, Post) and one.message_id == message_id for one in node.actions)
+
+
+def _take_back(node: Node, message_id: str) -> Post | None:
+    """The attempt that was about to leave on a connection of its own; None: it waits for a
+    place in its window, and leaves on its own when it has one."""
+    for post in node.actions:
+        if isinstance(post, Post) and post.message_id == message_id:
+            node.actions.remove(post)
+            return post
+    return None
+
+
+def overdue(node: Node, tx: Transaction, awaited: Awaited) -> Answer:
+    """The application did not answer in time (SYNC-17).
+
+    Where the request may be repeated it is stored for good: it is acknowledged with a warning,
+    and the response follows on its own. Where it may not, its initiator has nothing left to
+    wait for: what was not handed over yet never will be (SYNC-18).
+    """
+    known = reply_to(node, tx, awaited)
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    request = None if stored is None else Request.read(node, tx, stored)
+    if known is not None or request is None:
+        return known or NOTHING
+    if answerable_after_restart(request.terms):
+        if request.owed.owed:
+            request.save_ack(late_warning())
+            return reply_to(node, tx, awaited) or NOTHING
+    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:
+        _close(node, tx, request.stored, TIMEOUT_MESSAGE)
+    errors = (timeout_error(), *request.warnings)
+    report = answer_error(node, request.message, request.agreement, errors, request.plan)
+    return NOTHING if report is None else Answer(200, report.parcel)
+
+
+def take_up_waiting(node: Node, tx: Transaction, limit: int = 10_000) -> None:
+    """After a restart the connections are gone, and what only they could answer is over;
+    acknowledgements that waited for a response have waited long enough."""
+    for stored in (*tx.ready(FOR_EVER, limit), *tx.held(limit)):
+        try:
+            terms = node.terms_of(tx, stored.incoming.terms_id)
+        except StoreDamaged as problem:
+            withhold(node, tx, stored, problem)
+            continue
+        if is_awaited(node, tx, stored) and not answerable_after_restart(terms):
+            _close(node, tx, stored, "the connection that waited for its response is gone")
+        elif _ack_waits(node, tx, stored):
+            incoming = stored.incoming
+            heapq.heappush(node.acks_waiting, (node.now(), incoming.sender, incoming.message_id))
+
+
+def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) -> None:
+    """Never hand a request over, and settle its number, so that its stream goes on."""
+    incoming = stored.incoming.closed()
+    tx.save_incoming(incoming)
+    note = Note(
+        "refused",
+        incoming.message_id,
+        stored.facts.ref_to,
+        incoming.channel,
+        detail={"code": "DeliveryFailure", "severity": "Warning", "problem": problem},
+    )
+    node.write(
+        tx,
+        [note],
+        terms_id=incoming.terms_id,
+        peer=stored.peer,
+        digest=incoming.digest,
+        size=stored.facts.size,
+    )
+    channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
+    if channel is not None:
+        settled, effects = close_number(stored.incoming, channel)
+        follow(node, tx, settled, effects)

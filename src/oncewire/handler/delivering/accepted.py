@@ -1,0 +1,117 @@
+"""Accepted: a stored message as it was accepted, read again from its bytes.
+
+The store keeps the bytes as they travelled. Accepted was a view of them: what the signature
+covers, and decrypted. Its identity digest was stored with it, so whoever reads the bytes again
+knows which view that was, whatever has become of certificates and agreements since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.naming import receiver_of, sender_of
+from oncewire.agreement.resolve import find_binding
+from oncewire.errors import EbxmlError, OncewireError, StoreProblem
+from oncewire.handler.node import Node
+from oncewire.handler.route import agreement_for
+from oncewire.handler.sealing.confide import opened
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.journal.identity import identity_digest
+from oncewire.message.envelope import Message
+from oncewire.message.header import Header
+from oncewire.store.records import StoredIncoming
+from oncewire.wire import codec
+from oncewire.wire.received import Received
+from oncewire.wire.security import signature
+from oncewire.wire.security.digests import signature_parts
+from oncewire.wire.security.verified import read_verified
+
+
+def accepted(node: Node, stored: StoredIncoming) -> Message:
+    """The view that was accepted, or the error that there is none any more."""
+    message_id = stored.incoming.message_id
+    if stored.parcel is None:
+        raise StoreProblem(
+            f"message {message_id} has no bytes", remedy="restore the store from a backup"
+        )
+    received = codec.read(whole_parcel(node, stored.parcel), node.limits)
+    for view in _views(node, received):
+        message = _open(node, view, stored)
+        if _is_accepted(message, stored):
+            return message
+    raise StoreProblem(
+        f"the bytes of message {message_id} no longer say what was accepted",
+        remedy="put back the agreement and the key it arrived under, or its bytes from a backup",
+    )
+
+
+def digest_of_copy(node: Node, stored: StoredIncoming, copy: Message, digest: str) -> str:
+    """The identity digest by which a signed copy is judged: its own, or that of the first one
+    if it differs from it in nothing that is signed.
+
+    Media types stand outside a signature (§4.1.3). Somebody on the way changed them in one of
+    the two, and must not make its sender believe that the message was refused (S9).
+    """
+    first = stored.incoming.digest
+    if digest == first or stored.parcel is None:
+        return digest
+    try:
+        types = [payload.media_type for payload in accepted(node, stored).payloads]
+    except OncewireError:
+        return digest
+    if len(types) != len(copy.payloads):
+        return digest
+    given = zip(copy.payloads, types, strict=True)
+    alike = tuple(replace(payload, media_type=name) for payload, name in given)
+    return first if identity_digest(replace(copy, payloads=alike)) == first else digest
+
+
+def as_agreed(node: Node, stored: StoredIncoming, header: Header) -> Header:
+    """The header with its parties as the agreement names them: whoever reads the first id of a
+    sender reads the one that was proved, and not one that was written before it."""
+    agreement = node.agreement_accepted(stored)
+    if agreement is None:
+        # Accepted by a version that kept none.
+        return header
+    return replace(
+        header,
+        from_party=sender_of(agreement, header.from_party),
+        to_party=receiver_of(agreement.own, header.to_party),
+    )
+
+
+def _is_accepted(message: Message, stored: StoredIncoming) -> bool:
+    """Whether it is what was accepted, and the message that the row names."""
+    named = message.header.message_id == stored.incoming.message_id
+    return named and identity_digest(message) == stored.incoming.digest
+
+
+def _views(node: Node, received: Received) -> Iterator[Message]:
+    """What a signature covers comes first: the rest of a message is anybody's word."""
+    if received.signed:
+        try:
+            covered = signature.covered(received.envelope, signature_parts(received))
+        except EbxmlError:
+            # Nobody here checks signatures of this sender, and this one is not for us.
+            pass
+        else:
+            believed = read_verified(received, covered, node.limits).message
+            yield believed
+            # Versions before this one left the parts in the order in which they came.
+            places = [one.content_id for one in received.message.payloads]
+            order = sorted(believed.payloads, key=lambda one: places.index(one.content_id))
+            yield replace(believed, payloads=tuple(order))
+    yield received.message
+
+
+def _open(node: Node, message: Message, stored: StoredIncoming) -> Message:
+    """Decrypted as was agreed when it was accepted."""
+    agreement = node.agreement_accepted(stored)
+    if agreement is None:
+        agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is None:
+        return message
+    binding = find_binding(agreement, Direction.RECEIVE, message)
+    return opened(node, message, binding.security)

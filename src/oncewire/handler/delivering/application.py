@@ -1,0 +1,91 @@
+"""Application: the software behind the handler, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from oncewire.handler.actions import Notice
+from oncewire.handler.delivering.accepted import accepted, as_agreed
+from oncewire.handler.node import Node
+from oncewire.handler.sending.submit import Submission
+from oncewire.journal.identity import identity_digest
+from oncewire.message.fault import Error
+from oncewire.message.header import Header
+from oncewire.message.payload import Payload, Reference
+from oncewire.store.records import StoredIncoming
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One message as the application gets it."""
+
+    sender: str
+    message_id: str
+    header: Header
+    payloads: tuple[Payload, ...]
+    # It was given before, and the handler was never told that it arrived.
+    redelivered: bool
+    # The Manifest: what is said of the payloads, and of parts in other messages (`mid:`).
+    references: tuple[Reference, ...] = ()
+    # Messages of one channel are handed over in order.
+    channel: str | None = None
+    # What its sender warns of beside the document (ERR-10).
+    warnings: tuple[Error, ...] = ()
+    # Identity digest of exactly this, computed from its bytes (S15).
+    digest: str = ""
+
+    @classmethod
+    def of(cls, node: Node, stored: StoredIncoming) -> Taken:
+        """Read from the stored bytes: what was accepted is what is handed over."""
+        message = accepted(node, stored)
+        taken = cls(
+            stored.incoming.sender,
+            stored.incoming.message_id,
+            as_agreed(node, stored, message.header),
+            message.payloads,
+            stored.incoming.hand_overs > 1,
+            message.manifest,
+            stored.incoming.channel,
+            () if message.error_list is None else message.error_list.errors,
+        )
+        given = replace(
+            message,
+            # The identity is what the From Party wrote, by whatever names it goes here.
+            header=replace(
+                taken.header,
+                from_party=message.header.from_party,
+                to_party=message.header.to_party,
+            ),
+            payloads=tuple(_measured(payload) for payload in taken.payloads),
+        )
+        return replace(taken, digest=identity_digest(given))
+
+
+def _measured(payload: Payload) -> Payload:
+    """The payload with the digest of the bytes that it really has."""
+    if payload.data is None:
+        return payload
+    return Payload.of(payload.content_id, payload.media_type, payload.data)
+
+
+class Application(Protocol):
+    """An application that is called. Returning from `deliver` means: I have it."""
+
+    # How many messages it takes at a time.
+    batch: int
+    # Whether it is called when a message of its own fails; otherwise the notice waits until
+    # somebody takes it.
+    hears: bool
+
+    async def deliver(self, taken: Taken) -> Sequence[Submission] | None:
+        """Take a message; raise to get it again later.
+
+        What it returns is submitted in the commit that confirms the message: answers leave
+        exactly once for each message, whatever crashes in between.
+        """
+
+    async def notify(self, notice: Notice) -> None:
+        """Hear that a message of its own failed. Returning means: I know; raise to be told
+        again later, under the same `notice_id`."""

@@ -1,0 +1,188 @@
+"""Deliver: hand messages to the application, each once, in order, and hear that it has them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from oncewire.errors import (
+    NotAllowed,
+    OncewireError,
+    StoreDamaged,
+    StoreFull,
+    StoreGone,
+    UnknownMessage,
+)
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.node import Node
+from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.states import IncomingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming
+
+logger = logging.getLogger("oncewire.handler")
+
+FOR_EVER: Instant = 2**62
+"""Later than any lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One message that is handed over: its row, and what the application is given."""
+
+    stored: StoredIncoming
+    taken: Taken
+
+
+def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[Given]:
+    """Hand over what is ready, in order of delivery.
+
+    The taker must confirm within the lease; otherwise, as after a crash of either side,
+    the message is handed over again and marked `redelivered`. One that cannot be given as it
+    was accepted waits, with an incident, and delays nobody but what follows it on its channel.
+    """
+    now = node.now()
+    given: list[Given] = []
+    withheld: set[tuple[str, str]] = set()
+    blocked: set[str] = set()
+    while True:
+        # Those that wait are found again each time; asking for twice as many gets past them.
+        found = tx.ready(now, limit - len(given) + 2 * len(withheld))
+        fresh = [one for one in found if _key(one) not in withheld]
+        for stored in fresh:
+            if len(given) == limit:
+                return given
+            channel = stored.incoming.channel
+            one = None if channel in blocked else _give(node, tx, stored, now + lease)
+            if one is not None:
+                given.append(one)
+                continue
+            withheld.add(_key(stored))
+            if channel is not None and _is_ordered(node, tx, stored):
+                blocked.add(channel)
+        if not fresh or not withheld:
+            return given
+
+
+def _give(
+    node: Node, tx: Transaction, listed: StoredIncoming, lease_until: Instant
+) -> Given | None:
+    """Hand one message over; None: what was accepted cannot be read any more.
+
+    It is read whole, checked and filed before anything says that it was handed over.
+    """
+    incoming = listed.incoming
+    late = incoming.state is IncomingState.HANDED_OVER
+    if late:
+        incoming = incoming.lost()
+    incoming = incoming.handed_over(lease_until)
+    try:
+        stored = tx.incoming(incoming.sender, incoming.message_id) or listed
+        given = replace(stored, incoming=incoming)
+        taken = Taken.of(node, given)
+        tx.save_incoming(incoming)
+    except (StoreFull, StoreGone, MemoryError):
+        raise
+    except Exception as problem:
+        if not isinstance(problem, OncewireError):
+            logger.exception("a stored message cannot be read")
+        withhold(node, tx, listed, problem)
+        return None
+    _journal(node, tx, stored, "handed_over", incoming, late, taken.digest)
+    return Given(given, taken)
+
+
+def _is_ordered(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether what follows a message on its channel must wait for it; unless that is known not
+    to be so, it must."""
+    try:
+        return node.terms_of(tx, stored.incoming.terms_id).ordered
+    except StoreDamaged:
+        return True
+
+
+def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Exception) -> None:
+    """Call the operator, once: other content than was accepted is given to nobody (S15)."""
+    message_id = stored.incoming.message_id
+    with node.store.reader() as reader:
+        called = any(one.message_id == message_id for one in reader.incidents())
+    if not called:
+        logger.error("a message cannot be handed over", extra={"message_id": message_id})
+        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "
+        verb = f"or give it up: `oncewire abandon {message_id}`"
+        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming.channel)
+
+
+def _key(stored: StoredIncoming) -> tuple[str, str]:
+    return stored.incoming.sender, stored.incoming.message_id
+
+
+def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
+    """The application has the message. Idempotent: False when that was known already."""
+    stored = tx.incoming(sender, message_id)
+    if stored is None:
+        if any(gone.sender == sender for gone in tx.removed(message_id)):
+            # Only what was confirmed is ever removed.
+            return False
+        raise UnknownMessage(
+            f"no message {message_id} from {sender} was received here",
+            remedy="confirm with the sender and MessageId that the hand-over named",
+        )
+    confirmed = stored.incoming.confirmed(node.now())
+    if confirmed is stored.incoming:
+        return False
+    tx.save_incoming(confirmed)
+    _journal(node, tx, stored, "confirmed", confirmed, late=False, digest=confirmed.digest)
+    # It may have been refused until somebody was called.
+    resolve_incidents(node, tx, Resolve(message_id), confirmed.channel)
+    return True
+
+
+def recover_hand_overs(node: Node, tx: Transaction, limit: int = 10_000) -> None:
+    """After a restart: what was handed over and not confirmed is ready again, in its order.
+
+    The application may have died with this process; waiting for its leases to run out
+    would let later messages of a stream overtake these.
+    """
+    for stored in tx.ready(FOR_EVER, limit):
+        if stored.incoming.state is IncomingState.HANDED_OVER:
+            try:
+                tx.save_incoming(stored.incoming.lost())
+            except (StoreDamaged, NotAllowed) as problem:
+                withhold(node, tx, stored, problem)
+
+
+def _journal(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    kind: str,
+    incoming: Incoming,
+    late: bool,
+    digest: str,
+) -> None:
+    detail: dict[str, object] = {}
+    if kind == "handed_over" and incoming.hand_overs > 1:
+        detail["redelivered"] = True
+        if late:
+            detail["lease_expired"] = True
+    note = Note(
+        kind,
+        incoming.message_id,
+        stored.facts.ref_to,
+        incoming.channel,
+        incoming.epoch,
+        incoming.number,
+        detail=detail,
+    )
+    node.write(
+        tx,
+        [note],
+        terms_id=incoming.terms_id,
+        peer=stored.facts.from_party,
+        digest=digest,
+        size=stored.facts.size,
+    )

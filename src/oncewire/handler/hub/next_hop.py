@@ -1,0 +1,206 @@
+"""Onward: the next hop of a message that is not for us.
+
+A hub leaves the message as it is: it splices its own RoutingHeader, and the number of the
+next stream, into the received bytes and changes no other byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.rules import signal_terms
+from oncewire.errors import AgreementProblem, UnknownMessage
+from oncewire.handler.answering.answer import envelope_for
+from oncewire.handler.delivering.notices import write_notified
+from oncewire.handler.node import Node
+from oncewire.handler.perform import first_attempt, perform
+from oncewire.handler.route import Route, route_under
+from oncewire.handler.sealing.seal import (
+    onward_parcel,
+    pack_draft,
+    sequence_of,
+    unpack_draft,
+    whole_parcel,
+)
+from oncewire.handler.sending.submit import store_outgoing
+from oncewire.message.acknowledgment import Actor
+from oncewire.message.envelope import Message
+from oncewire.message.header import SyncReplyMode
+from oncewire.protocol.effects import Note
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import enter_window
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.synchronous import onward_patience
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredIncoming, StoredOutgoing
+from oncewire.wire import answers, codec
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
+
+
+def send_onward(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    ahead: Agreement,
+    outer: Terms | None = None,
+) -> None:
+    """Store the onward copy, numbered for the next hop where its stream has a place.
+
+    `outer`: the connection it came on waits, under these terms, so its own hop is synchronous
+    too and shorter (SYNC-11, gap 11).
+    """
+    if stored.parcel is None:
+        return
+    parcel = whole_parcel(node, stored.parcel)
+    received = codec.read(parcel)
+    message = received.message
+    route = route_under(ahead, ahead.default(Direction.SEND))
+    # Where no connection waits this hop is no synchronous exchange, and is repeated (SYNC-18).
+    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE)
+    if outer is not None:
+        timeout = onward_patience(outer, route.terms)
+        terms = replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
+    route = replace(route, terms=terms)
+    key = route.channel(message)
+    outgoing = Outgoing(
+        message.header.message_id,
+        node.keep_terms(tx, route.terms),
+        node.now(),
+        key,
+        expires_at=message.header.time_to_live,
+    )
+    copy = StoredOutgoing(
+        outgoing,
+        stored.facts,
+        route.peer,
+        relayed_from=stored.facts.from_party,
+        hop=len(message.routing) + 1,
+        agreement_id=node.keep_agreement(tx, ahead),
+    )
+    _journal_forwarded(node, tx, stored, copy, message)
+    channel = None
+    if key is not None:
+        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+        if channel.places(route.terms) < 1 or tx.waiting(key, 1):
+            tx.add_outgoing(copy, parcel=None, draft=pack_draft(parcel))
+            return
+    _begin(node, tx, copy, received, route, channel)
+
+
+def _begin(
+    node: Node,
+    tx: Transaction,
+    copy: StoredOutgoing,
+    received: Received,
+    route: Route,
+    channel: SendingChannel | None,
+) -> None:
+    now = stamp = node.now()
+    terms, before = route.terms, channel
+    if channel is not None:
+        # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
+        channel, stamp = channel.stamp(now)
+    entered = enter_window(copy.outgoing, channel, terms, now)
+    step = first_attempt(node, tx, copy, entered, terms, now)
+    sequence = sequence_of(entered.outgoing, terms)
+    parcel = onward_parcel(node, received.parcel, received.envelope, route, sequence, stamp)
+    fresh = replace(copy, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    perform(node, tx, fresh, before, step, terms, parcel=parcel)
+
+
+def _journal_forwarded(
+    node: Node, tx: Transaction, stored: StoredIncoming, copy: StoredOutgoing, message: Message
+) -> None:
+    """The row belongs to the stream that the message came on, whose number it uses up; the
+    onward stream tells of itself when it gives the copy a number."""
+    facts, outgoing, came = copy.facts, copy.outgoing, stored.incoming
+    detail: dict[str, object] = {"from_party": facts.from_party, "to_party": facts.to_party}
+    if message.header.time_to_live is not None:
+        detail["time_to_live"] = message.header.time_to_live
+    if outgoing.channel is not None:
+        detail["onward"] = outgoing.channel
+    note = Note(
+        "forwarded",
+        outgoing.message_id,
+        channel=came.channel,
+        epoch=came.epoch,
+        number=came.number,
+        detail=detail,
+    )
+    node.write(
+        tx,
+        [note],
+        terms_id=outgoing.terms_id,
+        hop=copy.hop,
+        peer=copy.peer,
+        digest=facts.digest,
+        size=facts.size,
+    )
+
+
+def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
+    """A hub that could not deliver tells the From Party (HOP-9, ERR-5..9).
+
+    Only a notice that is stored and will be sent counts as telling.
+    """
+    whole = _bytes_of(node, tx, stored)
+    if whole is None:
+        raise UnknownMessage(
+            f"the bytes of {stored.outgoing.message_id} are gone",
+            remedy="tell the From Party by other means",
+        )
+    failed = codec.read(whole).message
+    unknown = stored.outgoing.state is OutgoingState.UNKNOWN
+    notice_id = tell_from_party(
+        node, tx, failed, transmitted=unknown, reason=stored.outgoing.reason
+    )
+    write_notified(node, tx, stored, notice_id)
+
+
+def tell_from_party(
+    node: Node, tx: Transaction, failed: Message, *, transmitted: bool, reason: str
+) -> str:
+    """Store the notice of a failure on its way to the From Party; returns its MessageId."""
+    back = _way_back(node, tx, failed)
+    if back is None:
+        raise AgreementProblem(
+            f"no agreement leads back to {failed.header.from_party}",
+            remedy="add an agreement with the From Party, or with a hub that reaches it",
+        )
+    route = route_under(back, back.sending)
+    envelope = replace(envelope_for(node, route), hop=route.hop(node.now()))
+    notice = answers.delivery_failure_for(
+        failed, envelope, transmitted=transmitted, description=reason[:300]
+    )
+    # Nobody waits for it on a connection, so it is repeated like any other (SYNC-18).
+    asked = notice.asks_ack_of(Actor.TO_PARTY_MSH)
+    terms = replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)
+    if not notice.reliable:
+        terms = signal_terms(terms)
+    route = replace(route, terms=terms)
+    store_outgoing(node, tx, notice, route)
+    return notice.header.message_id
+
+
+def _way_back(node: Node, tx: Transaction, failed: Message) -> Agreement | None:
+    """Today's way to the From Party; where there is none any more, the agreement that the
+    message came under: what was taken under it is answered for under it."""
+    header = failed.header
+    back = node.agreements.toward(header.from_party)
+    for stored in () if back is not None else tx.incoming_by_id(header.message_id):
+        if stored.facts.from_party == str(header.from_party):
+            back = back or node.agreement_kept(tx, stored.agreement_id)
+    return back
+
+
+def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:
+    parcel = tx.outgoing_parcel(stored.outgoing.message_id)
+    if parcel is not None:
+        return whole_parcel(node, parcel)
+    draft = tx.draft(stored.outgoing.message_id)
+    return None if draft is None else unpack_draft(draft)

@@ -1,0 +1,107 @@
+"""Hand-over: push what arrived to an application that is called, in order per channel.
+
+A message of a channel is offered until the application takes it, and only then the next one
+of that channel; other channels go on meanwhile. What is offered stays leased to this process:
+after a crash the next start finds it and offers it again, marked `redelivered`.
+
+A message that is refused again and again holds up what comes behind it (see `offers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from oncewire.errors import OncewireError
+from oncewire.handler.delivering.application import Application, Taken
+from oncewire.handler.delivering.deliver import FOR_EVER
+from oncewire.handler.loop.offers import IDLE, OFFERED_MAX, Offer, Offers
+from oncewire.handler.loop.shell import Shell
+from oncewire.handler.sending.submit import Submission
+from oncewire.message.instant import Duration
+
+logger = logging.getLogger("oncewire.handler")
+
+KEPT: Duration = FOR_EVER // 2
+"""The lease of a message that this process itself offers to an application."""
+
+
+class HandOver(Offers):
+    """Offers messages to one application; `ready` says that there may be more of them."""
+
+    def __init__(self, application: Application, shell: Shell, ready: asyncio.Event) -> None:
+        super().__init__()
+        self._application, self._shell, self._ready = application, shell, ready
+        self._streams: dict[str, deque[Taken]] = {}
+        self._turns = asyncio.Semaphore(max(1, application.batch))
+        self._offered = 0
+
+    async def run(self) -> None:
+        """Offer what is ready until `stop`."""
+        while not self._stopping.is_set():
+            self._ready.clear()
+            room = OFFERED_MAX - self._offered
+            taken = await self._taken(room) if room > 0 else []
+            for one in taken:
+                self._offer(one)
+            if not taken:
+                await self._wait(self._ready, IDLE)
+
+    async def stop(self) -> None:
+        """See `Offers`."""
+        self._stopping.set()
+        self._ready.set()
+        await super().stop()
+
+    async def _taken(self, room: int) -> list[Taken]:
+        """Take without a lease that ends: what is offered stays ours until a restart."""
+        limit, engine = min(room, max(1, self._application.batch)), self._shell.engine
+        try:
+            return await self._shell.do("take", lambda: engine.hand_over(limit, KEPT))
+        except OncewireError as problem:
+            logger.warning("nothing could be taken", extra={"problem": str(problem)})
+            return []
+
+    def _offer(self, taken: Taken) -> None:
+        # A message without a channel has no order to keep: it is a stream of its own.
+        stream = taken.channel or f"{taken.sender}\0{taken.message_id}"
+        self._offered += 1
+        queue = self._streams.get(stream)
+        if queue is not None:
+            queue.append(taken)
+            return
+        self._streams[stream] = deque([taken])
+        self._spawn(self._drain(stream))
+
+    async def _drain(self, stream: str) -> None:
+        queue = self._streams[stream]
+        try:
+            while queue and not self._stopping.is_set():
+                await self._hand_over(queue[0])
+                queue.popleft()
+                self._offered -= 1
+        finally:
+            self._offered -= len(queue)
+            del self._streams[stream]
+            self._ready.set()
+
+    async def _hand_over(self, taken: Taken) -> None:
+        """Offer one message until it is taken and that is stored."""
+        engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
+
+        async def give() -> Sequence[Submission]:
+            async with self._turns:
+                return await self._application.deliver(taken) or ()
+
+        async def keep(said: Sequence[Submission]) -> None:
+            await self._shell.do("confirm", lambda: engine.confirm(sender, message_id, said))
+
+        async def refused(reason: str) -> bool:
+            return await self._shell.do(
+                "operate", lambda: engine.refused(sender, message_id, reason)
+            )
+
+        complaint = "the application did not take a message"
+        await self._until_taken(Offer(message_id, complaint, give, keep, refused))

@@ -1,0 +1,169 @@
+"""Seal: a message's values become the bytes that are stored, sent and sent again.
+
+Bytes are made exactly once, when everything they say is known: at submission, or, on a
+numbered stream, when the message enters the window. Until then a waiting message is kept
+as a draft, which is the same message without its number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.resolve import find_binding
+from oncewire.errors import AgreementProblem, StoreProblem
+from oncewire.handler.node import Node
+from oncewire.handler.route import (
+    Route,
+    agreement_for,
+    route_under,
+    with_number,
+)
+from oncewire.handler.sealing.confide import confided
+from oncewire.handler.sealing.intact import with_digest
+from oncewire.handler.sealing.secure import signer_for
+from oncewire.handler.sealing.spooled import whole_body
+from oncewire.message.envelope import Message
+from oncewire.message.form import Form
+from oncewire.message.header import AckRequest
+from oncewire.message.instant import Instant
+from oncewire.message.sequence import SequenceNumber
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
+from oncewire.wire import codec, splice
+from oncewire.wire.mime import splice_body
+from oncewire.wire.parcel import Parcel
+
+SPOOL_ABOVE = 1024 * 1024
+"""Bodies up to this size live in their row; larger ones in a file of the spool."""
+
+_OF_THE_MESSAGE = frozenset({"soapaction", "mime-version", "subject"})
+"""Headers of a transport that say something of the message. All others belong to the
+connection they came on: its length, its host, its credentials."""
+
+
+def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
+    """The bytes of a message whose values are final, signed where that is agreed."""
+    signer = signer_for(node, route.security) if sign or route.security.sign else None
+    closed = confided(message, route.security)
+    return sealed(node, codec.write(closed, route.form, signer=signer))
+
+
+def stored_parcel(parcel: Parcel) -> StoredParcel:
+    """A parcel as the store keeps it."""
+    return StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
+
+
+def sealed(node: Node, parcel: Parcel) -> StoredParcel:
+    """A parcel of our own, with the digest by which its receiver knows it is intact.
+
+    A large body becomes a file of the spool, fsynced before the commit that names it.
+    """
+    whole = with_digest(parcel)
+    if len(whole.body) <= SPOOL_ABOVE:
+        return stored_parcel(whole)
+    node.kill.reach("spool before fsync")
+    name, length = node.store.spool.put((whole.body,))
+    node.spooled.append(name)
+    node.kill.reach("spool after fsync")
+    return StoredParcel(whole.content_type, whole.headers, (SpoolSlice(name, 0, length),))
+
+
+def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
+    """A stored parcel with its body in one piece; for messages that fit in memory."""
+    body = whole_body(node.store.spool, stored)
+    return Parcel(stored.content_type, body, stored.headers)
+
+
+def draft_of(message: Message, form: Form) -> bytes:
+    """A waiting message, kept in its own dialect without number or signature."""
+    return pack_draft(codec.write(message, form))
+
+
+def pack_draft(parcel: Parcel) -> bytes:
+    """A parcel as one run of bytes: its Content-Type, its headers, an empty line, its body."""
+    lines = [parcel.content_type, *(f"{name}: {value}" for name, value in parcel.headers)]
+    return "\n".join(lines).encode() + b"\n\n" + parcel.body
+
+
+def unpack_draft(draft: bytes) -> Parcel:
+    """The parcel that `pack_draft` was given."""
+    head, _, body = draft.partition(b"\n\n")
+    first, *rest = head.decode().split("\n")
+    headers = tuple((name, value) for name, _, value in (line.partition(": ") for line in rest))
+    return Parcel(first, body, headers)
+
+
+def build_numbered(
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    outgoing: Outgoing,
+    terms: Terms,
+    stamp: Instant,
+) -> StoredParcel:
+    """The bytes of a waiting message that has just got its number.
+
+    A hub's onward copy is the received bytes with this hop's routing spliced in; our own
+    message is written anew from its draft, which nobody has seen yet.
+    """
+    draft = tx.draft(outgoing.message_id)
+    if draft is None:
+        raise StoreProblem(
+            f"message {outgoing.message_id} waits for its number but has no draft",
+            remedy="restore the store from a backup",
+        )
+    parcel = unpack_draft(draft)
+    received = codec.read(parcel)
+    route = _route_of(node, stored, terms, received.message)
+    sequence = sequence_of(outgoing, terms)
+    if stored.relayed_from is not None:
+        return onward_parcel(node, parcel, received.envelope, route, sequence, stamp)
+    message = received.message
+    if sequence is not None:
+        message = with_number(message, sequence, terms)
+    return seal(node, message, route)
+
+
+def _route_of(node: Node, stored: StoredOutgoing, terms: Terms, message: Message) -> Route:
+    """The hop of a stored message, under the terms it was stored with."""
+    agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
+    if agreement is None:
+        raise AgreementProblem(
+            f"no agreement leads to {stored.peer} any more",
+            key="cpa_id",
+            remedy=f"put back the agreement that message {stored.outgoing.message_id} runs under",
+        )
+    return route_under(agreement, find_binding(agreement, Direction.SEND, message), terms)
+
+
+def sequence_of(outgoing: Outgoing, terms: Terms) -> SequenceNumber | None:
+    """The number that goes on the wire; a stream may be numbered for its sender only."""
+    if outgoing.number is None or not terms.numbered:
+        return None
+    return SequenceNumber(outgoing.number, outgoing.status)
+
+
+def onward_parcel(
+    node: Node,
+    parcel: Parcel,
+    envelope: bytes,
+    route: Route,
+    sequence: SequenceNumber | None,
+    now: Instant,
+    *,
+    asks: AckRequest | None = None,
+) -> StoredParcel:
+    """Received bytes with this hop's routing spliced in, every other byte as it was.
+
+    `asks`: what the next handler is asked to acknowledge; None: as the hop's agreement says.
+    """
+    hop = replace(route.hop(now), sequence=sequence)
+    if asks is not None:
+        hop = replace(hop, ack_requested=asks)
+    spliced = splice.next_hop(envelope, hop, route.form)
+    own = tuple(one for one in parcel.headers if one[0].lower() in _OF_THE_MESSAGE)
+    received = Parcel(parcel.content_type, parcel.body, own)
+    return sealed(node, splice_body.with_envelope(received, spliced))

@@ -1,0 +1,367 @@
+"""Submit: an application's document becomes a stored message with a first attempt due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from oncewire.agreement.agreement import Agreement, Direction, Requested
+from oncewire.agreement.resolve import find_binding
+from oncewire.agreement.rules import sends_synchronously
+from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
+from oncewire.handler.node import Node
+from oncewire.handler.perform import first_attempt, perform
+from oncewire.handler.route import Route, route_under, with_hop, with_number
+from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
+from oncewire.journal.identity import identity_digest
+from oncewire.message.acknowledgment import Acknowledgment
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.fault import Error, ErrorList
+from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
+from oncewire.message.ids import Service
+from oncewire.message.instant import Duration, Instant, format_instant
+from oncewire.message.payload import Payload, Reference
+from oncewire.message.sequence import SequenceNumber
+from oncewire.protocol.effects import Note
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import enter_window
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import MessageFacts, StoredOutgoing
+from oncewire.wire import codec
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What an application hands over."""
+
+    cpa_id: str
+    service: Service
+    action: str
+    payloads: tuple[Payload, ...] = ()
+    conversation_id: str | None = None
+    # An application that repeats a submission after a crash gives the id itself.
+    message_id: str | None = None
+    ref_to_message_id: str | None = None
+    # Lifetime from now; None: as agreed.
+    time_to_live: Duration | None = None
+    best_effort: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The store has it; from the commit on it is sent, or somebody is told."""
+
+    message_id: str
+    conversation_id: str
+    # The same id was submitted before with the same content; nothing new happened.
+    repeated: bool = False
+
+
+def submit(
+    node: Node,
+    tx: Transaction,
+    submission: Submission,
+    acknowledgments: tuple[Acknowledgment, ...] = (),
+    warnings: tuple[Error, ...] = (),
+) -> Accepted:
+    """Build, number if there is a place, store, and begin the first attempt.
+
+    `acknowledgments` and `warnings` ride on it: they answer the message that it responds to
+    (ACK-16, ERR-10).
+    """
+    known = None if submission.message_id is None else tx.outgoing(submission.message_id)
+    if known is not None:
+        return _repeated(node, tx, known, submission)
+    agreement = agreement_called(node, submission.cpa_id)
+    if submission.ref_to_message_id is None:
+        # What answers a message is owed to it, whatever has ended since.
+        _check_in_force(agreement, node.now())
+    message, route = _compose(
+        node, submission, agreement, node.now(), lambda *way: _stamp(node, tx, *way)
+    )
+    if acknowledgments:
+        message = replace(message, acknowledgments=acknowledgments)
+    if warnings:
+        message = replace(message, error_list=ErrorList(warnings))
+    _check_unused(tx, message.header.message_id)
+    store_outgoing(node, tx, message, route)
+    return Accepted(message.header.message_id, message.header.conversation_id)
+
+
+def agreement_called(node: Node, cpa_id: str) -> Agreement:
+    """The agreement an application names."""
+    found = node.agreements.by_cpa_id(cpa_id)
+    if not found:
+        raise UnknownMessage(
+            f"there is no agreement {cpa_id!r}",
+            remedy="name one that `oncewire agreement show` lists",
+        )
+    return found[0]
+
+
+def _check_in_force(agreement: Agreement, now: Instant) -> None:
+    """Refuse what the partner would refuse: nothing is agreed for today."""
+    if agreement.in_force(now):
+        return
+    begins, name = agreement.start, f"agreement {agreement.cpa_id}"
+    if begins is not None and now < begins:
+        raise NotAllowed(
+            f"{name} begins at {format_instant(begins)}",
+            remedy="send it then, or agree on another period",
+        )
+    ended = "" if agreement.end is None else format_instant(agreement.end)
+    raise NotAllowed(f"{name} ended at {ended}", remedy="agree on a new period")
+
+
+def _repeated(
+    node: Node, tx: Transaction, known: StoredOutgoing, submission: Submission
+) -> Accepted:
+    """A submission that was accepted before: its answer was lost, its message was not.
+
+    It is composed once more as it was then, under the agreement of then and at that time. If
+    the application gave the same, it is the same message down to its identity; what it left to
+    us is not compared. Anything else under the id would be accepted and never sent.
+    """
+    facts, message_id = known.facts, known.outgoing.message_id
+    agreement = node.agreement_kept(tx, known.agreement_id)
+    if agreement is None:
+        agreement = agreement_called(node, submission.cpa_id)
+    named = submission.cpa_id in (agreement.cpa_id, *agreement.also_known_as)
+    given = replace(submission, conversation_id=submission.conversation_id or facts.conversation_id)
+    then = known.outgoing.submitted_at
+    message, _ = _compose(node, given, agreement, then, lambda *_: facts.timestamp)
+    same = facts.digest == identity_digest(message) or (
+        facts.digest == _digest_warned(node, tx, known, message)
+    )
+    if known.relayed_from is not None or not named or not same:
+        raise InvalidValue(
+            f"MessageId {message_id} was used for another message",
+            remedy="give every message an id of its own; to repeat a submission, give what was "
+            "given before",
+        )
+    return Accepted(message_id, facts.conversation_id, repeated=True)
+
+
+def _digest_warned(node: Node, tx: Transaction, known: StoredOutgoing, message: Message) -> str:
+    """The identity of the message with the warnings that ride on the first one."""
+    parcel = tx.outgoing_parcel(known.outgoing.message_id)
+    if parcel is not None:
+        whole = whole_parcel(node, parcel)
+    else:
+        whole = unpack_draft(tx.draft(known.outgoing.message_id) or b"")
+    return identity_digest(replace(message, error_list=codec.read(whole).message.error_list))
+
+
+def _check_unused(tx: Transaction, message_id: str) -> None:
+    """Refuse an id that was sent before: its receiver may have forgotten it as well, and then
+    the same document would arrive a second time."""
+    for gone in tx.removed(message_id):
+        if gone.sender is None:
+            raise NotAllowed(
+                f"message {message_id} was sent from here on {format_instant(gone.at)} and "
+                f"removed by retention on {format_instant(gone.removed_at)}",
+                remedy=f"`oncewire why {message_id}` tells what became of it; give a new message "
+                "an id of its own",
+            )
+
+
+def _compose(
+    node: Node,
+    submission: Submission,
+    agreement: Agreement,
+    now: Instant,
+    stamped: Callable[[Route, Message], Instant],
+) -> tuple[Message, Route]:
+    """The message's values and its way, before a number is known."""
+    conversation = submission.conversation_id or node.world.new_id()
+    header = Header(
+        from_party=agreement.own.party,
+        to_party=agreement.partner.party,
+        cpa_id=agreement.cpa_id,
+        conversation_id=conversation,
+        service=submission.service,
+        action=submission.action,
+        message_id=submission.message_id or f"{node.world.new_id()}@{node.name}",
+        timestamp=0,
+        ref_to_message_id=submission.ref_to_message_id,
+    )
+    message = Message(agreement.form.dialect, MessageKind.NORMAL, header)
+    binding = find_binding(agreement, Direction.SEND, message)
+    terms = binding.terms
+    if submission.best_effort and terms.reliable:
+        terms = replace(terms, reliable=False, numbered=False, ordered=False)
+    if not sends_synchronously(binding, message):
+        # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
+        terms = replace(terms, sync_mode=SyncReplyMode.NONE)
+    _check_sizes(submission.payloads, terms)
+    route = route_under(agreement, binding, terms)
+    stamp = stamped(route, message)
+    header = _quality(replace(header, timestamp=stamp), submission, terms, now)
+    if binding.rules.duplicate_elimination is Requested.ALWAYS:
+        # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
+        header = replace(header, duplicate_elimination=True)
+    references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
+    message = replace(message, header=header, manifest=references, payloads=submission.payloads)
+    return codec.as_stated(with_hop(message, route, stamp)), route
+
+
+def _check_sizes(payloads: tuple[Payload, ...], terms: Terms) -> None:
+    """Refuse what the partner would refuse: it agreed to no larger payload."""
+    for payload in payloads:
+        if terms.max_size is not None and payload.size > terms.max_size:
+            raise InvalidValue(
+                f"payload {payload.content_id} has {payload.size:,} bytes, and no more than "
+                f"{terms.max_size:,} are agreed",
+                remedy="send it in parts, or agree on a larger payload.max_size",
+            )
+
+
+def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:
+    """Now; on a numbered stream strictly later than the message before it."""
+    key = route.channel(message)
+    now = node.now()
+    if key is None:
+        return now
+    channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+    channel, stamp = channel.stamp(now)
+    tx.save_sending_channel(channel)
+    return stamp
+
+
+def _quality(header: Header, submission: Submission, terms: Terms, now: Instant) -> Header:
+    """Semantics, lifetime and wishes, as the terms say.
+
+    The lifetime counts from now. The timestamp may lie ahead of it, by as much as the clock was
+    set back: it has to be later than the one before.
+    """
+    lifetime = submission.time_to_live or terms.time_to_live
+    once = terms.reliable and terms.duplicate_elimination
+    opening = submission.ref_to_message_id is None
+    asks_sync = terms.sync_mode is not SyncReplyMode.NONE and opening
+    wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
+    return replace(
+        header,
+        time_to_live=None if lifetime is None else now + lifetime,
+        semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
+        duplicate_elimination=terms.duplicate_elimination and terms.reliable,
+        delivery_receipt_requested=terms.ack_requested if wants_receipt else None,
+        sync_reply=terms.sync_mode if asks_sync else None,
+    )
+
+
+def facts_of(message: Message) -> MessageFacts:
+    """What listings and queries show of a message."""
+    header = message.header
+    split = header.split
+    return MessageFacts(
+        cpa_id=header.cpa_id,
+        conversation_id=header.conversation_id,
+        from_party=str(header.from_party),
+        to_party=str(header.to_party),
+        service="" if header.service is None else str(header.service),
+        action=header.action or "",
+        timestamp=header.timestamp,
+        ref_to=header.ref_to_message_id,
+        kind=message.kind,
+        digest=identity_digest(message),
+        size=sum(payload.size for payload in message.payloads),
+        split_id=split.split_id if split else None,
+        split_number=split.number if split else None,
+        split_total=split.total if split else None,
+    )
+
+
+def store_outgoing(
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    route: Route,
+    *,
+    relayed_from: str | None = None,
+    notes: tuple[Note, ...] = (),
+) -> None:
+    """Store a composed message and, if its stream has a place, begin its first attempt."""
+    now = node.now()
+    terms = route.terms
+    facts = facts_of(message)
+    channel_key = route.channel(message)
+    outgoing = Outgoing(
+        message.header.message_id,
+        node.keep_terms(tx, terms),
+        now,
+        channel_key,
+        expires_at=message.header.time_to_live,
+    )
+    stored = StoredOutgoing(
+        outgoing,
+        facts,
+        route.peer,
+        relayed_from=relayed_from,
+        hop=len(message.routing),
+        agreement_id=node.keep_agreement(tx, route.agreement),
+    )
+    first = notes or (_submitted(message, channel_key, terms),)
+    node.write(
+        tx,
+        first,
+        terms_id=outgoing.terms_id,
+        peer=facts.to_party if relayed_from is None else route.peer,
+        hop=stored.hop or None,
+        digest=facts.digest,
+        size=facts.size,
+    )
+    channel = None
+    if channel_key is not None:
+        channel = tx.sending_channel(channel_key) or SendingChannel.open(channel_key, terms)
+        if channel.places(terms) < 1 or tx.waiting(channel_key, 1):
+            tx.add_outgoing(stored, parcel=None, draft=draft_of(message, route.form))
+            return
+    _send_now(node, tx, stored, message, route, channel)
+
+
+def _send_now(
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    message: Message,
+    route: Route,
+    channel: SendingChannel | None,
+) -> None:
+    """There is a place: number, bytes and first attempt go into one insert."""
+    now, terms = node.now(), route.terms
+    entered = enter_window(stored.outgoing, channel, terms, now)
+    if entered.outgoing.number is not None:
+        number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
+        message = with_number(message, number, terms)
+    step = first_attempt(node, tx, stored, entered, terms, now)
+    parcel = seal(node, message, route)
+    fresh = replace(stored, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    perform(node, tx, fresh, channel, step, terms, parcel=parcel)
+
+
+def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
+    header = message.header
+    detail: dict[str, object] = {
+        "from_party": str(header.from_party),
+        "to_party": str(header.to_party),
+        "cpa_id": header.cpa_id,
+        "conversation_id": header.conversation_id,
+        "service": str(header.service),
+        "action": header.action,
+    }
+    if header.time_to_live is not None:
+        detail["time_to_live"] = header.time_to_live
+    if not terms.reliable:
+        detail["best_effort"] = True
+    if message.kind is MessageKind.ERROR:
+        detail["notice"] = True
+    if header.split is not None:
+        detail |= {
+            "split_id": header.split.split_id,
+            "split_number": header.split.number,
+            "split_total": header.split.total,
+        }
+    return Note("submitted", header.message_id, header.ref_to_message_id, channel, detail=detail)

@@ -1,0 +1,302 @@
+"""What the receiving side writes: arrivals, answers, hand-overs, in the order of the numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from random import Random
+
+from oncewire.journal import detail
+from oncewire.journal.row import Kind
+from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
+from oncewire.pipeline.sample_year.row_writer import NOWHERE, Pen, Place
+from oncewire.pipeline.sample_year.sender_rows import ack_of
+from oncewire.pipeline.sample_year.stream import Force, Stream
+
+
+@dataclass(slots=True)
+class Arrived:
+    """One message as its receiver sees it."""
+
+    message_id: str
+    digest: str
+    size: int
+    received: str | None
+    """The detail of the RECEIVED row."""
+    epoch: int = 0
+    number: int | None = None
+    arrivals: list[Instant] = field(default_factory=list)
+    """When its copies come; empty if none ever does."""
+    refused: str = ""
+    """The code it is refused with."""
+    force: Force = field(default_factory=Force)
+    split_id: str | None = None
+
+    @property
+    def taken(self) -> bool:
+        return bool(self.arrivals) and not self.refused
+
+
+class Receiver:
+    """Plays the receiver of one stream, once all that arrives is known."""
+
+    def __init__(self, pen: Pen, rng: Random, stream: Stream) -> None:
+        self._pen, self._rng, self._stream = pen, rng, stream
+        self._terms_id = stream.terms.terms_id
+        self._peer = stream.hub.party if stream.hub is not None else stream.sender.party
+        self._hop = 2 if stream.hub is not None else 1
+        # Where numbers wrap around within minutes, an old one handed over again looks new.
+        self._redelivers = not stream.terms.ordered or stream.terms.numbers.size > 1_000
+
+    def play(self, messages: list[Arrived]) -> None:
+        """Write every arrival, then hand over: by number where order is agreed."""
+        for one in messages:
+            self._arrive(one)
+        if not self._stream.terms.ordered:
+            for one in messages:
+                if one.taken and one.split_id is None:
+                    wait = self._rng.randrange(MILLISECOND, 3 * SECOND)
+                    self._hand_over(one, one.arrivals[0] + wait)
+            return
+        epochs: dict[int, list[Arrived]] = {}
+        for one in messages:
+            epochs.setdefault(one.epoch, []).append(one)
+        cursor = 0
+        for epoch in sorted(epochs):
+            cursor = self._hand_over_epoch(epochs[epoch], self._opened(epochs, epoch + 1), cursor)
+
+    @staticmethod
+    def _opened(epochs: dict[int, list[Arrived]], epoch: int) -> Instant | None:
+        """When the first message of an epoch arrives."""
+        found = [one.arrivals[0] for one in epochs.get(epoch, ()) if one.arrivals]
+        return min(found, default=None)
+
+    # --- arriving ---
+
+    def _place(self, one: Arrived) -> Place:
+        if one.number is None:
+            return NOWHERE
+        return Place(self._stream.channel, one.epoch, one.number)
+
+    def _place_given(self, one: Arrived) -> Place:
+        """The place that a hand-over names."""
+        if one.force.twist != "other_number" or one.number is None:
+            return self._place(one)
+        return Place(self._stream.channel, one.epoch, one.number + 1)
+
+    def _arrive(self, one: Arrived) -> None:
+        if not one.arrivals:
+            return
+        first = one.arrivals[0]
+        if one.refused:
+            self._refuse(one, first)
+            return
+        if one.force.twist == "ack_before_store":
+            self._acknowledge(one, first - 3)
+        self._receive(one, first)
+        if one.force.twist == "forgotten":
+            self._receive(one, first + 20 * SECOND)
+        if one.force.twist != "ack_before_store":
+            self._acknowledge(one, first + 2 * MILLISECOND)
+        for again in one.arrivals[1:]:
+            self._duplicate(one, again)
+
+    def _receive(self, one: Arrived, when: Instant) -> None:
+        self._pen.write(
+            self._stream.receiver,
+            when,
+            Kind.RECEIVED,
+            one.message_id,
+            terms_id=self._terms_id,
+            place=self._place(one),
+            hop=self._hop,
+            peer=self._peer,
+            transport="http",
+            digest=one.digest,
+            size=one.size,
+            detail=one.received,
+        )
+
+    def _acknowledge(self, one: Arrived, when: Instant) -> None:
+        self._pen.write(
+            self._stream.receiver,
+            when,
+            Kind.ACK_SENT,
+            one.message_id,
+            ref_to=ack_of(one.message_id, self._stream.receiver),
+            hop=self._hop,
+            peer=self._peer,
+        )
+
+    def _duplicate(self, one: Arrived, when: Instant) -> None:
+        self._pen.write(
+            self._stream.receiver,
+            when,
+            Kind.DUPLICATE,
+            one.message_id,
+            place=Place(self._stream.channel),
+            hop=self._hop,
+            peer=self._peer,
+            digest=one.digest,
+            detail=detail.Duplicate(self._stream.terms.duplicate_answer.value).write(),
+        )
+        self._acknowledge(one, when + MILLISECOND)
+
+    def _refuse(self, one: Arrived, when: Instant) -> None:
+        self._pen.write(
+            self._stream.receiver,
+            when,
+            Kind.REFUSED,
+            one.message_id,
+            peer=self._peer,
+            digest=one.digest,
+            detail=detail.Refused(one.refused, problem="the year says so").write(),
+        )
+        if one.number is not None and one.force.twist != "no_skip":
+            self._skip(one, when + 1, "refused")
+
+    def _skip(self, one: Arrived, when: Instant, reason: str) -> None:
+        self._pen.write(
+            self._stream.receiver,
+            when,
+            Kind.SKIPPED,
+            one.message_id if one.refused else None,
+            terms_id=self._terms_id,
+            place=self._place(one),
+            detail=detail.Skipped(reason).write(),
+        )
+
+    # --- handing over ---
+
+    def _hand_over_epoch(
+        self, messages: list[Arrived], next_opened: Instant | None, cursor: Instant
+    ) -> Instant:
+        """In order of the numbers; what never came is skipped once that is known."""
+        if messages[0].epoch > 0 and messages[0].arrivals:
+            self._pen.write(
+                self._stream.receiver,
+                messages[0].arrivals[0] - 1,
+                Kind.EPOCH_BEGAN,
+                place=Place(self._stream.channel, messages[0].epoch),
+            )
+        late: Arrived | None = None
+        for index, one in enumerate(messages):
+            if not one.arrivals:
+                cursor = self._pass_missing(one, messages[index + 1 :], next_opened, cursor)
+                continue
+            if one.refused:
+                cursor = max(cursor, one.arrivals[0] + 2)
+                continue
+            if one.force.twist == "after_the_next":
+                late = one
+                continue
+            ready = one.arrivals[0] + self._rng.randrange(4 * MILLISECOND, 15 * MILLISECOND)
+            cursor = max(cursor + 2, ready)
+            self._hand_over(one, cursor)
+            if late is not None:
+                # Late, but not before it has come.
+                cursor = max(cursor + 2, late.arrivals[0] + 4 * MILLISECOND)
+                self._hand_over(late, cursor)
+                late = None
+        return cursor
+
+    def _pass_missing(
+        self, one: Arrived, later: list[Arrived], next_opened: Instant | None, cursor: Instant
+    ) -> Instant:
+        waiting = [held.arrivals[0] for held in later if held.arrivals]
+        if not waiting:
+            return cursor
+        known = min(waiting) + self._stream.terms.persist_duration
+        if next_opened is not None:
+            known = min(known, next_opened - 2)
+        when = max(cursor + 1, known)
+        self._skip(one, when, "given up" if next_opened is not None else "never came")
+        return when
+
+    def _hand_over(self, one: Arrived, when: Instant) -> None:
+        twist = one.force.twist
+        if twist == "never_handed_over":
+            return
+        if twist == "handed_over_first":
+            when = one.arrivals[0] - 2
+        self._handed_over(one, when)
+        if twist == "never_confirmed":
+            return
+        confirmed = when + self._rng.randrange(MILLISECOND, 30 * MILLISECOND)
+        if not twist and self._redelivers and self._rng.random() < 0.01:
+            confirmed = self._redeliver(one, when)
+        self._confirm(one, confirmed)
+        if twist == "handed_over_twice":
+            self._handed_over(one, confirmed + SECOND)
+            self._confirm(one, confirmed + 2 * SECOND)
+
+    def _redeliver(self, one: Arrived, when: Instant) -> Instant:
+        """The application died with it: its lease runs out, or the handler is started again."""
+        handler = self._stream.receiver
+        boot = handler.boot_at(when)
+        starts = handler.boots[boot + 1] if boot + 1 < len(handler.boots) else None
+        if starts is not None and starts - when < 20 * MINUTE:
+            again, said = starts + SECOND, detail.HandedOver(redelivered=True)
+        else:
+            again = when + 15 * MINUTE
+            said = detail.HandedOver(redelivered=True, lease_expired=True)
+        self._handed_over(one, again, said)
+        return again + SECOND
+
+    def _handed_over(
+        self, one: Arrived, when: Instant, said: detail.HandedOver | None = None
+    ) -> None:
+        self._pen.write(
+            self._stream.receiver,
+            when,
+            Kind.HANDED_OVER,
+            one.message_id,
+            terms_id=self._terms_id,
+            place=self._place_given(one),
+            peer=self._peer,
+            digest=_given(one),
+            size=one.size,
+            detail=None if said is None else said.write(),
+        )
+
+    def _confirm(self, one: Arrived, when: Instant) -> None:
+        self._pen.write(self._stream.receiver, when, Kind.CONFIRMED, one.message_id)
+
+    # --- documents ---
+
+    def join(self, split_id: str, parts: list[Arrived], digest: str) -> None:
+        """Hand a document over once its parts are there."""
+        here = [one for one in parts if one.taken]
+        if len(here) < len(parts) and not any(one.force.twist == "missing_part" for one in parts):
+            return  # A part is missing, and an honest handler waits for it.
+        when = max(one.arrivals[0] for one in here) + 10 * MILLISECOND
+        stream = self._stream
+        self._pen.write(
+            stream.receiver,
+            when,
+            Kind.JOINED,
+            split_id,
+            terms_id=self._terms_id,
+            peer=self._peer,
+            digest=digest,
+            size=sum(one.size for one in parts),
+            detail=detail.Joined(len(parts)).write(),
+        )
+        said = detail.HandedOver(split_id=split_id)
+        for offset, one in enumerate(here):
+            self._handed_over(one, when + 1 + offset, said)
+        whole = Arrived(split_id, digest, sum(one.size for one in parts), None)
+        self._handed_over(whole, when + 50, said)
+        self._confirm(whole, when + 20 * MILLISECOND)
+
+
+def document_digest(split_id: str) -> str:
+    """The digest of a document of the year."""
+    return hashlib.sha256(split_id.encode()).hexdigest()
+
+
+def _given(one: Arrived) -> str:
+    """The digest of what the application is given."""
+    if one.force.twist != "given_otherwise":
+        return one.digest
+    return hashlib.sha256(one.digest.encode()).hexdigest()

@@ -1,0 +1,338 @@
+"""Reading the blocks beside the drafts' Header: routing, manifest, errors, acknowledgements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
+from oncewire.message import (
+    Acknowledgment,
+    AcknowledgmentType,
+    AckRequest,
+    Actor,
+    Dialect,
+    Error,
+    ErrorList,
+    Header,
+    Message,
+    MessageStatus,
+    Party,
+    PartyId,
+    Reference,
+    ReliableMessagingMethod,
+    RoutingHeader,
+    SequenceNumber,
+    SequenceStatus,
+    Severity,
+    SignedDigest,
+    StatusRequest,
+    StatusResponse,
+)
+from oncewire.message.fault import CODE_CONTEXT
+from oncewire.wire.drafts import names as n
+from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.moments import read_moment
+from oncewire.wire.xml.tree import Element, whole_number
+
+
+def ack_request(word: str, location: str, findings: Findings) -> AckRequest | None:
+    """Signed, Unsigned or None, and nothing else (ACK-13)."""
+    value = n.ACK_REQUESTS.get(word.lower())
+    if value is None:
+        findings.fault(
+            ValueNotRecognized(
+                f"{word[:32]!r} is not a kind of acknowledgement",
+                location=location,
+                remedy="send Signed, Unsigned or None",
+            )
+        )
+    return value
+
+
+def routing(root: DraftElement, dialect: Dialect, findings: Findings) -> tuple[RoutingHeader, ...]:
+    """Every RoutingHeader, oldest first, in a list or alone."""
+    hops: list[RoutingHeader] = []
+    listed = root.first("routingheaderlist")
+    for element in [*(listed.all("routingheader") if listed else ()), *root.all("routingheader")]:
+        hop = _hop(element, dialect, findings)
+        if hop is not None:
+            hops.append(hop)
+    return tuple(hops)
+
+
+def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> RoutingHeader | None:
+    location = "//RoutingHeader"
+    word = element.value("ackrequested")
+    asked = ack_request(word, f"{location}/@ackRequested", findings) if word else None
+    stamp = element.value("timestamp")
+    try:
+        return RoutingHeader(
+            sender_uri=element.value("senderuri"),
+            receiver_uri=element.value("receiveruri"),
+            sender_id=_party_id(element.first("senderid")),
+            receiver_id=_party_id(element.first("receiverid")),
+            timestamp=None if stamp is None else read_moment(stamp)[0],
+            error_uri=element.value("erroruri"),
+            ack_requested=asked or AckRequest.NONE,
+            method=_method(element.value("reliablemessagingmethod"), location, findings),
+            sequence=_sequence(element.first("sequencenumber"), dialect, location, findings),
+            msh_id=element.value("messageserviceid"),
+        )
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, location)
+        return None
+
+
+def _party_id(element: DraftElement | None) -> PartyId | None:
+    if element is None:
+        return None
+    inner = element.first("partyid") or element
+    return PartyId(inner.text, inner.value("context") or inner.value("type") or None)
+
+
+def _method(word: str | None, location: str, findings: Findings) -> ReliableMessagingMethod:
+    if word is None:
+        return ReliableMessagingMethod.EBXML
+    for method in ReliableMessagingMethod:
+        if method.value.lower() == word.lower():
+            return method
+    findings.fault(
+        ValueNotRecognized(
+            f"reliableMessagingMethod {word[:32]!r} is not known",
+            location=f"{location}/@reliableMessagingMethod",
+            remedy="send ebXML or Transport",
+        )
+    )
+    return ReliableMessagingMethod.EBXML
+
+
+def _sequence(
+    element: DraftElement | None, dialect: Dialect, location: str, findings: Findings
+) -> SequenceNumber | None:
+    if element is None:
+        return None
+    number = whole_number(element.text)
+    if number is None:
+        findings.fault(
+            Inconsistent(
+                f"SequenceNumber {element.text[:32]!r} is not a number",
+                location=location,
+                remedy="send a whole number",
+            )
+        )
+        return None
+    word = element.value("status")
+    status: SequenceStatus | None = None
+    if word is not None:
+        for known in SequenceStatus:
+            if known.value.lower() == word.lower():
+                status = known
+        if status is None:
+            findings.fault(
+                ValueNotRecognized(
+                    f"Status {word[:32]!r} is neither Reset nor Continue",
+                    location=location,
+                    remedy="send Reset or Continue",
+                )
+            )
+    elif dialect is not Dialect.RM_078:
+        status = SequenceStatus.CONTINUE
+    return SequenceNumber(number, status)
+
+
+def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], list[list[Element]]]:
+    """The references, and the foreign elements of each."""
+    element = root.first("manifest")
+    references: list[Reference] = []
+    foreign: list[list[Element]] = []
+    if element is None:
+        return references, foreign
+    for item in element.all("reference"):
+        try:
+            references.append(_reference(item))
+        except InvalidValue as problem:
+            findings.invalid(Inconsistent, problem, "//Manifest/Reference/@href")
+            continue
+        foreign.append(
+            [child for name, child in item.order if name not in ("schema", "description")]
+        )
+    if not references:
+        findings.fault(
+            Inconsistent(
+                "Manifest has no Reference",
+                location="//Manifest/Reference",
+                remedy="name the payloads, or leave the Manifest out",
+            )
+        )
+    return references, foreign
+
+
+def _reference(item: DraftElement) -> Reference:
+    return Reference(
+        href=item.attributes.get("href", "").strip(),
+        role=item.attributes.get("role"),
+        id=item.attributes.get("id"),
+        schemas=tuple(
+            (schema.attributes.get("location", ""), schema.attributes.get("version"))
+            for schema in item.all("schema")
+        ),
+        descriptions=tuple(
+            (words.attributes.get("lang", ""), words.element.text or "")
+            for words in item.all("description")
+        ),
+    )
+
+
+def with_foreign(
+    message: Message,
+    own: tuple[bytes, ...],
+    references: list[tuple[bytes, ...]],
+    digests: list[tuple[SignedDigest, ...]],
+) -> Message:
+    """The message with the exact bytes of what is foreign in it."""
+    return replace(
+        message,
+        header=replace(message.header, foreign=own),
+        manifest=tuple(
+            replace(reference, foreign=foreign) if foreign else reference
+            for reference, foreign in zip(message.manifest, references, strict=True)
+        ),
+        acknowledgments=tuple(
+            replace(answer, references=given) if given else answer
+            for answer, given in zip(message.acknowledgments, digests, strict=True)
+        ),
+    )
+
+
+def error_list(root: DraftElement, findings: Findings) -> ErrorList | None:
+    """ErrorList; MinRetrySecs stands beside the errors and belongs to the transient one."""
+    element = root.first("errorlist")
+    if element is None:
+        return None
+    seconds = whole_number(element.value("minretrysecs"))
+    errors = []
+    for item in element.all("error"):
+        error = _error(item, seconds, findings)
+        if error is not None:
+            errors.append(error)
+    if not errors:
+        findings.fault(
+            Inconsistent(
+                "ErrorList has no Error", location="//ErrorList/Error", remedy="report an Error"
+            )
+        )
+        return None
+    return ErrorList(tuple(errors))
+
+
+def _error(item: DraftElement, seconds: int | None, findings: Findings) -> Error | None:
+    own = whole_number(item.value("minretrysecs"))
+    seconds = seconds if own is None else own
+    code = item.value("errorcode") or ""
+    severity = item.value("severity") or "Error"
+    try:
+        return Error(
+            code=code,
+            severity=Severity(severity.capitalize()),
+            location=item.value("location") or "",
+            description=_message_words(item),
+            code_context=item.value("codecontext") or CODE_CONTEXT,
+            min_retry_secs=seconds if code == TransientError.code else None,
+        )
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, "//ErrorList/Error")
+    except ValueError:
+        findings.fault(
+            Inconsistent(
+                f"severity {severity[:32]!r} is neither Warning nor Error",
+                location="//ErrorList/Error/@severity",
+                remedy="send Warning or Error",
+            )
+        )
+    return None
+
+
+def _message_words(item: DraftElement) -> str:
+    words = item.attributes.get("errormessage")
+    if words is not None:
+        return words
+    children = item.children.get("errormessage") or item.children.get("description")
+    return (children[0].text or "") if children else ""
+
+
+def acknowledgments(
+    root: DraftElement, header: Header, findings: Findings
+) -> tuple[list[Acknowledgment], list[list[Element]]]:
+    """Each Acknowledgment (ACK-17..19) and its ds:Reference elements, if it has any.
+
+    It acknowledges what MessageData refers to.
+    """
+    answers = []
+    digests = []
+    for element in root.all("acknowledgment"):
+        stamp = element.value("timestamp")
+        word = element.value("type")
+        kind = n.ACK_TYPES.get(word.lower()) if word else None
+        if word and kind is None:
+            findings.fault(
+                ValueNotRecognized(
+                    f"Acknowledgment type {word[:32]!r} is not known",
+                    location="//Acknowledgment/@type",
+                    remedy="send DeliveryReceipt or IntermediateAck",
+                )
+            )
+        intermediate = kind is AcknowledgmentType.INTERMEDIATE_ACK
+        try:
+            answers.append(
+                Acknowledgment(
+                    timestamp=read_moment(stamp or "")[0],
+                    ref_to_message_id=element.value("reftomessageid")
+                    or header.ref_to_message_id
+                    or "",
+                    from_party=_from(element.first("from")),
+                    actor=Actor.NEXT_MSH if intermediate else Actor.TO_PARTY_MSH,
+                    signed=(element.value("signed") or "false").lower() in ("true", "1"),
+                    type=kind,
+                )
+            )
+        except InvalidValue as problem:
+            findings.invalid(Inconsistent, problem, "//Acknowledgment")
+            continue
+        digests.append(element.children.get("reference", []))
+    return answers, digests
+
+
+def _from(element: DraftElement | None) -> Party | None:
+    if element is None:
+        return None
+    ids = [_party_id(child) for child in element.all("partyid")]
+    return Party(tuple(one for one in ids if one is not None))
+
+
+def status(
+    root: DraftElement, findings: Findings
+) -> tuple[StatusRequest | None, StatusResponse | None]:
+    """StatusData: a question without messageStatus, an answer with it."""
+    element = root.first("statusdata")
+    if element is None:
+        return None, None
+    named = element.value("reftomessageid") or ""
+    word = element.value("messagestatus")
+    stamp = element.value("timestamp")
+    try:
+        if word is None:
+            return StatusRequest(named), None
+        moment = None if stamp is None else read_moment(stamp)[0]
+        return None, StatusResponse(named, MessageStatus(word), moment)
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, "//StatusData")
+    except ValueError:
+        findings.fault(
+            ValueNotRecognized(
+                f"messageStatus {str(word)[:32]!r} is not a status",
+                location="//StatusData/@messageStatus",
+                remedy="send one of " + ", ".join(known.value for known in MessageStatus),
+            )
+        )
+    return None, None

@@ -1,0 +1,243 @@
+"""The dialect `ms-0.9x`: the `ebXMLHeader` document of early 2001
+(docs/decisions.md#drafts-on-the-wire)."""
+
+from __future__ import annotations
+
+from oncewire.errors import InvalidValue
+from oncewire.message import (
+    Acknowledgment,
+    AcknowledgmentType,
+    AckRequest,
+    Actor,
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+    Party,
+    Payload,
+    ReliableMessagingMethod,
+    RoutingHeader,
+    SequenceStatus,
+    Service,
+    SyncReplyMode,
+)
+from oncewire.message.form import Form
+from oncewire.message.ids import is_uri
+from oncewire.wire.drafts import names as n
+from oncewire.wire.drafts import writer as pieces
+from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.drafts.reader import DraftReading
+from oncewire.wire.ebms2.writer import signed_digest
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.markup import boolean, identifier, optional_attribute
+from oncewire.wire.xml.moments import written_moment
+from oncewire.wire.xml.tree import Element
+
+
+def _kind(_root: DraftElement, service: Service | None, action: str | None) -> MessageKind:
+    if service is None:
+        return MessageKind.NORMAL
+    return n.kind_of_signal(service.value, action) or MessageKind.NORMAL
+
+
+def read(
+    root: Element, envelope: bytes, charset: str | None, payloads: tuple[Payload, ...] = ()
+) -> Findings:
+    """The reading of one header document: its message, or its faults and facts."""
+    reading = DraftReading(Dialect.MS_09X, _kind, root, envelope, charset)
+    reading.read(payloads)
+    return reading
+
+
+def write(message: Message, form: Form) -> bytes:
+    """The header document's bytes."""
+    if message.order is not None:
+        raise InvalidValue(
+            "ms-0.9x has no MessageOrder", remedy="number the hop in its RoutingHeader"
+        )
+    header = message.header
+    routing = "".join(routing_header(hop) for hop in routing_of(message))
+    answers = "".join(_acknowledgment(answer, form) for answer in message.acknowledgments)
+    document = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">'
+        f"{pieces.manifest(message)}<Header>"
+        f"{_party('From', header.from_party)}{_party('To', header.to_party)}"
+        f"<CPAId>{identifier(header.cpa_id)}</CPAId>"
+        f"<ConversationId>{identifier(header.conversation_id)}</ConversationId>"
+        f"{_service(message)}{_message_data(header)}{_quality(message)}{_sync(header)}"
+        f"{pieces.foreign(message)}</Header>"
+        + (f"<RoutingHeaderList>{routing}</RoutingHeaderList>" if routing else "")
+        + f"{_status(message)}{pieces.error_list(message.error_list)}{answers}</ebXMLHeader>"
+    )
+    return document.encode()
+
+
+def routing_of(message: Message) -> tuple[RoutingHeader, ...]:
+    """The hops, the last one asking for what the message asks of the next handler."""
+    if not message.routing:
+        return ()
+    wanted = message.asks_ack_of(Actor.NEXT_MSH)
+    last = message.routing[-1]
+    if wanted is last.ack_requested:
+        return message.routing
+    return (*message.routing[:-1], _asking(last, wanted))
+
+
+def _asking(hop: RoutingHeader, wanted: AckRequest) -> RoutingHeader:
+    return RoutingHeader(
+        hop.sender_uri,
+        hop.receiver_uri,
+        hop.sender_id,
+        hop.receiver_id,
+        hop.timestamp,
+        hop.error_uri,
+        wanted,
+        hop.method,
+        hop.sequence,
+        hop.msh_id,
+    )
+
+
+def _party(name: str, party: Party) -> str:
+    ids = ""
+    for one in party.ids:
+        if not one.type and not is_uri(one.value):
+            raise InvalidValue(
+                f"PartyId {one.value!r} has no type and is not a URI",
+                remedy="give PartyId a type or a URI",
+            )
+        ids += f"<PartyId{optional_attribute('type', one.type)}>{identifier(one.value)}</PartyId>"
+    return f"<{name}>{ids}</{name}>"
+
+
+def _service(message: Message) -> str:
+    service, action = message.header.service, message.header.action
+    if service is None or action is None:
+        raise InvalidValue("an ms-0.9x message names no Service or no Action", remedy="name both")
+    return (
+        f"<Service{optional_attribute('type', service.type)}>{identifier(service.value)}</Service>"
+        f"<Action>{identifier(action)}</Action>"
+    )
+
+
+def type_of(answer: Acknowledgment) -> AcknowledgmentType:
+    """The type an acknowledgement has, said or implied by who gave it."""
+    if answer.type is not None:
+        return answer.type
+    if answer.actor is Actor.NEXT_MSH:
+        return AcknowledgmentType.INTERMEDIATE_ACK
+    return AcknowledgmentType.DELIVERY_RECEIPT
+
+
+def _message_data(header: Header) -> str:
+    ref_to = (
+        f"<RefToMessageId>{identifier(header.ref_to_message_id)}</RefToMessageId>"
+        if header.ref_to_message_id
+        else ""
+    )
+    expiry = (
+        f"<TimeToLive>{written_moment(header.time_to_live)}</TimeToLive>"
+        if header.time_to_live is not None
+        else ""
+    )
+    return (
+        f"<MessageData><MessageId>{identifier(header.message_id)}</MessageId>"
+        f"<Timestamp>{written_moment(header.timestamp)}</Timestamp>"
+        f"{ref_to}{expiry}{pieces.split(header.split)}</MessageData>"
+    )
+
+
+def _quality(message: Message) -> str:
+    header = message.header
+    receipt = header.delivery_receipt_requested
+    if receipt is None:
+        wanted = message.asks_ack_of(Actor.TO_PARTY_MSH)
+        receipt = wanted if wanted is not AckRequest.NONE else None
+    if header.semantics is None and receipt is None:
+        return ""
+    words = optional_attribute(
+        "deliverySemantics", header.semantics.value if header.semantics is not None else None
+    )
+    asked = optional_attribute(
+        "deliveryReceiptRequested", receipt.value if receipt is not None else None
+    )
+    return f"<QualityOfServiceInfo{words}{asked}/>"
+
+
+def _sync(header: Header) -> str:
+    if header.sync_reply is None:
+        if header.sync_reply_as_agreed:
+            raise InvalidValue(
+                "ms-0.9x names the synchronous replies it wants, not `as agreed`",
+                remedy="put the agreed mode into sync_reply",
+            )
+        return ""
+    if header.sync_reply is SyncReplyMode.NONE:
+        return ""
+    word = n.SYNC_WORDS.get(header.sync_reply)
+    if word is None:
+        raise InvalidValue(
+            f"ms-0.9x has no syncReplyMode {header.sync_reply.value}",
+            remedy="agree on " + ", ".join(n.SYNC_MODES),
+        )
+    return f'<SynchronousMessagingInfo syncReplyMode="{word}"/>'
+
+
+def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
+    """One RoutingHeader; `declarations` make it stand alone for a splice."""
+    if hop.sender_uri is None or hop.receiver_uri is None:
+        raise InvalidValue(
+            "a RoutingHeader of ms-0.9x names its ends by URI", remedy="give both URIs"
+        )
+    if hop.timestamp is None:
+        raise InvalidValue(
+            "a RoutingHeader of ms-0.9x has a Timestamp", remedy="give the time of the hop"
+        )
+    asked = hop.ack_requested.value if hop.ack_requested is not AckRequest.NONE else None
+    # ebXML is what silence means.
+    stated = hop.method is ReliableMessagingMethod.TRANSPORT
+    method = ReliableMessagingMethod.TRANSPORT.value if stated else None
+    number = ""
+    if hop.sequence is not None:
+        status = hop.sequence.status or SequenceStatus.CONTINUE
+        number = f'<SequenceNumber Status="{status.value}">{hop.sequence.number}</SequenceNumber>'
+    return (
+        f"<RoutingHeader{declarations}{optional_attribute('ackRequested', asked)}"
+        f"{optional_attribute('reliableMessagingMethod', method)}>"
+        f"<SenderURI>{identifier(hop.sender_uri)}</SenderURI>"
+        f"<ReceiverURI>{identifier(hop.receiver_uri)}</ReceiverURI>"
+        + (f"<ErrorURI>{identifier(hop.error_uri)}</ErrorURI>" if hop.error_uri else "")
+        + f"<Timestamp>{written_moment(hop.timestamp)}</Timestamp>{number}"
+        + (f"<MessageServiceId>{identifier(hop.msh_id)}</MessageServiceId>" if hop.msh_id else "")
+        + "</RoutingHeader>"
+    )
+
+
+def _status(message: Message) -> str:
+    if message.status_request is not None:
+        named = identifier(message.status_request.ref_to_message_id)
+        return f"<StatusData><RefToMessageId>{named}</RefToMessageId></StatusData>"
+    if message.status_response is None:
+        return ""
+    answer = message.status_response
+    stamp = (
+        f"<Timestamp>{written_moment(answer.timestamp)}</Timestamp>"
+        if answer.timestamp is not None
+        else ""
+    )
+    return (
+        f'<StatusData messageStatus="{answer.status.value}">'
+        f"<RefToMessageId>{identifier(answer.ref_to_message_id)}</RefToMessageId>{stamp}"
+        "</StatusData>"
+    )
+
+
+def _acknowledgment(answer: Acknowledgment, form: Form) -> str:
+    kind = type_of(answer).value if form.ack_typed else None
+    party = _party("From", answer.from_party) if answer.from_party is not None else ""
+    return (
+        f'<Acknowledgment signed="{boolean(answer.signed)}"{optional_attribute("type", kind)}>'
+        f"<Timestamp>{written_moment(answer.timestamp)}</Timestamp>{party}"
+        f"{''.join(signed_digest(digest) for digest in answer.references)}</Acknowledgment>"
+    )

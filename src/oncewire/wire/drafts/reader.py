@@ -1,0 +1,377 @@
+"""Reading the drafts' `ebXMLHeader`: one tolerant reader for both dialects.
+
+What the drafts leave open it takes either way (docs/decisions.md#drafts-on-the-wire).
+
+What differs between ms-0.9x and rm-0.78 is which words they write, and a reader accepts
+them all; only the kind of a message is told in two ways, so the dialect hands that in.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
+from oncewire.message import (
+    AckRequest,
+    DeliverySemantics,
+    Dialect,
+    Header,
+    Message,
+    MessageKind,
+    Party,
+    PartyId,
+    Payload,
+    Service,
+    Split,
+    SyncReplyMode,
+)
+from oncewire.message.ids import check_id, is_uri
+from oncewire.message.instant import Instant
+from oncewire.wire.drafts import blocks
+from oncewire.wire.drafts import names as n
+from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.ebms2.signals import signed_digest
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.moments import read_moment
+from oncewire.wire.xml.source import exact_bytes
+from oncewire.wire.xml.tree import Element, whole_number
+
+_KNOWN_HEADER = frozenset(
+    {
+        "from",
+        "to",
+        "tpainfo",
+        "cpaid",
+        "conversationid",
+        "service",
+        "action",
+        "messagedata",
+        "qualityofserviceinfo",
+        "synchronousmessaginginfo",
+    }
+)
+_KNOWN_ROOT = frozenset(
+    {
+        "manifest",
+        "header",
+        "routingheaderlist",
+        "routingheader",
+        "statusdata",
+        "errorlist",
+        "acknowledgment",
+        "signature",
+    }
+)
+KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
+
+
+class DraftReading(Findings):
+    """One reading of one header document; afterwards `message` is there, or `faults` are."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        kind_of: KindOf,
+        root: Element,
+        envelope: bytes,
+        charset: str | None,
+    ) -> None:
+        super().__init__()
+        self.dialect: Dialect = dialect
+        self.kind_of = kind_of
+        self.root = DraftElement(root)
+        self.envelope = envelope
+        self.charset = charset
+        self.signed = "signature" in self.root.children
+
+    def read(self, payloads: tuple[Payload, ...]) -> None:
+        """Read everything, faults or not."""
+        header = self.root.first("header")
+        if header is None:
+            self.fault(
+                OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
+            )
+            return
+        for name in ("Header", "Manifest", "RoutingHeaderList", "ErrorList", "StatusData"):
+            if len(self.root.children.get(name.lower(), ())) > 1:
+                self.fault(
+                    Inconsistent(
+                        f"the message has more than one {name}",
+                        location=f"//{name}",
+                        remedy="send one",
+                    )
+                )
+        for name, _ in self.root.order:
+            if name not in _KNOWN_ROOT:
+                self.note(f"the element {name[:64]} is not known and was passed over")
+        routing = blocks.routing(self.root, self.dialect, self)
+        if routing:
+            self.last_hop = routing[-1]
+        value = self._header(header)
+        kind = self.kind
+        if value is None or kind is None:
+            return
+        manifest, foreign = blocks.manifest(self.root, self)
+        errors = blocks.error_list(self.root, self)
+        if kind is MessageKind.ERROR and errors is None:
+            self.fault(
+                Inconsistent(
+                    "an error message has no ErrorList",
+                    location="//ErrorList",
+                    remedy="report at least one Error",
+                )
+            )
+        acknowledgments, digests = blocks.acknowledgments(self.root, value, self)
+        request, response = blocks.status(self.root, self)
+        message = Message(
+            dialect=self.dialect,
+            kind=kind,
+            header=value,
+            routing=routing,
+            acknowledgments=tuple(acknowledgments),
+            error_list=errors,
+            status_request=request,
+            status_response=response,
+            manifest=tuple(manifest),
+            payloads=payloads,
+        )
+        self.message = self._with_foreign(message, header, foreign, digests)
+
+    def _with_foreign(
+        self,
+        message: Message,
+        header: DraftElement,
+        references: list[list[Element]],
+        digests: list[list[Element]],
+    ) -> Message:
+        own = [child for name, child in header.order if name not in _KNOWN_HEADER]
+        wanted = [*own, *itertools.chain(*references, *digests)]
+        if not wanted:
+            return message
+        try:
+            written = iter(exact_bytes(self.envelope, self.charset, self.root.element, wanted))
+        except EbxmlError as error:
+            self.fault(error)
+            return message
+        kept = tuple(next(written) for _ in own)
+        named = [tuple(next(written) for _ in children) for children in references]
+        proofs = []
+        for children in digests:
+            read = [signed_digest(child, next(written), self) for child in children]
+            proofs.append(tuple(one for one in read if one is not None))
+        return blocks.with_foreign(message, kept, named, proofs)
+
+    # Header
+
+    def _header(self, header: DraftElement) -> Header | None:
+        agreement = header.first("tpainfo") or header
+        from_party = self.from_party = self._party(header, "from", "From")
+        to_party = self.to_party = self._party(header, "to", "To")
+        cpa_id = self.cpa_id = self._id(agreement, header, "cpaid", "CPAId")
+        conversation = self.conversation_id = self._id(
+            agreement, header, "conversationid", "ConversationId"
+        )
+        service = self.service = self._service(agreement, header)
+        action = self.action = agreement.value("action") or header.value("action") or None
+        kind = self.kind = self._kind(service, action)
+        if kind is MessageKind.NORMAL:
+            for value, name in ((service, "Service"), (action, "Action")):
+                if value is None:
+                    self._missing(name, f"//Header/{name}")
+        data = header.first("messagedata")
+        if data is None:
+            self._missing("MessageData", "//Header/MessageData")
+            return None
+        message_id = self.message_id = self._id(data, data, "messageid", "MessageId")
+        stamp = self._instant(data, "timestamp", "Timestamp")
+        if stamp is None and "timestamp" not in data.children:
+            self._missing("Timestamp", "//Header/MessageData/Timestamp")
+        ref_to = self.ref_to_message_id = data.value("reftomessageid") or None
+        quality = header.first("qualityofserviceinfo")
+        semantics = self.semantics = self._semantics(quality)
+        mode, as_agreed = self._sync(header)
+        self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
+        expiry = self._instant(data, "timetolive", "TimeToLive")
+        if expiry is None and quality is not None:
+            # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
+            expiry = self._instant(quality, "timetolive", "TimeToLive")
+        if (
+            from_party is None
+            or to_party is None
+            or cpa_id is None
+            or conversation is None
+            or message_id is None
+            or stamp is None
+        ):
+            return None
+        try:
+            return Header(
+                from_party=from_party,
+                to_party=to_party,
+                cpa_id=cpa_id,
+                conversation_id=conversation,
+                service=service,
+                action=action,
+                message_id=message_id,
+                timestamp=stamp,
+                ref_to_message_id=ref_to,
+                time_to_live=expiry,
+                semantics=semantics,
+                delivery_receipt_requested=self._receipt(quality),
+                sync_reply=mode,
+                sync_reply_as_agreed=as_agreed,
+                split=self._split(data),
+            )
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, "//Header")
+            return None
+
+    def _missing(self, name: str, location: str) -> None:
+        self.fault(Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}"))
+
+    def _id(self, place: DraftElement, other: DraftElement, name: str, shown: str) -> str | None:
+        location = f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
+        if len(place.children.get(name, ())) > 1:
+            self.fault(Inconsistent(f"there is more than one {shown}", location=location))
+        value = place.value(name)
+        if value is None:
+            value = other.value(name)
+        if value is None:
+            self._missing(shown, location)
+            return None
+        try:
+            return check_id(value, shown)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, location)
+            return None
+
+    def _service(self, place: DraftElement, other: DraftElement) -> Service | None:
+        element = place.first("service") or other.first("service")
+        value = place.value("service") or other.value("service")
+        if not value:
+            return None
+        try:
+            return Service(value, element.value("type") or None if element else None)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, "//Header/Service")
+            return None
+
+    def _kind(self, service: Service | None, action: str | None) -> MessageKind | None:
+        kind = self.kind_of(self.root, service, action)
+        if kind is None:
+            word = self.root.value("messagetype") or ""
+            self.fault(
+                ValueNotRecognized(
+                    f"MessageType {word[:32]!r} is not known",
+                    location="/ebXMLHeader/@MessageType",
+                    remedy="send Normal, Acknowledgement or Error",
+                )
+            )
+        return kind
+
+    def _party(self, header: DraftElement, name: str, shown: str) -> Party | None:
+        element = header.first(name)
+        location = f"//Header/{shown}/PartyId"
+        ids: list[PartyId] = []
+        for child in element.all("partyid") if element is not None else ():
+            kind = child.value("type") or child.value("context") or None
+            try:
+                ids.append(PartyId(child.text, kind))
+            except InvalidValue as problem:
+                self.invalid(Inconsistent, problem, location)
+                continue
+            if kind is None and not is_uri(child.text):
+                self.fault(
+                    Inconsistent(
+                        f"PartyId {child.text!r} has no type and is not a URI",
+                        location=location,
+                        remedy="give PartyId a type or a URI",
+                    )
+                )
+        if ids:
+            return Party(tuple(ids))
+        self._missing(f"{shown}/PartyId", location)
+        return None
+
+    def _instant(self, place: DraftElement, name: str, shown: str) -> Instant | None:
+        value = place.value(name)
+        if value is None:
+            return None
+        try:
+            moment, zoned = read_moment(value)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, f"//Header/MessageData/{shown}")
+            return None
+        if not zoned:
+            self.note(f"{shown} has no time zone and is taken as UTC")
+        return moment
+
+    def _semantics(self, quality: DraftElement | None) -> DeliverySemantics | None:
+        word = quality.value("deliverysemantics") if quality is not None else None
+        if word is None:
+            return None
+        semantics = n.SEMANTICS.get(word.lower())
+        if semantics is None:
+            self.fault(
+                ValueNotRecognized(
+                    f"deliverySemantics {word[:32]!r} is not known",
+                    location="//Header/QualityOfServiceInfo/@deliverySemantics",
+                    remedy="send OnceAndOnlyOnce or BestEffort",
+                )
+            )
+        return semantics
+
+    def _receipt(self, quality: DraftElement | None) -> AckRequest | None:
+        word = quality.value("deliveryreceiptrequested") if quality is not None else None
+        if word is None:
+            return None
+        return blocks.ack_request(
+            word, "//Header/QualityOfServiceInfo/@deliveryReceiptRequested", self
+        )
+
+    def _sync(self, header: DraftElement) -> tuple[SyncReplyMode | None, bool]:
+        """The wish for a synchronous reply, and whether it means "as agreed" (SYNC-15, C31)."""
+        location = "//Header/SynchronousMessagingInfo/@syncReplyMode"
+        found = header.all("synchronousmessaginginfo")
+        if not found:
+            return None, False
+        if len(found) > 1:
+            self.fault(
+                Inconsistent(
+                    "there is more than one SynchronousMessagingInfo",
+                    location="//Header/SynchronousMessagingInfo",
+                    remedy="ask once",
+                )
+            )
+        word = found[0].value("syncreplymode") or ""
+        mode = n.SYNC_MODES.get(word)
+        if mode is not None:
+            return mode, False
+        if word.lower() == "true":
+            return None, True
+        if word.lower() == "false":
+            return SyncReplyMode.NONE, False
+        self.fault(
+            ValueNotRecognized(
+                f"syncReplyMode {word[:32]!r} is not known",
+                location=location,
+                remedy="send AcksOnly, ResponseOnly or AcksAndResponse",
+            )
+        )
+        return None, False
+
+    def _split(self, data: DraftElement) -> Split | None:
+        split_id = data.value("splitid")
+        number = data.first("splitnumber")
+        if split_id is None and number is None:
+            return None
+        try:
+            return Split(
+                split_id or "",
+                whole_number(number.text if number else None) or 0,
+                whole_number(number.value("total") if number else None) or 0,
+            )
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, "//Header/MessageData/SplitNumber")
+            return None

@@ -1,0 +1,165 @@
+"""The dialect `rm-0.78`: Reliable Messaging v0-078 over MS v0-21
+(docs/decisions.md#drafts-on-the-wire)."""
+
+from __future__ import annotations
+
+from oncewire.errors import InvalidValue
+from oncewire.message import (
+    DeliverySemantics,
+    Dialect,
+    Message,
+    MessageKind,
+    Party,
+    PartyId,
+    Payload,
+    RoutingHeader,
+    Service,
+    SyncReplyMode,
+)
+from oncewire.message.form import Form
+from oncewire.message.ids import is_uri
+from oncewire.message.instant import format_basic_instant
+from oncewire.wire.drafts import names as n
+from oncewire.wire.drafts import writer as pieces
+from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.drafts.reader import DraftReading
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.markup import identifier, optional_attribute
+from oncewire.wire.xml.tree import Element
+
+_MESSAGE_TYPES = {
+    MessageKind.NORMAL: "Normal",
+    MessageKind.ACKNOWLEDGMENT: "Acknowledgement",
+    MessageKind.ERROR: "Error",
+}
+_SEMANTICS = {
+    DeliverySemantics.ONCE_AND_ONLY_ONCE: "AtMostOnce",
+    DeliverySemantics.BEST_EFFORT: "Unspecified",
+}
+
+
+def _kind(root: DraftElement, service: Service | None, action: str | None) -> MessageKind | None:
+    word = root.value("messagetype")
+    if word is not None:
+        return n.MESSAGE_TYPES.get(word.lower())
+    if service is None:
+        return MessageKind.NORMAL
+    return n.kind_of_signal(service.value, action) or MessageKind.NORMAL
+
+
+def read(
+    root: Element, envelope: bytes, charset: str | None, payloads: tuple[Payload, ...] = ()
+) -> Findings:
+    """The reading of one header document: its message, or its faults and facts."""
+    reading = DraftReading(Dialect.RM_078, _kind, root, envelope, charset)
+    reading.read(payloads)
+    return reading
+
+
+def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect has no options
+    """The header document's bytes."""
+    header = message.header
+    kind = _MESSAGE_TYPES.get(message.kind)
+    if kind is None:
+        raise InvalidValue(
+            f"rm-0.78 has no {message.kind.value}", remedy="agree on ms-0.9x or ebms2"
+        )
+    _check(message)
+    service = ""
+    if message.kind is MessageKind.NORMAL:
+        if header.service is None or header.action is None:
+            raise InvalidValue(
+                "an rm-0.78 message names no ServiceInterface or no Action", remedy="name both"
+            )
+        service = (
+            f"<ServiceInterface{optional_attribute('type', header.service.type)}>"
+            f"{identifier(header.service.value)}</ServiceInterface>"
+            f"<Action>{identifier(header.action)}</Action>"
+        )
+    ref_to = (
+        f"<RefToMessageId>{identifier(header.ref_to_message_id)}</RefToMessageId>"
+        if header.ref_to_message_id
+        else ""
+    )
+    expiry = (
+        f"<TimeToLive>{format_basic_instant(header.time_to_live)}</TimeToLive>"
+        if header.time_to_live is not None
+        else ""
+    )
+    semantics = (
+        f'<ReliableMessagingInfo DeliverySemantics="{_SEMANTICS[header.semantics]}"/>'
+        if header.semantics is not None
+        else ""
+    )
+    document = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<ebXMLHeader version="{n.RM_VERSION}" MessageType="{kind}">{pieces.manifest(message)}'
+        f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
+        f"<TPAInfo><TPAId>{identifier(header.cpa_id)}</TPAId>"
+        f"<ConversationID>{identifier(header.conversation_id)}</ConversationID>"
+        f"{service}</TPAInfo>"
+        f"<MessageData><MessageId>{identifier(header.message_id)}</MessageId>"
+        f"<TimeStamp>{format_basic_instant(header.timestamp)}</TimeStamp>"
+        f"{ref_to}{expiry}{pieces.split(header.split)}</MessageData>{semantics}"
+        f"{pieces.foreign(message)}</Header>"
+        f"{routing_header(message.routing[-1])}{pieces.error_list(message.error_list)}"
+        "</ebXMLHeader>"
+    )
+    return document.encode()
+
+
+def _check(message: Message) -> None:
+    if not message.routing:
+        raise InvalidValue(
+            "every rm-0.78 message has a RoutingHeader",
+            remedy="name SenderID and ReceiverID",
+        )
+    if message.order is not None:
+        raise InvalidValue(
+            "rm-0.78 has no MessageOrder", remedy="number the hop in its RoutingHeader"
+        )
+    header = message.header
+    if header.sync_reply_as_agreed or header.sync_reply not in (None, SyncReplyMode.NONE):
+        raise InvalidValue("rm-0.78 has no synchronous replies", remedy="agree on ms-0.9x or ebms2")
+    if message.kind is not MessageKind.NORMAL and (message.payloads or message.manifest):
+        raise InvalidValue(
+            f"an rm-0.78 {message.kind.value} carries no payload",
+            remedy="send the payload in a message of its own",
+        )
+
+
+def _party(name: str, party: Party) -> str:
+    ids = "".join(
+        f"<PartyId{optional_attribute('context', one.type)}>{identifier(one.value)}</PartyId>"
+        for one in party.ids
+        if _named(one)
+    )
+    return f"<{name}>{ids}</{name}>"
+
+
+def _named(party_id: PartyId) -> bool:
+    if not party_id.type and not is_uri(party_id.value):
+        raise InvalidValue(
+            f"PartyId {party_id.value!r} has no context and is not a URI",
+            remedy="give PartyId a context or a URI",
+        )
+    return True
+
+
+def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
+    """The one RoutingHeader, rewritten at each hop; `declarations` serve a splice."""
+    sender = hop.sender_id or PartyId(hop.sender_uri or "")
+    receiver = hop.receiver_id or PartyId(hop.receiver_uri or "")
+    number = ""
+    if hop.sequence is not None:
+        number = f"<SequenceNumber>{hop.sequence.number}</SequenceNumber>"
+    instance = (
+        f"<MessageServiceId>{identifier(hop.msh_id)}</MessageServiceId>" if hop.msh_id else ""
+    )
+    return (
+        f"<RoutingHeader{declarations}>"
+        f"<SenderID{optional_attribute('context', sender.type)}>"
+        f"{identifier(sender.value)}</SenderID>"
+        f"<ReceiverID{optional_attribute('context', receiver.type)}>"
+        f"{identifier(receiver.value)}</ReceiverID>{instance}{number}</RoutingHeader>"
+    )

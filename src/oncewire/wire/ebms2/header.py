@@ -1,0 +1,310 @@
+"""Reading MessageHeader of ebMS 2.0 (§3.1): parties, agreement, service, MessageData."""
+
+from __future__ import annotations
+
+import functools
+
+from oncewire.errors import Inconsistent, InvalidValue
+from oncewire.message import Header, Party, PartyId, Service, Split
+from oncewire.message.ids import check_id, is_uri
+from oncewire.message.instant import Instant
+from oncewire.wire.ebms2 import blocks
+from oncewire.wire.ebms2 import names as n
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+
+MH = "//Header/MessageHeader"
+MD = "//Header/MessageHeader/MessageData"
+UNNAMED = PartyId("urn:oncewire:unnamed")
+"""Stands for the empty To of PHINMS answers, which are acknowledgements all the same."""
+_EB_PREFIX = f"{{{n.EB}}}"
+
+
+# The same few parties and services stand in message after message.
+@functools.lru_cache(maxsize=1024)
+def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) -> Party:
+    """A party without anything wrong; InvalidValue for any other."""
+    kinds = [kind for _, kind in named if kind is not None]
+    if len(set(kinds)) != len(kinds) or not all(kind or is_uri(value) for value, kind in named):
+        raise InvalidValue("a PartyId breaks a rule")
+    return Party(tuple(PartyId(value, kind) for value, kind in named), role)
+
+
+@functools.lru_cache(maxsize=1024)
+def _sound_service(value: str, kind: str | None) -> Service | None:
+    """A service without anything wrong, or None."""
+    if kind is None and not is_uri(value):
+        return None
+    return Service(value, kind)
+
+
+class MessageHeaderReading(Findings):
+    """The fields of one MessageHeader; a value that breaks its rule is a fault, not a fact."""
+
+    timestamp: Instant | None = None
+    time_to_live: Instant | None = None
+    duplicate_elimination: bool = False
+    split: Split | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ref_to: list[str] = []
+        self.descriptions: list[tuple[str, str]] = []
+        # Elements whose exact bytes are wanted; found in one pass at the end.
+        self.foreign: list[Element] = []
+
+    def read_message_header(self, element: Element) -> None:
+        """Every child once, in any order; the schema judges the order."""
+        blocks.check_version(element, MH, self)
+        if element.get(n.ACTOR) is not None:
+            # The signature's transform skips what is meant for the next MSH, so a header
+            # marked so could be forged beside a signed one.
+            self.fault(
+                Inconsistent(
+                    "the MessageHeader carries an actor",
+                    location=f"{MH}/@actor",
+                    remedy="the MessageHeader is for the whole way and has no actor",
+                )
+            )
+        for child in element:
+            tag = child.tag
+            if tag == n.CPA_ID:
+                self.cpa_id = self._once(self.cpa_id, child, f"{MH}/CPAId")
+            elif tag == n.CONVERSATION_ID:
+                self.conversation_id = self._once(
+                    self.conversation_id, child, f"{MH}/ConversationId"
+                )
+            elif tag == n.ACTION:
+                self.action = self._once(self.action, child, f"{MH}/Action")
+            elif tag == n.SERVICE:
+                self._service(child)
+            elif tag == n.FROM:
+                self.from_party = self._party(self.from_party, child, f"{MH}/From")
+            elif tag == n.TO:
+                self.to_party = self._party(self.to_party, child, f"{MH}/To")
+            elif tag == n.MESSAGE_DATA:
+                self._message_data(child)
+            elif tag == n.DUPLICATE_ELIMINATION:
+                self.duplicate_elimination = True
+            elif tag == n.DESCRIPTION:
+                self.descriptions.append((child.get(n.A_LANG) or "", child.text or ""))
+            elif tag == n.SPLIT:
+                self._split(child)
+            elif not tag.startswith(_EB_PREFIX):
+                self.foreign.append(child)
+
+    def _once(self, before: str | None, element: Element, location: str) -> str | None:
+        """The text of an element that may stand once."""
+        if before is not None or len(element):
+            name = location[location.rfind("/") + 1 :]
+            trouble = "stands twice" if before is not None else "holds elements instead of text"
+            self.fault(
+                Inconsistent(
+                    f"{name} {trouble}",
+                    location=location,
+                    remedy=f"send one {name} as plain text",
+                )
+            )
+            return before
+        return (element.text or "").strip(WHITESPACE)
+
+    def _service(self, element: Element) -> None:
+        location = f"{MH}/Service"
+        value = self._once(self.service.value if self.service else None, element, location)
+        if not value or self.service is not None:
+            return
+        kind = element.get(n.A_TYPE) or None
+        try:
+            self.service = _sound_service(value, kind) or Service(value, kind)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, location)
+            return
+        if kind is None and not is_uri(value):
+            self.fault(
+                Inconsistent(
+                    f"Service {value!r} has no type and is not a URI",
+                    location=location,
+                    remedy="give Service a type or a URI",
+                )
+            )
+
+    def _party(self, before: Party | None, element: Element, location: str) -> Party | None:
+        if before is not None:
+            name = location[location.rfind("/") + 1 :]
+            self.fault(Inconsistent(f"{name} stands twice", location=location))
+            return before
+        named: list[tuple[str, str | None]] = []
+        role: str | None = None
+        for child in element:
+            tag = child.tag
+            if tag == n.PARTY_ID:
+                if len(child):
+                    self.fault(
+                        Inconsistent("PartyId holds elements", location=f"{location}/PartyId")
+                    )
+                    continue
+                value = (child.text or "").strip(WHITESPACE)
+                if value:
+                    named.append((value, child.get(n.A_TYPE) or None))
+            elif tag == n.ROLE:
+                role = (child.text or "").strip(WHITESPACE) or None
+        if not named:
+            # Judged with the whole message: an acknowledgement may lack its To.
+            return None
+        try:
+            return _sound_party(tuple(named), role)
+        except InvalidValue:
+            return self._odd_party(named, role, location)
+
+    def _odd_party(
+        self, named: list[tuple[str, str | None]], role: str | None, location: str
+    ) -> Party | None:
+        """What is wrong with a party, and what of it can still be used."""
+        ids: list[PartyId] = []
+        for value, kind in named:
+            self._odd_party_id(value, kind, f"{location}/PartyId", ids)
+        if not ids:
+            return None
+        try:
+            return Party(tuple(ids), role)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, f"{location}/Role")
+            return Party(tuple(ids))
+
+    def _odd_party_id(
+        self, value: str, kind: str | None, location: str, ids: list[PartyId]
+    ) -> None:
+        try:
+            party_id = PartyId(value, kind)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, location)
+            return
+        if kind is None:
+            if not is_uri(value):
+                self.fault(
+                    Inconsistent(
+                        f"PartyId {value!r} has no type and is not a URI",
+                        location=location,
+                        remedy="give PartyId a type or a URI",
+                    )
+                )
+        elif any(other.type == kind for other in ids):
+            self.fault(
+                Inconsistent(
+                    f"two PartyIds of one party have the type {kind!r}",
+                    location=f"{location}/@type",
+                    remedy="name the party once per type",
+                )
+            )
+        ids.append(party_id)
+
+    def _message_data(self, element: Element) -> None:
+        for child in element:
+            tag = child.tag
+            if tag == n.MESSAGE_ID:
+                self.message_id = self._once(self.message_id, child, f"{MD}/MessageId")
+            elif tag == n.TIMESTAMP:
+                self.timestamp = blocks.instant(child, f"{MD}/Timestamp", self)
+            elif tag == n.REF_TO_MESSAGE_ID:
+                value = self._once(None, child, f"{MD}/RefToMessageId")
+                if value:
+                    self.ref_to.append(value)
+            elif tag == n.TIME_TO_LIVE:
+                self.time_to_live = blocks.instant(child, f"{MD}/TimeToLive", self)
+
+    def _split(self, element: Element) -> None:
+        split_id = ""
+        number = total = None
+        for child in element:
+            if child.tag == n.SPLIT_ID:
+                split_id = blocks.text_of(child)
+            elif child.tag == n.SPLIT_NUMBER:
+                number, total = whole_number(child.text), whole_number(child.get("Total"))
+        try:
+            self.split = Split(split_id, number or 0, total or 0)
+        except InvalidValue as problem:
+            self.invalid(Inconsistent, problem, f"{MH}/Split")
+
+    # Putting it together
+
+    def header(self, foreign: tuple[bytes, ...]) -> Header | None:
+        """The Header, or None and the faults that say what is missing or wrong in it."""
+        if (
+            self.from_party is None
+            or self.to_party is None
+            or not self.cpa_id
+            or not self.conversation_id
+            or self.service is None
+            or not self.action
+            or not self.message_id
+            or self.timestamp is None
+        ):
+            self._find_missing()
+            self._find_invalid()
+            return None
+        try:
+            return Header(
+                from_party=self.from_party,
+                to_party=self.to_party,
+                cpa_id=self.cpa_id,
+                conversation_id=self.conversation_id,
+                service=self.service,
+                action=self.action,
+                message_id=self.message_id,
+                timestamp=self.timestamp,
+                ref_to_message_id=self.ref_to_message_id,
+                time_to_live=self.time_to_live,
+                semantics=self.semantics,
+                duplicate_elimination=self.duplicate_elimination,
+                sync_reply_as_agreed=self.sync_reply,
+                split=self.split,
+                descriptions=tuple(self.descriptions),
+                foreign=foreign,
+            )
+        except InvalidValue:
+            self._find_invalid()
+            return None
+
+    def _find_missing(self) -> None:
+        for value, location in (
+            (self.from_party, f"{MH}/From/PartyId"),
+            (self.to_party, f"{MH}/To/PartyId"),
+            (self.cpa_id, f"{MH}/CPAId"),
+            (self.conversation_id, f"{MH}/ConversationId"),
+            (self.service, f"{MH}/Service"),
+            (self.action, f"{MH}/Action"),
+            (self.message_id, f"{MD}/MessageId"),
+            (self.timestamp, f"{MD}/Timestamp"),
+        ):
+            if value or value == 0:
+                continue
+            if any(getattr(fault, "location", "") == location for fault in self.faults):
+                continue
+            name = location.removeprefix(f"{MD}/").removeprefix(f"{MH}/")
+            self.fault(
+                Inconsistent(
+                    f"{name} is missing", location=location, remedy="send what the schema requires"
+                )
+            )
+
+    def _find_invalid(self) -> None:
+        """Which id breaks the rule of all ids; it is no fact an answer may repeat."""
+        for attribute, location in _IDS:
+            value = getattr(self, attribute)
+            if not value:
+                setattr(self, attribute, None)
+                continue
+            try:
+                check_id(value, location[location.rfind("/") + 1 :])
+            except InvalidValue as problem:
+                self.invalid(Inconsistent, problem, location)
+                setattr(self, attribute, None)
+
+
+_IDS = (
+    ("cpa_id", f"{MH}/CPAId"),
+    ("conversation_id", f"{MH}/ConversationId"),
+    ("action", f"{MH}/Action"),
+    ("message_id", f"{MD}/MessageId"),
+    ("ref_to_message_id", f"{MD}/RefToMessageId"),
+)

@@ -1,0 +1,211 @@
+"""Reading what ebMS 2.0 handlers say to each other: acknowledgements, errors, status."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import replace
+
+from oncewire.errors import Inconsistent, InvalidValue, ValueNotRecognized
+from oncewire.message import (
+    Acknowledgment,
+    Error,
+    ErrorList,
+    MessageStatus,
+    Party,
+    PartyId,
+    Severity,
+    SignedDigest,
+    StatusRequest,
+    StatusResponse,
+)
+from oncewire.message.fault import CODE_CONTEXT
+from oncewire.message.instant import Instant
+from oncewire.wire.ebms2 import blocks
+from oncewire.wire.ebms2 import names as n
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+
+
+def acknowledgment(
+    element: Element, findings: Findings
+) -> tuple[Acknowledgment | None, list[Element]]:
+    """Acknowledgment (§6.3.2) and its ds:Reference elements, whose bytes are read later."""
+    location = "//Header/Acknowledgment"
+    blocks.check_version(element, location, findings)
+    actor = blocks.actor_of(element, location, findings)
+    stamp: Instant | None = None
+    ref_to: str | None = None
+    party: Party | None = None
+    references: list[Element] = []
+    for child in element:
+        tag = child.tag
+        if tag == n.TIMESTAMP:
+            stamp = blocks.instant(child, f"{location}/Timestamp", findings)
+        elif tag == n.REF_TO_MESSAGE_ID:
+            ref_to = blocks.text_of(child)
+        elif tag == n.FROM:
+            party = _acknowledging_party(child, findings)
+        elif tag == n.DS_REFERENCE:
+            references.append(child)
+    if stamp is None:
+        findings.fault(
+            Inconsistent(
+                "Acknowledgment has no Timestamp",
+                location=f"{location}/Timestamp",
+                remedy="say when the message was received",
+            )
+        )
+    if stamp is None or actor is None:
+        return None, []
+    try:
+        value = Acknowledgment(stamp, ref_to or "", party, actor, signed=bool(references))
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
+        return None, []
+    return value, references
+
+
+def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
+    ids = []
+    role = None
+    for child in element:
+        if child.tag == n.PARTY_ID and blocks.text_of(child):
+            try:
+                ids.append(PartyId(blocks.text_of(child), child.get(n.A_TYPE) or None))
+            except InvalidValue as problem:
+                findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/PartyId")
+        elif child.tag == n.ROLE:
+            role = blocks.text_of(child) or None
+    try:
+        return Party(tuple(ids), role) if ids else None
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/Role")
+        return None
+
+
+def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
+    """One ds:Reference of a signed acknowledgement, with its own bytes."""
+    method = value = ""
+    for child in element:
+        if child.tag == n.DS_DIGEST_METHOD:
+            method = child.get("Algorithm") or ""
+        elif child.tag == n.DS_DIGEST_VALUE:
+            value = "".join((child.text or "").split())
+    try:
+        digest = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        findings.fault(
+            Inconsistent(
+                "a DigestValue of the acknowledgement is not base64",
+                location="//Header/Acknowledgment/Reference/DigestValue",
+                remedy="copy the ds:Reference of the message acknowledged",
+            )
+        )
+        return None
+    return SignedDigest(element.get("URI") or "", method, digest, written)
+
+
+def error_list(element: Element, findings: Findings) -> ErrorList | None:
+    """ErrorList (§4.2.3)."""
+    location = "//Header/ErrorList"
+    blocks.check_version(element, location, findings)
+    errors = []
+    for child in element:
+        if child.tag == n.ERROR:
+            error = _error(child, findings)
+            if error is not None:
+                errors.append(error)
+    if not errors:
+        findings.fault(
+            Inconsistent(
+                "ErrorList has no Error", location=f"{location}/Error", remedy="report an Error"
+            )
+        )
+        return None
+    reported = ErrorList(tuple(errors))
+    highest = element.get(n.A_HIGHEST_SEVERITY)
+    if highest != reported.highest_severity.value:
+        findings.note(
+            f"highestSeverity is {str(highest)[:16]!r}, "
+            f"the errors say {reported.highest_severity.value}"
+        )
+    return reported
+
+
+def _error(element: Element, findings: Findings) -> Error | None:
+    description = ""
+    pause: int | None = None
+    for child in element:
+        if child.tag == n.DESCRIPTION:
+            description = child.text or ""
+        elif child.tag == n.MIN_RETRY_SECS:
+            pause = whole_number(child.text)
+    severity = element.get(n.A_SEVERITY) or "Error"
+    try:
+        return Error(
+            code=(element.get(n.A_ERROR_CODE) or "").strip(WHITESPACE),
+            severity=Severity(severity.strip(WHITESPACE)),
+            location=element.get(n.A_LOCATION) or "",
+            description=description,
+            code_context=element.get(n.A_CODE_CONTEXT) or CODE_CONTEXT,
+            min_retry_secs=pause,
+        )
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, "//Header/ErrorList/Error")
+    except ValueError:
+        findings.fault(
+            Inconsistent(
+                f"severity {severity[:32]!r} is neither Warning nor Error",
+                location="//Header/ErrorList/Error/@severity",
+                remedy="send Warning or Error",
+            )
+        )
+    return None
+
+
+def _named(element: Element, location: str, findings: Findings) -> str:
+    blocks.check_version(element, location, findings)
+    for child in element:
+        if child.tag == n.REF_TO_MESSAGE_ID:
+            return blocks.text_of(child)
+    return ""
+
+
+def status_request(element: Element, findings: Findings) -> StatusRequest | None:
+    """StatusRequest (§7.1.1)."""
+    location = "//Body/StatusRequest"
+    try:
+        return StatusRequest(_named(element, location, findings))
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
+        return None
+
+
+def status_response(element: Element, findings: Findings) -> StatusResponse | None:
+    """StatusResponse (§7.1.2)."""
+    location = "//Body/StatusResponse"
+    named = _named(element, location, findings)
+    status = element.get(n.A_MESSAGE_STATUS) or ""
+    stamp = None
+    for child in element:
+        if child.tag == n.TIMESTAMP:
+            stamp = blocks.instant(child, f"{location}/Timestamp", findings)
+    try:
+        return StatusResponse(named, MessageStatus(status.strip(WHITESPACE)), stamp)
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
+    except ValueError:
+        findings.fault(
+            ValueNotRecognized(
+                f"messageStatus {status[:32]!r} is not a status",
+                location=f"{location}/@messageStatus",
+                remedy="send one of " + ", ".join(known.value for known in MessageStatus),
+            )
+        )
+    return None
+
+
+def with_digest(acknowledgment: Acknowledgment, digest: SignedDigest) -> Acknowledgment:
+    """The acknowledgement with one more digest."""
+    return replace(acknowledgment, references=(*acknowledgment.references, digest))

@@ -1,0 +1,79 @@
+"""Putting another header into received bytes of a whole multipart, the rest left alone."""
+
+from __future__ import annotations
+
+from oncewire.errors import MimeProblem
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
+from oncewire.wire.mime.multipart import content_end, delimiter_of, find_boundary
+from oncewire.wire.mime.transfer import base64_lines, decoder, is_identity
+from oncewire.wire.parcel import Parcel
+
+
+def root_part(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int, str]:
+    """Where the root part's content lies in the body, and its transfer encoding."""
+    media_type, params = parameters(parcel.content_type)
+    if not media_type.startswith("multipart/"):
+        encoding = (parcel.header("content-transfer-encoding") or "").strip().lower()
+        return 0, len(parcel.body), "" if parcel.body[:1] == b"<" else encoding
+    delimiter = delimiter_of(params.get("boundary", ""))
+    body = b"\n" + parcel.body
+    wanted = bare_id(params.get("start"))
+    found = find_boundary(body, delimiter, 0, final=True)
+    for _ in range(limits.parts):
+        if found is None or found.closing:
+            break
+        following = find_boundary(body, delimiter, found.line_end, final=True)
+        begin, headers = _content_start(body, found.line_end + 1)
+        end = len(body)
+        if following is not None:
+            end = content_end(body, begin, following.at, bare=found.bare)
+        if not wanted or headers.content_id == wanted:
+            # Positions are those of the body without the line end put before it.
+            return begin - 1, max(begin, end) - 1, headers.transfer_encoding
+        found = following
+    raise MimeProblem(
+        "the root part was not found", location="start", remedy="only a message that was read fits"
+    )
+
+
+def _content_start(body: bytes, position: int) -> tuple[int, PartHeaders]:
+    lines: list[bytes] = []
+    while True:
+        newline = body.find(b"\n", position)
+        if newline < 0:
+            raise MimeProblem("a part has no content", location="MIME")
+        line = body[position:newline].rstrip(b"\r")
+        position = newline + 1
+        if not line:
+            return position, PartHeaders.of(header_lines(lines))
+        lines.append(line)
+
+
+def with_envelope(parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Parcel:
+    """The parcel with that header in place of its own; every other byte is equal."""
+    start, end, encoding = root_part(parcel, limits)
+    written = envelope
+    if not is_identity(encoding):
+        # quoted-printable gives way to base64 only in name of the same part's header, which
+        # stays; so what was base64 is base64 again, and quoted-printable is escaped whole.
+        written = base64_lines(envelope) if encoding == "base64" else _quoted(envelope)
+    return Parcel(
+        parcel.content_type, parcel.body[:start] + written + parcel.body[end:], parcel.headers
+    )
+
+
+def envelope_of(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The decoded root part, without reading the message."""
+    start, end, encoding = root_part(parcel, limits)
+    undo = decoder(encoding)
+    return undo.feed(parcel.body[start:end]) + undo.finish()
+
+
+def _quoted(data: bytes) -> bytes:
+    """Every byte but plain letters and digits escaped: line ends survive as they are."""
+    lines = []
+    for start in range(0, len(data), 24):
+        piece = data[start : start + 24]
+        lines.append("".join(f"={byte:02X}" for byte in piece).encode())
+    return b"=\r\n".join(lines)

@@ -1,0 +1,113 @@
+"""Reading a message whose bytes are all at hand: the short way for what is regular.
+
+Most messages are small, closed, and have the header first. For these the parts are cut out
+in one pass, and every value is made once. Anything else (nested parts, a missing closing
+boundary, a root that is not first, any fault in the frame) is left to `Reader`, which reads
+the same bytes with the same rules and knows what to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from oncewire.errors import EbxmlError, InvalidValue
+from oncewire.message import Payload
+from oncewire.wire.limits import Limits
+from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
+from oncewire.wire.mime.multipart import delimiter_of
+from oncewire.wire.mime.transfer import decoder, is_identity
+from oncewire.wire.parcel import Parcel
+
+SMALL = 262_144
+"""Larger bodies go through `Reader`, which does not copy them."""
+
+
+class Whole(NamedTuple):
+    """The parts of a regular message."""
+
+    envelope: bytes
+    charset: str | None
+    payloads: tuple[Payload, ...]
+
+
+def cut(parcel: Parcel, limits: Limits) -> Whole | None:
+    """The parts, or None when the message is not regular."""
+    if len(parcel.body) > SMALL:
+        return None
+    media_type, params = parameters(parcel.content_type)
+    if not media_type.startswith("multipart/"):
+        return _bare(parcel, params)
+    try:
+        parts = _parts(parcel.body, params.get("boundary", ""), limits)
+        if not parts:
+            return None
+        root, envelope = parts[0]
+        start = bare_id(params.get("start"))
+        if start and root.content_id != start:
+            return None
+        payloads = tuple(_payload(headers, content) for headers, content in parts[1:])
+    except (EbxmlError, InvalidValue):
+        return None
+    names = [payload.content_id for payload in payloads]
+    if len(set(names)) != len(names) or len(envelope) > limits.header_bytes:
+        return None
+    bound = limits.payload_bytes
+    if bound is not None and any(payload.size > bound for payload in payloads):
+        return None
+    return Whole(envelope, root.params.get("charset"), payloads)
+
+
+def _bare(parcel: Parcel, params: dict[str, str]) -> Whole | None:
+    body = parcel.body
+    encoding = (parcel.header("content-transfer-encoding") or "").strip().lower()
+    if body[:1] != b"<" and not is_identity(encoding):
+        return None
+    return Whole(body, params.get("charset"), ())
+
+
+def _parts(body: bytes, boundary: str, limits: Limits) -> list[tuple[PartHeaders, bytes]] | None:
+    """Cut at the boundaries, all lines ended as RFC 2046 says; None for any other frame."""
+    delimiter = delimiter_of(boundary)
+    pieces = (b"\r\n" + body).split(b"\r" + delimiter)
+    # A line feed alone before the boundary makes one too, and would have been missed.
+    regular = pieces[0] == b"" and body.count(delimiter) + 1 == len(pieces) - 1
+    last = pieces[-1]
+    if not regular or len(pieces) - 2 > limits.parts or (last != b"--" and last[:4] != b"--\r\n"):
+        return None
+    parts: list[tuple[PartHeaders, bytes]] = []
+    for piece in pieces[1:-1]:
+        blank = piece.find(b"\r\n\r\n", 0, limits.part_header_bytes)
+        if piece[:2] != b"\r\n" or blank < 0:
+            return None
+        lines = piece[2:blank].split(b"\r\n") if blank else []
+        if len(lines) > limits.part_header_lines or any(map(_ODD_LINE.search, lines)):
+            return None
+        headers = PartHeaders.of(header_lines(lines))
+        if headers.media_type.startswith("multipart/"):
+            return None
+        content = piece[blank + 4 :]
+        if not is_identity(headers.transfer_encoding):
+            undo = decoder(headers.transfer_encoding)
+            content = undo.feed(content) + undo.finish()
+        parts.append((headers, content))
+    return parts
+
+
+# A line that ends otherwise, or seems to.
+_ODD_LINE = re.compile(rb"[\r\n]")
+
+
+def _payload(headers: PartHeaders, content: bytes) -> Payload:
+    return Payload(
+        # An empty name is refused here, and `Reader` gives the part one.
+        headers.content_id,
+        headers.content_type,
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+        content,
+        None,
+        headers.content_encoding,
+        headers.others,
+    )

@@ -1,0 +1,205 @@
+"""Writing multipart MIME: small messages as bytes, large ones as pieces that never meet.
+
+Payload bytes go out exactly as they are; only mail, which cannot carry eight bits safely,
+gets base64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from oncewire.errors import InvalidValue
+from oncewire.message import Payload
+from oncewire.wire.mime.transfer import BASE64_LINE, base64_lines, base64_size
+
+_READ = 65_536
+
+
+class Readable(Protocol):
+    """A file or anything that reads like one."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to that many bytes; empty at the end."""
+
+
+Source: TypeAlias = bytes | Readable | Iterable[bytes]
+"""Where a payload's bytes come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How the parts are put together."""
+
+    # application/vnd.eb+xml in the drafts, text/xml in ebMS 2.0.
+    root_type: str
+    # The parameters after `multipart/related; `, without boundary.
+    related_params: str
+    root_id: str
+    # The drafts have one payload container: several payloads are nested in it
+    # (docs/decisions.md#drafts-on-the-wire).
+    nest_payloads: bool = False
+    base64: bool = False
+
+
+def boundary_for(envelope: bytes, payloads: tuple[Payload, ...]) -> str:
+    """A boundary derived from the content, so that the same message has the same bytes.
+
+    It is a digest of what it separates: no payload can contain it by chance or by malice.
+    """
+    digest = hashlib.sha256(envelope)
+    for payload in payloads:
+        digest.update(payload.digest.encode())
+    return f"=_{digest.hexdigest()[:40]}"
+
+
+def content_type(frame: Frame, boundary: str) -> str:
+    """The Content-Type of the whole."""
+    return f'multipart/related; {frame.related_params}; boundary="{boundary}"'
+
+
+def check_boundary(boundary: str, payloads: tuple[Payload, ...], envelope: bytes) -> None:
+    """Refuse a boundary that occurs in what it separates."""
+    if not boundary or len(boundary) > 70 or not _is_token(boundary):
+        raise InvalidValue(
+            f"{boundary[:80]!r} cannot be a MIME boundary",
+            remedy="use up to 70 letters, digits or any of '()+_,-./:=?",
+        )
+    mark = b"--" + boundary.encode()
+    if mark in envelope or any(payload.data and mark in payload.data for payload in payloads):
+        raise InvalidValue(
+            "the boundary occurs inside a part", remedy="choose another, or none at all"
+        )
+
+
+def _is_token(boundary: str) -> bool:
+    return all(char.isalnum() or char in "'()+_,-./:=?" for char in boundary) and (
+        boundary.isascii()
+    )
+
+
+def pieces(
+    envelope: bytes,
+    payloads: tuple[Payload, ...],
+    sources: Mapping[str, Source],
+    frame: Frame,
+    boundary: str,
+) -> Iterator[bytes]:
+    """The body, piece by piece; payload bytes are read only when their turn comes."""
+    mark = f"--{boundary}\r\n".encode()
+    yield mark + _root_headers(frame)
+    yield base64_lines(envelope)[:-2] if frame.base64 else envelope
+    nested = frame.nest_payloads and len(payloads) > 1
+    inner = boundary
+    if nested:
+        inner = f"{boundary[:60]}_in"
+        yield (
+            f"\r\n--{boundary}\r\n"
+            f'Content-Type: multipart/mixed; boundary="{inner}"\r\n\r\n'.encode()
+        )
+    for number, payload in enumerate(payloads):
+        # Inside the container the first boundary opens a line of its own already.
+        start = b"" if nested and number == 0 else b"\r\n"
+        yield start + f"--{inner}\r\n".encode() + _part_headers(payload, base64=frame.base64)
+        yield from _content(payload, sources.get(payload.content_id), base64=frame.base64)
+    if nested:
+        yield f"\r\n--{inner}--".encode()
+    yield f"\r\n--{boundary}--\r\n".encode()
+
+
+def body_size(envelope: bytes, payloads: tuple[Payload, ...], frame: Frame, boundary: str) -> int:
+    """The size of the body that `pieces` makes, from the payloads' sizes alone."""
+    empty = tuple(_hollow(payload) for payload in payloads)
+    size = sum(len(piece) for piece in pieces(envelope, empty, {}, frame, boundary))
+    for payload in payloads:
+        size += base64_size(payload.size) - 2 if frame.base64 and payload.size else 0
+        size += 0 if frame.base64 else payload.size
+    return size
+
+
+def _hollow(payload: Payload) -> Payload:
+    return Payload(
+        payload.content_id,
+        payload.media_type,
+        0,
+        payload.digest,
+        b"",
+        None,
+        payload.content_encoding,
+        payload.mime_headers,
+    )
+
+
+def _root_headers(frame: Frame) -> bytes:
+    encoding = "Content-Transfer-Encoding: base64\r\n" if frame.base64 else ""
+    return (
+        f"Content-ID: <{frame.root_id}>\r\nContent-Type: {frame.root_type}\r\n{encoding}\r\n"
+    ).encode()
+
+
+def _part_headers(payload: Payload, *, base64: bool) -> bytes:
+    lines = f"Content-ID: <{payload.content_id}>\nContent-Type: {payload.media_type}\n"
+    count = 2
+    if payload.content_encoding:
+        lines += f"Content-Encoding: {payload.content_encoding}\n"
+        count += 1
+    for name, value in payload.mime_headers:
+        lines += f"{name}: {value}\n"
+        count += 1
+    if lines.count("\n") != count or "\r" in lines:
+        raise InvalidValue(
+            "a MIME header of a payload contains a line end",
+            remedy="remove line ends from its Content-Type and its other headers",
+        )
+    if base64:
+        lines += "Content-Transfer-Encoding: base64\n"
+    return (lines + "\n").replace("\n", "\r\n").encode()
+
+
+def _content(payload: Payload, source: Source | None, *, base64: bool) -> Iterator[bytes]:
+    if source is None:
+        source = payload.data
+    if isinstance(source, bytes) and not base64 and len(source) == payload.size:
+        yield source
+        return
+    if source is None:
+        raise InvalidValue(
+            f"the bytes of payload {payload.content_id!r} are not at hand",
+            remedy="hand in their source",
+        )
+    count = 0
+    pending = b""
+    for piece in _read(source):
+        count += len(piece)
+        if not base64:
+            yield piece
+            continue
+        pending += piece
+        whole = len(pending) - len(pending) % BASE64_LINE
+        if whole < len(pending) or whole == len(pending):
+            # Whole lines leave at once; the last one waits, it must not end in a line end.
+            whole -= BASE64_LINE if whole == len(pending) and whole else 0
+            if whole:
+                yield base64_lines(pending[:whole])
+                pending = pending[whole:]
+    if pending:
+        yield base64_lines(pending)[:-2]
+    if count != payload.size:
+        raise InvalidValue(
+            f"payload {payload.content_id!r} has {count:,} bytes, its header says {payload.size:,}",
+            remedy="the source changed after the message was built; build it again",
+        )
+
+
+def _read(source: Source) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        if source:
+            yield source
+        return
+    if hasattr(source, "read"):
+        while piece := source.read(_READ):
+            yield piece
+        return
+    yield from source

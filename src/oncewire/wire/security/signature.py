@@ -1,0 +1,300 @@
+"""Whether a received message is what its partner signed, and the tree from which to read it.
+
+`verify` hands back what was signed as a tree of its own, parsed from the very octets whose digest
+was checked: whoever reads that tree cannot read anything the signature does not cover, whatever
+else the received bytes hold. The hop blocks, which the standard leaves unsigned, come beside it.
+
+Certificates and the instant arrive as arguments; no clock is read and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from lxml import etree
+
+from oncewire.errors import SecurityFailure
+from oncewire.wire.security import algorithms, certificates, nodeset, references, wrapping
+from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.references import DS, PartDigests, SignedReference
+
+# --- reading a signature -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """A ds:Signature taken apart: every piece in the one form it may have."""
+
+    element: etree._Element
+    octets: bytes
+    name: str
+    canonicalization: str
+    value: bytes
+    references: tuple[SignedReference, ...]
+    key_info: tuple[bytes, ...]
+
+    @property
+    def envelope_reference(self) -> SignedReference:
+        found = [reference for reference in self.references if reference.uri == ""]
+        if len(found) != 1:
+            raise SecurityFailure(f"the signature covers the envelope {len(found)} times, not once")
+        return found[0]
+
+
+def _read_signature(header: etree._Element) -> _Signature:
+    """The first ds:Signature of the header, which is the From Party's (§4.1.3), in parts."""
+    element = header.find(f"{{{DS}}}Signature")
+    if element is None:
+        raise SecurityFailure(
+            "the message is not signed",
+            location="//Header/Signature",
+            remedy="the agreement requires a signature",
+        )
+    names = [child.tag for child in element]
+    expected = [f"{{{DS}}}SignedInfo", f"{{{DS}}}SignatureValue", f"{{{DS}}}KeyInfo"]
+    if names not in (expected, expected[:2]):
+        raise SecurityFailure("the Signature holds more or less than its three elements")
+    alone = nodeset.standing_alone(element[0])
+    if next(alone.iter(etree.Comment, etree.ProcessingInstruction), None) is not None:
+        raise SecurityFailure("the SignedInfo holds a comment or a processing instruction")
+    inner = [child.tag for child in alone]
+    if inner[:2] != [f"{{{DS}}}CanonicalizationMethod", f"{{{DS}}}SignatureMethod"] or any(
+        name != f"{{{DS}}}Reference" for name in inner[2:]
+    ):
+        raise SecurityFailure("the SignedInfo has an unexpected form")
+    if len(alone[1]):
+        raise SecurityFailure("the signature method has parameters")
+    canonicalization, prefixes = references.read_canonicalization(alone[0])
+    signed = references.read_references(alone)
+    return _Signature(
+        element=element,
+        octets=nodeset.element_octets(element[0], alone, canonicalization, prefixes),
+        name=algorithms.signature_name(alone[1].get("Algorithm", "")),
+        canonicalization=canonicalization,
+        value=references.decode_base64(element[1], "SignatureValue"),
+        references=signed,
+        key_info=certificates.key_info_ders(element[2]) if len(element) == 3 else (),
+    )
+
+
+def digests_needed(envelope: bytes) -> dict[str, str]:
+    """Which digest of which part (by Content-ID) a signature will ask for; empty if unsigned.
+
+    The header part arrives first, so a reader that asks here can digest each part as it streams
+    by and never holds one.
+    """
+    root = nodeset.parse(envelope)
+    frame = wrapping.frame_of(root)
+    if frame.header.find(f"{{{DS}}}Signature") is None:
+        return {}
+    return {
+        reference.content_id: reference.digest_name
+        for reference in _read_signature(frame.header).references
+        if reference.content_id is not None
+    }
+
+
+# --- verifying -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What a signature covers, and the only tree from which its message may be read."""
+
+    references: tuple[SignedReference, ...]
+    # The signed octets and their tree: no comment, no signature, nothing addressed to a hop.
+    octets: bytes
+    root: etree._Element
+    # Header blocks that the standard leaves unsigned, because every hop may write them anew.
+    hop_blocks: tuple[etree._Element, ...]
+    # Content-IDs of received parts that nothing signs; they are not to be read.
+    unsigned_parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(Covered):
+    """What a good signature proves: the agreed partner signed what it covers."""
+
+    certificate: x509.Certificate
+    signature_name: str
+
+
+def verify(
+    envelope: bytes,
+    parts: Sequence[PartDigests],
+    trust: Trust,
+    now: int,
+    policy: AlgorithmPolicy = SAFE,
+) -> Verified:
+    """What the signature on these received bytes proves, or SecurityFailure saying why not."""
+    root = nodeset.parse(envelope)
+    frame = wrapping.frame_of(root)
+    signature = _read_signature(frame.header)
+    _check_policy(signature, policy)
+    covering = signature.envelope_reference
+    wrapping.check_blocks(root, frame)
+    certificate = _signer(signature, trust, now, policy)
+    shown = _cover(root, frame, signature, covering, parts)
+    return Verified(
+        shown.references,
+        shown.octets,
+        shown.root,
+        shown.hop_blocks,
+        shown.unsigned_parts,
+        certificate,
+        signature.name,
+    )
+
+
+def covered(envelope: bytes, parts: Sequence[PartDigests]) -> Covered:
+    """What the signature on these bytes covers, whoever made it: for bytes that were verified
+    when they arrived, under certificates that may have ended since."""
+    root = nodeset.parse(envelope)
+    frame = wrapping.frame_of(root)
+    signature = _read_signature(frame.header)
+    wrapping.check_blocks(root, frame)
+    return _cover(root, frame, signature, signature.envelope_reference, parts)
+
+
+def _cover(
+    root: etree._Element,
+    frame: wrapping.Frame,
+    signature: _Signature,
+    covering: SignedReference,
+    parts: Sequence[PartDigests],
+) -> Covered:
+    """The signed octets, whose digests must be the signed ones, and what lies beside them."""
+    left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
+    wrapping.check_left_out(left_out, frame)
+    octets = _envelope_octets(root, signature, left_out)
+    if not covering.same_digest(algorithms.digest(covering.digest_name, octets)):
+        raise SecurityFailure("the envelope was changed: its digest is not the signed one")
+    _check_part_digests(signature.references, parts)
+    view = nodeset.parse(octets)
+    manifest = wrapping.manifest_uris(view, frame.shape.manifest)
+    unsigned = wrapping.check_parts(
+        [references.content_id_of(uri) or "" for uri in manifest],
+        signature.references,
+        [part.content_id for part in parts],
+    )
+    return Covered(signature.references, octets, view, tuple(left_out), unsigned)
+
+
+def _check_policy(signature: _Signature, policy: AlgorithmPolicy) -> None:
+    policy.check_signature(signature.name)
+    policy.check_canonicalization(signature.canonicalization)
+    for reference in signature.references:
+        policy.check_digest(reference.digest_name)
+        if reference.canonicalization is not None:
+            policy.check_canonicalization(reference.canonicalization)
+
+
+def _signer(
+    signature: _Signature, trust: Trust, now: int, policy: AlgorithmPolicy
+) -> x509.Certificate:
+    """The agreed certificate whose key made the signature value; it must be good now."""
+    trouble: SecurityFailure | None = None
+    for certificate in certificates.candidates(signature.key_info, trust):
+        try:
+            certificates.check(certificate, trust, now, signature.key_info)
+            good = algorithms.verify_octets(
+                certificate, signature.name, signature.octets, signature.value, policy.min_rsa_bits
+            )
+        except SecurityFailure as failure:
+            trouble = failure
+            continue
+        if good:
+            return certificate
+    raise trouble or SecurityFailure(
+        "the signature value was not made with the agreed certificate's key",
+        location="//Header/Signature/SignatureValue",
+    )
+
+
+def _envelope_octets(
+    root: etree._Element, signature: _Signature, left_out: Sequence[etree._Element]
+) -> bytes:
+    covering = signature.envelope_reference
+    return nodeset.document_octets(
+        root,
+        [*left_out, signature.element],
+        covering.canonicalization or "c14n",
+        covering.prefixes,
+    )
+
+
+def _check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) -> None:
+    received = {references.bare_content_id(part.content_id): part for part in parts}
+    for reference in signed:
+        content_id = reference.content_id
+        if content_id is None:
+            continue
+        part = received.get(content_id)
+        location = f"cid:{content_id[:120]}"
+        if part is None:
+            raise SecurityFailure(
+                f"signed part {content_id[:120]!r} did not arrive", location=location
+            )
+        if not reference.same_digest(part.digests.get(reference.digest_name)):
+            raise SecurityFailure(
+                f"part {content_id[:120]!r} was changed: its digest is not the signed one",
+                location=location,
+            )
+
+
+def readable_envelope(verified: Covered) -> bytes:
+    """The signed octets with the hop blocks back in the header, for a reader of whole envelopes.
+
+    A reader must treat those blocks as anybody's word; the checks have made sure that no block
+    of the sender can be among them.
+    """
+    if not verified.hop_blocks:
+        return verified.octets
+    root = nodeset.parse(verified.octets)
+    header = wrapping.frame_of(root).header
+    for block in verified.hop_blocks:
+        header.append(copy.deepcopy(block))
+    return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=False)
+
+
+# --- looking without believing -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureReport:
+    """How each piece of a signature stands by itself, for a person who looks into a message."""
+
+    signature_name: str
+    # The certificate the message itself shows, and whether the value was made with its key.
+    certificate: x509.Certificate | None
+    value_good: bool
+    # Each reference's URI, and whether what it names has the signed digest.
+    references: tuple[tuple[str, bool], ...]
+
+
+def inspect(envelope: bytes, parts: Sequence[PartDigests]) -> SignatureReport:
+    """A report on the signature; it trusts nothing and therefore proves nothing."""
+    root = nodeset.parse(envelope)
+    signature = _read_signature(wrapping.frame_of(root).header)
+    shown = [certificates.from_der(der) for der in signature.key_info[:1]]
+    value_good = bool(shown) and algorithms.verify_octets(
+        shown[0], signature.name, signature.octets, signature.value, 0
+    )
+    covering = signature.envelope_reference
+    left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
+    octets = _envelope_octets(root, signature, left_out)
+    received = {references.bare_content_id(part.content_id): part.digests for part in parts}
+    states = []
+    for reference in signature.references:
+        content_id = reference.content_id
+        found = (
+            algorithms.digest(reference.digest_name, octets)
+            if content_id is None
+            else received.get(content_id, {}).get(reference.digest_name)
+        )
+        states.append((reference.uri, reference.same_digest(found)))
+    return SignatureReport(signature.name, shown[0] if shown else None, value_good, tuple(states))

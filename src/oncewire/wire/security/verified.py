@@ -1,0 +1,78 @@
+"""The message that a good signature covers, read from the signed bytes and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.message import Acknowledgment, Actor, Message, Payload, SignedDigest
+from oncewire.message.form import Validation
+from oncewire.wire import header
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.received import Received
+from oncewire.wire.security import algorithms, references
+from oncewire.wire.security.references import DS, SignedReference, bare_content_id
+from oncewire.wire.security.signature import Covered, readable_envelope
+
+
+def read_verified(
+    received: Received, verified: Covered, limits: Limits = DEFAULT_LIMITS
+) -> Received:
+    """The same message with only what was signed, and the hop blocks nobody signs.
+
+    Parts that no reference covers are left out, and not refused: the standard has a reference
+    for each part that needs signing (§4.1.3) and lets others be there, and gateways of mail do
+    add some. Those that are signed stand in the order in which they are signed, whatever the
+    order they came in. Of their MIME headers, which nothing signs, only the media type is kept.
+    The envelope stays as it was received: it is what is kept and forwarded.
+    """
+    octets = readable_envelope(verified)
+    payloads = _signed_parts(received.message, verified)
+    reading = header.read(octets, None, limits, Validation.OFF, payloads)
+    left_out = tuple(
+        f"the part {content_id[:64]!r} is not signed and was left out"
+        for content_id in verified.unsigned_parts
+    )
+    message = replace(reading.message, acknowledgments=_backed(reading.message, verified))
+    return replace(received, message=message, notes=(*received.notes, *left_out))
+
+
+def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
+    """The parts that the signature covers, in its order."""
+    parts = {bare_content_id(part.content_id): part for part in message.payloads}
+    return tuple(
+        replace(parts[reference.content_id], content_encoding=None, mime_headers=())
+        for reference in verified.references
+        if reference.content_id is not None
+    )
+
+
+def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
+    """The acknowledgements that the signature stands behind.
+
+    One that is addressed to the next hop lies outside of it (§4.1.3), so anybody on the way can
+    put one in. It counts for the message that the signed header refers to and for no other, and
+    the signed header says whose it is.
+    """
+    if not any(str(block.tag).endswith("}Acknowledgment") for block in verified.hop_blocks):
+        return message.acknowledgments
+    meant = message.header.ref_to_message_id
+    return tuple(
+        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
+        for ack in message.acknowledgments
+        if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant
+    )
+
+
+def acknowledged_digests(signed: tuple[SignedReference, ...]) -> tuple[SignedDigest, ...]:
+    """The references of a signature as an acknowledgement carries them (§6.3.2.5)."""
+    return tuple(
+        SignedDigest(
+            reference.uri,
+            algorithms.DIGEST_URIS[reference.digest_name],
+            reference.digest,
+            references.reference_xml(reference)
+            .replace("<ds:Reference ", f'<ds:Reference xmlns:ds="{DS}" ', 1)
+            .encode(),
+        )
+        for reference in signed
+    )

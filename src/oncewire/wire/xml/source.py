@@ -1,0 +1,144 @@
+"""Where elements lie in the received bytes, and those bytes themselves.
+
+lxml does not keep byte positions, expat does. What is foreign to us is kept as it was
+written, and a hop changes one block by its position, so both start here.
+"""
+
+from __future__ import annotations
+
+import pyexpat
+import re
+from collections.abc import Iterable, Sequence
+
+from lxml import etree
+
+from oncewire.errors import OtherXml
+from oncewire.wire.limits import encoding_of
+from oncewire.wire.xml.markup import attribute
+
+_START_TAG = re.compile(r"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_START_TAG_BYTES = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_NAME = re.compile(r"<[^\s/>]+")
+_XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
+
+
+def spans(
+    envelope: bytes, encoding: str | None, wanted: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    """First and past-the-last byte of the n-th elements in document order (the root is 0)."""
+    left = set(wanted)
+    found: dict[int, tuple[int, int]] = {}
+    open_elements: list[tuple[int, int]] = []
+    count = 0
+    parser = pyexpat.ParserCreate(encoding)
+
+    def start(_name: str, _attributes: object) -> None:
+        nonlocal count
+        open_elements.append((count, parser.CurrentByteIndex))
+        count += 1
+
+    def end(_name: str) -> None:
+        number, begin = open_elements.pop()
+        if number in left:
+            found[number] = (begin, end_of_element(envelope, parser.CurrentByteIndex, begin))
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(envelope, True)
+    except (pyexpat.ExpatError, LookupError, ValueError) as error:
+        raise OtherXml(
+            f"the header cannot be read twice alike: {error}",
+            location="header",
+            remedy="send well-formed XML",
+        ) from None
+    return found
+
+
+def end_of_element(envelope: bytes, index: int, begin: int) -> int:
+    """Past the last byte of an element whose end expat reported at `index`.
+
+    For `<a/>` expat already points past it; for `</a>` it points at the end tag. The bytes
+    at `index` cannot tell: after `<a/>` the parent's end tag may follow at once.
+    """
+    wide = envelope[begin : begin + 2] in (b"<\x00", b"\x00<")
+    if not wide:
+        tag = _START_TAG_BYTES.match(envelope, begin)
+        if tag is not None and tag.group().endswith(b"/>"):
+            return tag.end()
+        return envelope.index(b">", index) + 1
+    little = envelope[begin] != 0
+    written = envelope[begin:index].decode("utf-16-le" if little else "utf-16-be", "replace")
+    name = _START_TAG.match(written)
+    if name is not None and name.group().endswith("/>"):
+        return begin + len(name.group().encode("utf-16-le"))
+    mark = b">\x00" if little else b"\x00>"
+    close = envelope.index(mark, index)
+    while (close - index) % 2:
+        close = envelope.index(mark, close + 1)
+    return close + 2
+
+
+def exact_bytes(
+    envelope: bytes, charset: str | None, root: etree._Element, elements: Sequence[etree._Element]
+) -> list[bytes]:
+    """Each element as it was written, in UTF-8, with the namespaces it leans on declared.
+
+    Nothing is added when the element declares all it uses, so a copy stays a copy.
+    """
+    if not elements:
+        return []
+    positions = {element: number for number, element in enumerate(root.iter(etree.Element))}
+    encoding, declared = encoding_of(envelope, charset)
+    forced = None if declared else encoding
+    places = spans(envelope, forced, [positions[element] for element in elements])
+    written = []
+    for element in elements:
+        begin, end = places[positions[element]]
+        try:
+            text = envelope[begin:end].decode(piece_encoding(envelope, encoding))
+        except (UnicodeDecodeError, LookupError) as error:
+            raise OtherXml(
+                f"the header cannot be decoded as {encoding}: {error}",
+                location="encoding",
+                remedy="write the header in UTF-8",
+            ) from None
+        written.append(_self_contained(text, element).encode())
+    return written
+
+
+def piece_encoding(envelope: bytes, encoding: str) -> str:
+    """How a slice of the header is decoded and encoded."""
+    # A slice has no byte order mark, so UTF-16 must be told which end comes first.
+    if encoding.replace("-", "") != "utf16":
+        return encoding
+    big = envelope.startswith(b"\xfe\xff") or envelope[:1] == b"\x00"
+    return "utf-16-be" if big else "utf-16-le"
+
+
+def _has_bare_names(element: etree._Element, uri: str) -> bool:
+    return any(
+        not node.prefix and str(node.tag).startswith(f"{{{uri}}}")
+        for node in element.iter(etree.Element)
+    )
+
+
+def _self_contained(text: str, element: etree._Element) -> str:
+    """Add the declarations of prefixes that occur in the text but are bound outside it."""
+    start = _START_TAG.match(text)
+    if start is None:
+        return text
+    tag = start.group()
+    added = ""
+    for prefix, uri in sorted(element.nsmap.items(), key=lambda item: item[0] or ""):
+        if uri == _XML_NAMESPACE:
+            continue
+        name = f"xmlns:{prefix}" if prefix else "xmlns"
+        used = f"{prefix}:" in text if prefix else _has_bare_names(element, uri)
+        if used and not re.search(rf"\s{re.escape(name)}\s*=", tag):
+            added += f' {name}="{attribute(uri)}"'
+    if not added:
+        return text
+    name_match = _NAME.match(text)
+    cut = name_match.end() if name_match else 0
+    return text[:cut] + added + text[cut:]

@@ -1,0 +1,254 @@
+"""The control socket: its language, its manners, and that there is never a second writer."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncewire.entry.control import language as control
+from oncewire.entry.control.client import Remote
+from oncewire.entry.control.server import ControlServer
+from oncewire.entry.control.verbs import AtRest
+from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.running import ownership, reach
+from oncewire.errors import (
+    InvalidValue,
+    NotAllowed,
+    OncewireError,
+    StoreFull,
+    StoreProblem,
+    TransportProblem,
+    UnknownMessage,
+    ValueNotRecognized,
+)
+from oncewire.handler.sending.submit import Submission
+from oncewire.message.ids import Service
+from oncewire.message.payload import Payload
+from oncewire.protocol.states import OutgoingState
+from tests.entry.served import Served
+
+ORDER = Submission(
+    "acme-globex",
+    Service("urn:test:orders", "urn:test:type"),
+    "New",
+    (Payload.of("a@test", "text/plain", b"a\nb\0"), Payload.of("b@test", "text/plain", b"")),
+    conversation_id="talk",
+    message_id="order-1",
+    time_to_live=3_600_000_000,
+)
+
+
+def settings_of(folder: Path, name: str = "acme") -> Settings:
+    return load(folder / name, environ={}).settings
+
+
+def talk(path: Path, line: bytes) -> dict[str, Any]:
+    """One line to the socket, and the line that comes back."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(path))
+        connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").readline()
+    found = json.loads(answer)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_submission_survives_the_socket() -> None:
+    frame = control.submission_frame(ORDER, [b"a\nb\0", b""])
+    arguments = json.loads(json.dumps(frame.values["arguments"]))
+    assert control.read_submission(arguments, frame.parts) == ORDER
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidValue("bad", remedy="good"),
+        NotAllowed("no", remedy="later"),
+        UnknownMessage("who"),
+        StoreFull("full", remedy="wait"),
+        ValueNotRecognized("what", location="//Service", remedy="use another"),
+    ],
+)
+def test_an_error_arrives_as_it_was_raised(error: OncewireError) -> None:
+    found = control.read_error(control.error_frame(error).values)
+    assert type(found) is type(error)
+    assert (found.problem, found.remedy) == (error.problem, error.remedy)
+
+
+def test_the_verbs_of_a_running_handler(served: Served) -> None:
+    async def ask() -> None:
+        remote = await Remote.connect(control.socket_path(settings_of(served.folder)))
+        there = await Remote.connect(control.socket_path(settings_of(served.folder, "globex")))
+        assert remote is not None
+        assert there is not None
+        accepted = await remote.send(ORDER)
+        assert accepted.message_id == "order-1"
+        assert await remote.wait("order-1", 60) is OutgoingState.DELIVERED
+        (taken,) = await there.take(5)
+        assert [payload.data for payload in taken.payloads] == [b"a\nb\0", b""]
+        assert taken.service == "urn:test:type:urn:test:orders"
+        assert await there.confirm(taken.sender, taken.message_id) is True
+        assert await there.confirm(taken.sender, taken.message_id) is False
+        status = await there.status()
+        assert (status.party, status.running, status.counts["in.confirmed"]) == ("globex", True, 1)
+        with pytest.raises(UnknownMessage):
+            await remote.wait("nobody-sent-this", 1)
+        with pytest.raises(NotAllowed):
+            await remote.abandon("order-1")
+        for refused in (
+            remote.pause("no channel", "why"),
+            remote.restart("no channel"),
+            remote.confirm_notice("no notice"),
+        ):
+            with pytest.raises(UnknownMessage):
+                await refused
+        assert await remote.notices(5) == []
+        await remote.hold("order-1", True)
+        await there.hold("order-1", False)
+        with pytest.raises(NotAllowed, match="not in doubt"):
+            await remote.accept_clock()
+        with pytest.raises(UnknownMessage):
+            await remote.hold("nobody-sent-this", True)
+        await remote.close()
+        await there.close()
+
+    asyncio.run(ask())
+
+
+def test_many_at_once_share_the_handler(served: Served) -> None:
+    async def ask() -> list[str]:
+        remote = await Remote.connect(control.socket_path(settings_of(served.folder)))
+        assert remote is not None
+        plain = [Submission("acme-globex", Service("urn:test"), "New") for _ in range(150)]
+        accepted = await asyncio.gather(*(remote.send(one) for one in plain))
+        await remote.close()
+        return [one.message_id for one in accepted]
+
+    assert len(set(asyncio.run(ask()))) == 150
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json\n",
+        b"[]\n",
+        b'{"verb": "status"}\n',
+        b'{"oncewire": 99, "verb": "status"}\n',
+        b'{"oncewire": 1, "verb": "dance"}\n',
+        b'{"oncewire": 1, "verb": "send"}\n',
+        b'{"oncewire": 1, "verb": "send", "arguments": {"payloads": 7}}\n',
+        b'{"oncewire": 1, "verb": "confirm", "arguments": {"sender": 5}}\n',
+        b'{"oncewire": 1, "verb": "resume", "arguments": {}}\n',
+        b'{"oncewire": 1, "verb": "status", "bytes": [-1]}\n',
+        b'{"oncewire": 1, "verb": "status", "bytes": [999999999999]}\n',
+        b'{"oncewire": 1, "verb": "status"',
+    ],
+)
+def test_nonsense_is_answered_and_harms_nobody(served: Served, line: bytes) -> None:
+    path = control.socket_path(settings_of(served.folder))
+    answer = talk(path, line)
+    assert answer["ok"] is False
+    assert answer["error"]["problem"]
+    good = talk(path, b'{"oncewire": 1, "verb": "status"}\n')
+    assert good["result"]["party"] == "acme"
+
+
+def test_a_command_that_leaves_early_harms_nobody(served: Served) -> None:
+    path = control.socket_path(settings_of(served.folder))
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(b'{"oncewire": 1, "verb": "send", "bytes": [1000]}\nabc')
+    assert talk(path, b'{"oncewire": 1, "verb": "status"}\n')["ok"] is True
+
+
+def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:
+    folder = tmp_path / ("deep" * 20) / ("down" * 20)
+    folder.mkdir(parents=True)
+    path = folder / "oncewire.sock"
+    assert len(str(path)) > 150
+
+    class Nobody:
+        """Answers nothing: only the way to it is tried."""
+
+    async def meet() -> None:
+        server = ControlServer(path, Nobody())  # type: ignore[arg-type]
+        await server.start()
+        assert path.stat().st_mode & 0o777 == 0o600
+        remote = await Remote.connect(path)
+        assert remote is not None
+        with pytest.raises(OncewireError, match="fault in the handler"):
+            await remote.status()
+        await remote.close()
+        await server.stop()
+        assert not path.exists()
+        assert await Remote.connect(path) is None
+
+    asyncio.run(meet())
+
+
+def test_a_handler_that_stops_lets_its_guests_go(served: Served) -> None:
+    path = control.socket_path(settings_of(served.folder))
+
+    async def wait_for_ever() -> None:
+        remote = await Remote.connect(path)
+        assert remote is not None
+        far = Submission("acme-globex", Service("urn:test"), "New", message_id="far")
+        await remote.send(far)
+        waiting = asyncio.create_task(remote.wait("far", 600))
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(served.stop, "acme")
+        with pytest.raises(TransportProblem, match="stopped before it answered"):
+            await waiting
+        await remote.close()
+
+    served.stop("globex")
+    asyncio.run(wait_for_ever())
+
+
+# --- one writer --------------------------------------------------------------------------------
+
+
+def test_the_running_handler_is_preferred(served: Served) -> None:
+    async def find() -> bool:
+        async with reach.reach(settings_of(served.folder)) as verbs:
+            return isinstance(verbs, Remote)
+
+    assert asyncio.run(find())
+
+
+def test_commands_without_a_handler_take_turns(pair: Path) -> None:
+    settings = settings_of(pair)
+
+    async def one(number: int) -> str:
+        async with reach.reach(settings) as verbs:
+            assert isinstance(verbs, AtRest)
+            await asyncio.sleep(0.05)
+            plain = Submission("acme-globex", Service("urn:test"), "New", message_id=f"m-{number}")
+            return (await verbs.send(plain)).message_id
+
+    async def all_of_them() -> list[str]:
+        return await asyncio.gather(*(one(number) for number in range(5)))
+
+    assert asyncio.run(all_of_them()) == [f"m-{number}" for number in range(5)]
+
+
+def test_who_waits_too_long_is_told_who_has_the_store(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(pair)
+    monkeypatch.setattr(ownership, "PATIENCE", 0.2)
+
+    async def twice() -> None:
+        async with reach.reach(settings):
+            with pytest.raises(StoreProblem, match="in use"):
+                async with reach.reach(settings):
+                    pass
+
+    asyncio.run(twice())
+    assert not ownership.is_owned(settings.path(settings.store.path))

@@ -1,0 +1,139 @@
+"""What `doctor` finds, with its fix."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.doctor import checkup
+from oncewire.entry.doctor.checkup import Finding, Grade
+from oncewire.entry.doctor.ping import Echo, Reached
+from oncewire.entry.party.settings import Settings, load
+from oncewire.handler.world import RealWorld
+from oncewire.message.instant import DAY, SECOND
+from oncewire.store.sqlite import SqliteStore
+from tests.entry.terminal import run_json
+
+NOW = RealWorld().now()
+
+
+@pytest.fixture
+def settings(pair: Path) -> Settings:
+    return load(pair / "acme", environ={}).settings
+
+
+def by_name(found: Iterable[Finding]) -> dict[str, Finding]:
+    return {one.what: one for one in found}
+
+
+def test_a_sound_store(settings: Settings) -> None:
+    SqliteStore.open(settings.path(settings.store.path), node="acme").close()
+    found = by_name(checkup.check_store(settings))
+    assert found["database"].grade is Grade.GOOD
+    assert found["fsync"].grade is Grade.GOOD
+    assert "not the loss of its disk" in found["resilience"].finding
+    assert not list(settings.path(settings.store.path).parent.glob(".fsync*"))
+
+
+def test_an_fsync_that_does_nothing_is_noticed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _handle: None)
+    found = by_name(checkup.check_store(settings))["fsync"]
+    assert found.grade is Grade.BAD
+    assert found.fix
+
+
+def test_a_damaged_database_is_noticed(settings: Settings) -> None:
+    path = settings.path(settings.store.path)
+    SqliteStore.open(path, node="acme").close()
+    data = bytearray(path.read_bytes())
+    data[4096:12288] = b"\xff" * 8192
+    path.write_bytes(bytes(data))
+    path.chmod(0o644)
+    findings = [one for one in checkup.check_store(settings) if one.what == "database"]
+    assert [one.grade for one in findings] == [Grade.BAD] or findings[0].grade is Grade.BAD
+    assert findings[0].fix == "restore it from a backup"
+
+
+def test_a_volatile_or_remote_disk_is_bad(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("tmpfs", "nfs4"):
+        monkeypatch.setattr(checkup, "file_system", lambda _folder, kind=kind: kind)
+        assert by_name(checkup.check_store(settings))["disk"].grade is Grade.BAD
+    monkeypatch.undo()
+    assert checkup.file_system(Path("/proc")) == "proc"
+
+
+def test_little_space_is_bad(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "SPACE_LOW", 2**60)
+    assert by_name(checkup.check_store(settings))["space"].grade is Grade.BAD
+
+
+def test_a_missing_folder_is_bad(settings: Settings) -> None:
+    elsewhere = replace(settings, store=replace(settings.store, path=Path("none/x.db")))
+    assert by_name(checkup.check_store(elsewhere))["store"].grade is Grade.BAD
+
+
+def test_certificates_with_days_left(settings: Settings) -> None:
+    found = by_name(checkup.check_certificates(settings, NOW))
+    assert {one.grade for one in found.values()} == {Grade.GOOD}
+    soon = by_name(checkup.check_certificates(settings, NOW + 715 * DAY))
+    assert {one.grade for one in soon.values()} == {Grade.WARNING}
+    late = by_name(checkup.check_certificates(settings, NOW + 800 * DAY))
+    assert late["our certificate"].grade is late["certificate of globex"].grade is Grade.BAD
+    assert "days ago" in late["certificate of globex"].finding
+    settings.path(settings.keys.key).chmod(0o644)
+    (settings.path(settings.keys.partners) / "globex.crt").write_text("rubbish")
+    worse = by_name(checkup.check_certificates(settings, NOW))
+    assert worse["our key"].grade is worse["certificate of globex"].grade is Grade.BAD
+
+
+def test_a_clock_that_went_back_is_noticed(settings: Settings, tmp_path: Path) -> None:
+    assert by_name(checkup.check_clock(settings, NOW))["clock"].grade is Grade.GOOD
+    order = tmp_path / "order"
+    order.write_text("x")
+    run_json("send", order, "--to", "globex")
+    assert by_name(checkup.check_clock(settings, RealWorld().now()))["clock"].grade is Grade.GOOD
+    back = by_name(checkup.check_clock(settings, NOW - 60 * SECOND))["clock"]
+    assert back.grade is Grade.BAD
+
+
+def test_what_a_ping_means() -> None:
+    def judged(reached: Reached, skew: int | None = None) -> list[Grade]:
+        echo = Echo("globex", "cpa", "http://x", reached, "words", 5, skew)
+        return [one.grade for one in checkup.judged(echo)]
+
+    assert judged(Reached.ANSWERED, 0) == [Grade.GOOD]
+    assert judged(Reached.TAKEN) == [Grade.GOOD]
+    assert judged(Reached.REFUSED) == [Grade.BAD]
+    assert judged(Reached.UNREACHABLE) == [Grade.WARNING]
+    assert judged(Reached.ANSWERED, -90 * SECOND) == [Grade.GOOD, Grade.WARNING]
+
+
+def test_broken_agreements_are_bad_and_none_a_warning(settings: Settings) -> None:
+    file = settings.path(settings.agreements.folder) / "globex.toml"
+    file.write_text("nonsense = 1")
+    assert [one.grade for one in checkup.check_agreements(settings)[1]] == [Grade.BAD]
+    file.unlink()
+    assert [one.grade for one in checkup.check_agreements(settings)[1]] == [Grade.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("finding", "step"),
+    [
+        ("cannot connect: CERTIFICATE_VERIFY_FAILED self-signed", "ask for its new card"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate has expired", "its certificate has run out"),
+        ("the peer's certificate is not the pinned one", "ask for its new card"),
+        ("the peer's certificate was revoked", "we have revoked it"),
+        ("Server disconnected", "give it our card"),
+        ("cannot connect to localhost port 1: Connection refused", "check that it runs"),
+    ],
+)
+def test_whose_certificate_was_not_taken_says_who_needs_whose_card(finding: str, step: str) -> None:
+    echo = Echo("globex", "cpa", "https://x", Reached.UNREACHABLE, finding, 5, None)
+    (found,) = checkup.judged(echo)
+    assert step in found.fix

@@ -1,0 +1,104 @@
+"""A backup is whole, is taken while the handler works, and is a party when it is put back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.delivery.directory import Directory
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.backup import MANIFEST, check_backup, take_backup
+from oncewire.entry.running.party_handler import open_party_blocking
+from oncewire.errors import NotAllowed, OncewireError, StoreProblem
+from oncewire.handler.world import RealWorld
+from tests.entry.served import Served
+
+LARGE = b"x" * 1_200_000
+
+
+def settings_of(pair: Path, name: str):
+    return load(pair / name, environ={}).settings
+
+
+@pytest.mark.long
+def test_a_backup_taken_under_load_is_whole_and_a_party(
+    pair: Path, served: Served, tmp_path: Path
+) -> None:
+    sent: list[str] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        with open_party_blocking(pair / "acme") as party:
+            while not stop.is_set():
+                data = LARGE if len(sent) % 5 == 0 else b"<order/>"
+                sent.append(party.send("globex", data).message_id)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for number in range(4):
+            while len(sent) < 10 * (number + 1):
+                assert thread.is_alive()
+            found = take_backup(settings_of(pair, "acme"), tmp_path / str(number), 1)
+            assert check_backup(tmp_path / str(number)).messages == found.messages
+            assert found.messages >= 5 * number
+    finally:
+        stop.set()
+        thread.join()
+    served.stop("acme")
+    shutil.rmtree(pair / "acme")
+    shutil.copytree(tmp_path / "3", pair / "acme")
+    for name, mode in (("keys/acme.key", 0o600), ("data/oncewire.db", 0o600), ("data", 0o700)):
+        assert (pair / "acme" / name).stat().st_mode & 0o777 == mode
+    served.start("acme")
+    with open_party_blocking(pair / "acme") as party:
+        again = party.send("globex", b"<after/>")
+        assert str(party.wait(again.message_id, 30)) == "delivered"
+
+
+def test_a_backup_that_is_not_whole_is_told(pair: Path, served: Served, tmp_path: Path) -> None:
+    with open_party_blocking(pair / "acme") as party:
+        party.send("globex", LARGE)
+    target = tmp_path / "copy"
+    take_backup(settings_of(pair, "acme"), target, RealWorld().now())
+    with pytest.raises(NotAllowed):
+        take_backup(settings_of(pair, "acme"), target, 1)
+    for file in [path for path in target.rglob("*") if path.is_file()]:
+        kept = file.read_bytes()
+        middle = len(kept) // 2
+        file.write_bytes(kept[:middle] + bytes([kept[middle] ^ 1]) + kept[middle + 1 :])
+        if file.name == MANIFEST:
+            file.write_bytes(b"{")
+        with pytest.raises(StoreProblem):
+            check_backup(target)
+        file.unlink()
+        with pytest.raises(OncewireError):
+            check_backup(target)
+        file.write_bytes(kept)
+    check_backup(target)
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_a_damaged_file_of_the_spool_is_told_by_the_backup(
+    pair: Path, served: Served, tmp_path: Path
+) -> None:
+    with open_party_blocking(pair / "acme") as party:
+        party.send("globex", LARGE)
+    (file,) = (pair / "acme" / "data" / "spool").iterdir()
+    file.write_bytes(b"y" + file.read_bytes()[1:])
+    with pytest.raises(StoreProblem, match="has changed"):
+        take_backup(settings_of(pair, "acme"), tmp_path / "copy", 1)
+    assert list(tmp_path.glob("*copy*")) == []
+
+
+def test_what_a_killed_process_had_begun_to_write_goes(tmp_path: Path) -> None:
+    left = tmp_path / ".abc.1.xml.4711.part"
+    left.write_bytes(b"half")
+    other = tmp_path / "abc.1.xml"
+    other.write_bytes(b"whole")
+    Directory(tmp_path)
+    assert not left.exists()
+    assert other.exists()

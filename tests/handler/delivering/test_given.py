@@ -1,0 +1,153 @@
+"""What an application is given is what was accepted: verified, opened, and not a byte else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.handler.delivering import accepted as accepted_module
+from oncewire.handler.delivering import application
+from oncewire.handler.delivering.application import Taken
+from oncewire.handler.node import Node
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.message.envelope import Message
+from oncewire.message.instant import SECOND
+from oncewire.store.contract import Store
+from oncewire.store.memory import MemoryStore
+from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.store.sqlite import SqliteStore
+from oncewire.wire.parcel import Parcel
+from tests.handler.pair import Pair
+from tests.handler.test_signed import signed_pair
+
+LEASE = 30 * SECOND
+
+
+def take(pair: Pair, limit: int = 100) -> list[Taken]:
+    taken = pair.beta.hand_over(limit, LEASE)
+    pair.settle("beta")
+    return taken
+
+
+def incidents(pair: Pair) -> list[str]:
+    with pair.beta.node.store.reader() as reader:
+        return [one.reason for one in reader.incidents()]
+
+
+def with_a_part_nobody_signed(parcel: Parcel) -> Parcel:
+    mark = parcel.content_type.partition('boundary="')[2].partition('"')[0]
+    extra = f"--{mark}\r\nContent-ID: <evil@x>\r\nContent-Type: text/plain\r\n\r\nevil\r\n"
+    end = f"--{mark}--".encode()
+    assert parcel.body.count(end) == 1
+    return Parcel(parcel.content_type, parcel.body.replace(end, extra.encode() + end))
+
+
+def test_a_part_that_nobody_signed_is_given_to_nobody() -> None:
+    pair = signed_pair()
+    pair.lose_request = lambda attempt: True
+    sent = pair.send()
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    pair.deliver("beta", with_a_part_nobody_signed(whole_parcel(pair.alpha.node, stored)))
+    (taken,) = take(pair)
+    assert [payload.data for payload in taken.payloads] == [b"order 1"]
+    pair.beta.confirm(taken.sender, taken.message_id)
+    pair.settle("beta")
+    assert pair.verify(healed=False).clean
+
+
+def test_the_journal_has_the_digest_of_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the promise can be seen broken: a digest copied from the arrival would always fit."""
+    pair = Pair()
+    pair.send()
+
+    def altered(node: Node, stored: StoredIncoming) -> Message:
+        message = accepted_module.accepted(node, stored)
+        # The stated digest stays: only the bytes can tell.
+        payload = replace(message.payloads[0], data=b"order 7")
+        return replace(message, payloads=(payload,))
+
+    monkeypatch.setattr(application, "accepted", altered)
+    (taken,) = take(pair)
+    pair.beta.confirm(taken.sender, taken.message_id)
+    pair.settle("beta")
+    (found,) = pair.verify().violations
+    assert (found.predicate, found.kind, found.node) == ("S15", "altered", "beta")
+
+
+def rotten(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+    """The stored bytes of these orders change."""
+
+    def read(node: Node, stored: StoredParcel) -> Parcel:
+        parcel = whole_parcel(node, stored)
+        for number in numbers:
+            parcel = replace(parcel, body=parcel.body.replace(b"order %d" % number, b"order 7"))
+        return parcel
+
+    monkeypatch.setattr(accepted_module, "whole_parcel", read)
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def store(name: str) -> Store:
+        if backend == "memory":
+            return MemoryStore(name)
+        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
+
+    pair = Pair(store=store)
+    for number in (1, 2, 3):
+        pair.send(number)
+    rotten(monkeypatch, 1, 2)
+    # One at a time: the two that wait must not use up the places of the third.
+    assert [one.message_id for one in take(pair, 1)] == ["order-3@alpha"]
+    assert take(pair, 1) == []
+    first = incidents(pair)[0]
+    assert "order-1@alpha no longer say what was accepted" in first
+    assert pair.kinds("beta").count("incident") == 2
+    pair.beta.confirm("urn:test:alpha", "order-3@alpha")
+    pair.settle("beta")
+    monkeypatch.undo()
+    for taken in take(pair):
+        pair.beta.confirm(taken.sender, taken.message_id)
+    pair.settle("beta")
+    assert incidents(pair) == []
+    assert pair.verify().clean
+    pair.close()
+
+
+def test_what_follows_on_its_channel_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair("window")
+    for number in (1, 2, 3):
+        pair.send(number)
+    rotten(monkeypatch, 2)
+    assert [one.message_id for one in take(pair)] == ["order-1@alpha"]
+    monkeypatch.undo()
+    assert [one.message_id for one in take(pair)] == ["order-2@alpha", "order-3@alpha"]
+    assert pair.verify(healed=False).clean
+
+
+def test_payloads_are_opened_by_the_agreement_they_came_under() -> None:
+    """It may be gone before the application comes, which must not get the cipher text."""
+    pair = signed_pair(encrypt=True)
+    sent = pair.send()
+    pair.beta.node.agreements = Agreements([])
+    (taken,) = take(pair)
+    assert (taken.message_id, taken.payloads[0].data) == (sent.message_id, b"order 1")
+    assert incidents(pair) == []
+
+
+def test_closed_payloads_wait_for_the_key_that_opens_them() -> None:
+    pair = signed_pair(encrypt=True)
+    sent = pair.send()
+    key, pair.beta.node.keys = pair.beta.node.keys, None
+    assert take(pair) == []
+    assert len(incidents(pair)) == 1
+    pair.beta.node.keys = key
+    (taken,) = take(pair)
+    assert (taken.message_id, taken.payloads[0].data) == (sent.message_id, b"order 1")

@@ -1,0 +1,83 @@
+"""What a hub sends on is the message, not the connection it came on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.handler.actions import Post, PostAnswer
+from oncewire.handler.engine import Engine
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.source import Source
+from oncewire.message import Payload, Service
+from oncewire.simulation.options import Options
+from oncewire.simulation.run import Simulation
+from oncewire.simulation.topology import CPA_ID
+from oncewire.wire import codec
+from tests.handler.chain import AT_WEB, Chain, options
+
+
+def posts(engine: Engine) -> list[Post]:
+    return [action for action in engine.commit() if isinstance(action, Post)]
+
+
+@pytest.mark.requirement("HOP-5", "HOP-8")
+def test_headers_of_the_connection_stay_behind() -> None:
+    simulation = Simulation(Options(hops=2), seed=1)
+    buyer, hub = simulation.actor("buyer").engine, simulation.actor("hub1").engine
+    document = Payload.of("order", "text/plain", b"order")
+    buyer.submit(Submission(CPA_ID, Service("urn:sim:orders"), "PlaceOrder", (document,)))
+    (first,) = posts(buyer)
+    parcel = whole_parcel(buyer.node, first.parcel)
+    came_with = (
+        *parcel.headers,
+        ("Host", "hub1"),
+        ("Content-Length", str(len(parcel.body))),
+        ("Authorization", "Basic c2VjcmV0"),
+        ("SOAPAction", '"ebXML"'),
+    )
+    hub.receive(replace(parcel, headers=came_with), Source("http", can_answer=True))
+    (onward,) = posts(hub)
+    assert len(whole_parcel(hub.node, onward.parcel).body) > len(parcel.body)
+    names = [name for name, _ in onward.parcel.headers]
+    assert sorted(names) == ["Content-Digest", "SOAPAction"]
+
+
+@pytest.mark.requirement("HOP-1", "SEQ-5")
+def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
+    chain = Chain(options("window", hops=2))
+    chain.send(0)
+    hub, seller = chain.engines["hub1"], chain.engines["seller"]
+    before, after = hub.node.agreements
+    terms = replace(after.sending.terms, window=1)
+    narrow = replace(after, sending=replace(after.sending, terms=terms))
+    hub.node.agreements = Agreements([before, narrow])
+    chain.carrying = False
+    for number in (1, 2, 3):
+        chain.send(number)
+    orders = [post for _, post in chain.posts]
+    chain.posts.clear()
+    for order in orders[:2]:
+        chain.carry("buyer", order)
+    (first,) = [post for _, post in chain.posts if isinstance(post, Post)]
+    seller.receive(whole_parcel(hub.node, first.parcel), AT_WEB)
+    (ack,) = [one for one in seller.commit() if isinstance(one, PostAnswer)]
+    # Order 1 makes room for order 2; before that is committed, order 3 arrives.
+    hub.receive(whole_parcel(seller.node, ack.parcel), AT_WEB)
+    hub.receive(whole_parcel(chain.engines["buyer"].node, orders[2].parcel), AT_WEB)
+    hub.commit()
+    numbered = [row.message_id for row in chain.rows("hub1") if row.kind == "numbered"]
+    assert numbered == ["order-0@buyer", "order-1@buyer", "order-2@buyer"]
+    # The hop's timestamps rise, although no time has passed and one of them waited.
+    stamps = []
+    with hub.node.store.reader() as reader:
+        for message_id in numbered:
+            parcel = reader.outgoing_parcel(message_id or "")
+            assert parcel is not None
+            hop = codec.read(whole_parcel(hub.node, parcel)).message.last_hop
+            assert hop is not None
+            stamps.append(hop.timestamp or 0)
+    assert stamps == sorted(set(stamps))
