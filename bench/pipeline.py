@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oncewire.message.form import Validation
 from oncewire.pipeline import channels, ledger
 from oncewire.pipeline.archive import contents, pieces
-from oncewire.pipeline.check import verify
+from oncewire.pipeline.check import judge_lake
 from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.generate import generate
 from oncewire.pipeline.judging import gather, tasks_for
@@ -233,7 +233,7 @@ def peak_mb() -> float:
 
 def drive(lake: Path) -> None:
     spark = open_session("bench", master="local-cluster[2,1,1024]")
-    found = verify(spark, Lake(lake))
+    found = judge_lake(spark, Lake(lake))
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     runtime = jvm.java.lang.Runtime.getRuntime()

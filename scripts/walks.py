@@ -27,13 +27,13 @@ from types import FrameType
 
 import oncewire
 from oncewire.entry.party.folder import card_of, make_party, read_card
-from oncewire.entry.party.partners import Wish, add_partner
+from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.party_handler import open_party
 from oncewire.handler.engine import Engine
 from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.transport.http import HttpTransport
 from oncewire.wire.parcel import Parcel
 
@@ -92,7 +92,7 @@ def two_parties(folder: Path) -> tuple[Path, Path]:
     for own, other in (made, made[::-1]):
         card = folder / f"{other.party.name}.card"
         card.write_text(card_of(other).to_toml())
-        add_partner(own, read_card(card), Wish(cpa_id="acme-globex"))
+        add_partner(own, read_card(card), PartnerOptions(cpa_id="acme-globex"))
     return folder / "acme", folder / "globex"
 
 
@@ -107,11 +107,11 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
         address: str,  # noqa: ARG001
         *,
         timeout: float,  # noqa: ARG001
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         sys.setprofile(None)
         body = b"".join([chunk async for chunk in cargo.chunks()])
         sent.append(Parcel(cargo.content_type, body, cargo.headers))
-        return Outcome(OutcomeKind.UNKNOWN, "nobody listens")
+        return AttemptOutcome(OutcomeKind.UNKNOWN, "nobody listens")
 
     real = HttpTransport.send
     HttpTransport.send = first_byte  # type: ignore[method-assign]

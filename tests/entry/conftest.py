@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.entry.party.folder import make_party, read_card
 from oncewire.entry.party.keys import KeyKind
-from oncewire.entry.party.partners import Wish, add_partner, with_values
+from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served, both_served
@@ -44,7 +44,7 @@ def pair(parties: Path) -> Path:
         file.write_text(with_values(file.read_text(), {"http.port": str(free_port())}))
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         settings = load(parties / own, environ={}).settings
-        added = add_partner(settings, read_card(parties / partner), Wish())
+        added = add_partner(settings, read_card(parties / partner), PartnerOptions())
         added.agreement.write_text(with_values(added.agreement.read_text(), change))
     return parties
 

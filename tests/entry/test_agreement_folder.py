@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.entry.messages.submitting import Wish, find_agreement, submission_of
+from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party import agreements as module
 from oncewire.entry.party.agreements import AgreementFolder, load_all, load_readable, read_file
 from oncewire.entry.party.partners import with_values
@@ -110,7 +110,7 @@ def test_an_action_that_can_only_go_by_mail_is_not_sent(acme: Settings) -> None:
         'delivery.transports = ["smtp"]\n',
     )
     agreement = find_agreement(load_readable(acme), "globex")
-    wish = Wish(service="urn:test:orders", action="Mail")
+    options = SendOptions(service="urn:test:orders", action="Mail")
     with pytest.raises(InvalidValue, match="Mail goes over smtp, which cannot be used yet"):
-        submission_of(agreement, (), wish)
-    assert submission_of(agreement, (), Wish(service="urn:test:other", action="Post")).cpa_id
+        submission_of(agreement, (), options)
+    assert submission_of(agreement, (), SendOptions(service="urn:test:other", action="Post")).cpa_id

@@ -17,7 +17,7 @@ from oncewire.agreement.compose import layer
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
@@ -25,7 +25,7 @@ from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
 from oncewire.message import Error, Message
@@ -115,14 +115,14 @@ class Desk:
             codec.read(whole_parcel(self.engine.node, one.parcel)).message for one in self.posted
         ]
 
-    def take(self) -> list[Taken]:
+    def take(self) -> list[GivenMessage]:
         """The application takes what is ready, and confirms it."""
         taken = self.engine.take(100, 30 * SECOND)
         self.commit()
         for stored in taken:
             self.engine.confirm(stored.incoming.sender, stored.incoming.message_id)
         self.commit()
-        return [Taken.of(self.engine.node, one) for one in taken]
+        return [GivenMessage.of(self.engine.node, one) for one in taken]
 
     # --- sending ---
 
@@ -170,7 +170,7 @@ class Desk:
     def violations(self) -> tuple[Violation, ...]:
         """What the checker finds in this handler's journal."""
         with self.engine.node.store.reader() as reader:
-            return verify(reader.journal_since(0, 1_000_000), healed=False).violations
+            return check_journal(reader.journal_since(0, 1_000_000), healed=False).violations
 
     @property
     def refused(self) -> int:

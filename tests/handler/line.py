@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
@@ -18,7 +18,14 @@ from oncewire.message import Payload, Service
 from oncewire.simulation.options import Options
 from oncewire.simulation.topology import CPA_ID, agreements_of, names
 from oncewire.store.memory import MemoryStore
-from oncewire.transport.contract import Cargo, Delivery, OnDelivery, Outcome, OutcomeKind, Reply
+from oncewire.transport.contract import (
+    AttemptOutcome,
+    Cargo,
+    Delivery,
+    OnDelivery,
+    OutcomeKind,
+    Reply,
+)
 from oncewire.transport.http_client import outcome_of
 
 
@@ -50,11 +57,11 @@ class Port:
     async def start(self, on_delivery: OnDelivery) -> None:
         self.net.doors[self.own] = on_delivery
 
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         to = address.split("/")[2]
         body = b"".join([chunk async for chunk in cargo.chunks()])
         if (self.own, to) in self.net.cut or to not in self.net.doors:
-            return Outcome(OutcomeKind.REFUSED, "connection refused")
+            return AttemptOutcome(OutcomeKind.REFUSED, "connection refused")
 
         async def pieces() -> AsyncIterator[bytes]:
             yield body
@@ -71,7 +78,7 @@ class Port:
         try:
             reply = await asyncio.wait_for(ask(), timeout)
         except TimeoutError:
-            return Outcome(OutcomeKind.UNKNOWN, "no response in time")
+            return AttemptOutcome(OutcomeKind.UNKNOWN, "no response in time")
         self.net.said.append((self.own, to, body, reply))
         return outcome_of(reply)
 
@@ -92,7 +99,7 @@ class Clerk:
         if open_desk:
             self.desk.set()
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission]:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
         self.asked.append(taken.message_id)
         self.called.set()
         await self.desk.wait()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.transport.contract import Cargo, Delivery, OnDelivery, Outcome, OutcomeKind
+from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OnDelivery, OutcomeKind
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 
@@ -25,10 +25,10 @@ class Wire:
     async def start(self, on_delivery: OnDelivery) -> None:
         self.deliver = on_delivery
 
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         await self.gate.wait()
         self.sent.append(b"".join([chunk async for chunk in cargo.chunks()]))
-        return Outcome(OutcomeKind.SENT)
+        return AttemptOutcome(OutcomeKind.SENT)
 
     async def stop(self) -> None:
         return

@@ -15,7 +15,7 @@ from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.journal.check import Report, verify
+from oncewire.journal.check import JournalReport, check_journal
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.contract import Store
@@ -207,12 +207,12 @@ class Pair:
         self.settle("beta")
         return [stored.incoming.message_id for stored in taken]
 
-    def verify(self, *, healed: bool = True) -> Report:
+    def verify(self, *, healed: bool = True) -> JournalReport:
         rows = []
         for engine in self.engines.values():
             with engine.node.store.reader() as reader:
                 rows += reader.journal_since(0, 1_000_000)
-        return verify(rows, healed=healed)
+        return check_journal(rows, healed=healed)
 
     def kinds(self, name: str) -> list[str]:
         """What one node journaled, in order."""

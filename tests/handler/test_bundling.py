@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.message import Message, MessageKind
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
@@ -68,7 +68,9 @@ def test_how_the_two_share_a_connection(
     asking.hear(1, reply)
     assert asking.outcome(1) is OutgoingState.DELIVERED
     taken = asking.alpha.take(10, 60 * SECOND)
-    assert [Taken.of(asking.alpha.node, one).payloads[0].data for one in taken] == [b"response 1"]
+    assert [GivenMessage.of(asking.alpha.node, one).payloads[0].data for one in taken] == [
+        b"response 1"
+    ]
     asking.alpha.commit()
     assert not asking.pair.verify(healed=False).violations
 
@@ -262,7 +264,7 @@ async def test_an_initiator_reads_both_replies_of_one_body(tmp_path: Path, bundl
     ):
         sent = await alpha.send(order(1))
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-        taken: list[Taken] = []
+        taken: list[GivenMessage] = []
         while not taken:
             taken = await alpha.take()
         assert taken[0].header.ref_to_message_id == sent.message_id
@@ -288,7 +290,7 @@ async def test_a_pulling_application_answers_on_the_connection(tmp_path: Path) -
         serving(tmp_path, "alpha", "beta", ports, extra=extra) as alpha,
     ):
         sent = await alpha.send(order(1))
-        asked: list[Taken] = []
+        asked: list[GivenMessage] = []
         while not asked:
             asked = await beta.take()
             await asyncio.sleep(0.01)

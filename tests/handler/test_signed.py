@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.keys import Keys
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sealing.secure import proves_receipt
@@ -112,7 +112,7 @@ def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     assert b"order 1" not in body
     assert b"EncryptedData" in body
     (row,) = pair.beta.take(1, 10**9)
-    taken = Taken.of(pair.beta.node, row)
+    taken = GivenMessage.of(pair.beta.node, row)
     assert taken.payloads[0].data == b"order 1"
     assert taken.payloads[0].media_type == "text/plain"
     pair.beta.confirm(taken.sender, taken.message_id)

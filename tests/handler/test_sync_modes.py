@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.message import Message, MessageKind
 from oncewire.message.form import Form
 from oncewire.message.header import SyncReplyMode
@@ -122,7 +122,7 @@ async def test_acknowledgements_alone_and_the_response_on_a_connection_of_its_ow
         # Delivered before the application has said a word.
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
         clerk.desk.set()
-        taken: list[Taken] = []
+        taken: list[GivenMessage] = []
         while not taken:
             taken = await alpha.take()
         assert taken[0].header.ref_to_message_id == sent.message_id

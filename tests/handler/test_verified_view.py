@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.keys import Keys
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
@@ -101,7 +101,7 @@ HARMLESS: dict[str, Callable[[Parcel], Parcel]] = {
 }
 
 
-def seen(taken: Taken) -> tuple[object, ...]:
+def seen(taken: GivenMessage) -> tuple[object, ...]:
     """Everything an application can read of a message."""
     return (
         taken.sender,

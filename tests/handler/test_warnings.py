@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.actions import Warned
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
 from oncewire.journal.history import explain, ladder
@@ -178,7 +178,7 @@ def test_the_response_says_that_a_transport_could_not_answer(profile: str, by: s
     assert asking.outcome(1) is OutgoingState.DELIVERED
     assert len(asking.rows("alpha", "warned")) == 2
     (taken,) = asking.alpha.take(10, 60 * SECOND)
-    given = Taken.of(asking.alpha.node, taken)
+    given = GivenMessage.of(asking.alpha.node, taken)
     assert [(one.code, one.severity) for one in given.warnings] == [
         ("NotSupported", Severity.WARNING)
     ]
@@ -229,7 +229,7 @@ def test_a_warning_on_a_response_is_told_and_the_response_counts(code: str) -> N
     (row,) = asking.rows("alpha", "warned")
     assert (row.message_id, row.ref_to) == ("order-1@alpha", "response-1@beta")
     (taken,) = asking.alpha.take(10, 60 * SECOND)
-    assert Taken.of(asking.alpha.node, taken).warnings == (warning,)
+    assert GivenMessage.of(asking.alpha.node, taken).warnings == (warning,)
 
 
 @pytest.mark.requirement("ERR-10")
@@ -263,7 +263,7 @@ async def test_a_running_handler_says_what_its_partner_warns_of(
         await beta.transports["http"].start(by_mail)
         sent = await alpha.send(order(1))
         assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-        taken: list[Taken] = []
+        taken: list[GivenMessage] = []
         while not taken:
             taken = await alpha.take()
         assert [one.code for one in taken[0].warnings] == ["NotSupported"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncewire.journal.check import Report, verify
+from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.detail import Detail
 from oncewire.journal.row import Kind, Row
 
@@ -65,6 +65,6 @@ def numbered(rows: list[Row]) -> list[Row]:
     return changed
 
 
-def judged(rows: list[Row], **circumstances: Any) -> Report:
+def judged(rows: list[Row], **circumstances: Any) -> JournalReport:
     """The checker's word on rows as a handler would have written them: no position is missing."""
-    return verify(numbered(rows), **circumstances)
+    return check_journal(numbered(rows), **circumstances)

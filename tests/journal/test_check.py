@@ -8,13 +8,13 @@ import pytest
 from oncewire.journal import detail
 from oncewire.journal.check import (
     channel_key,
+    check_journal,
     document_key,
     fold_channels,
     fold_documents,
     fold_ledger,
     fold_messages,
     message_key,
-    verify,
 )
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
@@ -94,7 +94,7 @@ def test_a_journal_of_another_version_is_told() -> None:
 def test_two_stores_with_one_name_are_told() -> None:
     rows = SCENARIOS["plain"]().rows
     other = [row._replace(at=row.at + 1) for row in rows if row.node == "globex"]
-    report = verify([*rows, *other], healed=True)
+    report = check_journal([*rows, *other], healed=True)
     assert [found.node for found in report.quarantined] == ["globex"]
     assert "call themselves globex" in report.quarantined[0].sentence
 
@@ -383,7 +383,7 @@ def test_the_folds_over_sorted_rows_find_what_verify_finds(name: str) -> None:
     spoilt = [row for row in rows if row.kind != Kind.CONFIRMED and row.sequence_number != 1]
     for some in (rows, spoilt):
         each = numbered(some)
-        report = verify(each, healed=True)
+        report = check_journal(each, healed=True)
         context = Context.gather([row for row in each if row.kind in CONTEXT_KINDS], healed=True)
         context = pickle.loads(pickle.dumps(context))
         found = [

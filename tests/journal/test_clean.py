@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
 from tests.journal.scenarios import SCENARIOS
 
@@ -12,7 +12,7 @@ names = st.sampled_from(sorted(SCENARIOS))
 
 
 def _told(rows: list[Row], *, healed: bool) -> list[str]:
-    report = verify(rows, healed=healed)
+    report = check_journal(rows, healed=healed)
     return [str(found) for found in (*report.violations, *report.quarantined)]
 
 
@@ -44,7 +44,7 @@ def test_rows_may_come_in_any_order_and_more_than_once(name: str, random) -> Non
     rows = SCENARIOS[name]().rows
     rows += random.sample(rows, len(rows) // 2)
     random.shuffle(rows)
-    report = verify(rows, healed=True)
+    report = check_journal(rows, healed=True)
     assert report.clean
     assert report.rows == len(set(rows))
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.journal.contract import MANDATORY, problem_of
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Kind, Row
@@ -23,15 +23,15 @@ def test_there_are_enough_of_them() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_undamaged_world_is_clean(name: str) -> None:
-    report = verify(rows_of(name), healed=True)
+    report = check_journal(rows_of(name), healed=True)
     assert report.clean, (*report.violations, *report.quarantined)
     assert set(report.extents) == {Extent.JUDGED}
-    assert verify(renamed(rows_of(name), "other/"), healed=True).clean
+    assert check_journal(renamed(rows_of(name), "other/"), healed=True).clean
 
 
 @pytest.mark.parametrize("one", DAMAGES, ids=lambda one: one.name)
 def test_a_damage_is_told_and_nothing_else_is(one: Damage) -> None:
-    report = verify(one.rows(), healed=True)
+    report = check_journal(one.rows(), healed=True)
     found = [*report.violations, *report.quarantined]
     assert sorted((each.predicate, each.kind) for each in found) == one.told, found
     assert not report.clean
@@ -40,7 +40,7 @@ def test_a_damage_is_told_and_nothing_else_is(one: Damage) -> None:
 def test_what_could_not_be_judged_is_counted() -> None:
     node = last_node(rows_of("plain"))
     rows = [row for row in rows_of("plain") if row.node != node or not 40 <= row.seq <= 90]
-    report = verify(rows, healed=True)
+    report = check_journal(rows, healed=True)
     assert 0 < report.extents[Extent.IN_DOUBT] < report.messages
     assert sum(report.extents.values()) == report.messages
 
@@ -52,7 +52,7 @@ def test_a_hole_excuses_only_what_was_under_way_with_it() -> None:
     early = [row for row in rows if row.node == node][:3]
     later = [row if row in early else row._replace(at=row.at + 60 * DAY) for row in rows]
     later = [row for row in numbered(later) if (row.node, row.seq) != (node, 2)]
-    report = verify(later, healed=True)
+    report = check_journal(later, healed=True)
     assert [found.kind for found in report.quarantined] == ["hole"]
     assert report.kinds["unconfirmed"] > 5
 
@@ -62,7 +62,7 @@ def test_the_original_of_two_equal_journals_is_the_one_that_goes_further() -> No
     node = last_node(rows)
     for name, kept in (("a-copy", node), ("z-copy", node)):
         copy = [row._replace(node=name) for row in rows if row.node == node][:-10]
-        report = verify([*rows, *copy], healed=True)
+        report = check_journal([*rows, *copy], healed=True)
         assert [found.node for found in report.quarantined] == [name]
         assert kept in report.quarantined[0].sentence
 
@@ -78,7 +78,7 @@ def test_whatever_rows_are_missing_that_they_are_is_all_that_is_told(name: str) 
             continue
         gone = range(row.seq, row.seq + count)
         left = [one for one in rows if one.node != row.node or one.seq not in gone]
-        report = verify(left, healed=True)
+        report = check_journal(left, healed=True)
         found = [*report.violations, *report.quarantined]
         assert [one.kind for one in found] == ["hole"], (row, count, found)
 
@@ -109,5 +109,5 @@ def test_a_row_without_what_its_kind_needs_breaks_it() -> None:
 
 def test_a_thousand_holes_are_told_as_fewer() -> None:
     rows = [Row(seq * 2, 1, 1, "b", "acme", "stopped") for seq in range(1, 5_000)]
-    report = verify(rows, healed=True)
+    report = check_journal(rows, healed=True)
     assert 500 < len(report.quarantined) <= 1_000

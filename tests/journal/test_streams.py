@@ -57,13 +57,13 @@ def test_epochs_that_wait_for_ever_do_not_grow_without_end(monkeypatch: pytest.M
     assert judged(rows, healed=True).kinds == {"lost": 6}
     opened: list[int] = []
     monkeypatch.setattr(receiving, "EPOCHS_MAX", 2)
-    close = receiving.ReceivingChannel._close_old
+    close = receiving.ReceivingChannelFold._close_old
 
-    def counted(channel: receiving.ReceivingChannel, context: receiving.Context) -> None:
+    def counted(channel: receiving.ReceivingChannelFold, context: receiving.Context) -> None:
         close(channel, context)
         opened.append(len(channel._epochs))
 
-    monkeypatch.setattr(receiving.ReceivingChannel, "_close_old", counted)
+    monkeypatch.setattr(receiving.ReceivingChannelFold, "_close_old", counted)
     assert judged(rows, healed=True).kinds == {"lost": 6}
     assert max(opened) == 2
 

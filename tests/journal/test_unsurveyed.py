@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.journal import contract, survey
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.journal.contract import problem_of
 from oncewire.journal.predicates import sending_channel as sending
 from oncewire.journal.predicates.context import Context, terms_digest
@@ -32,17 +32,17 @@ def test_each_fold_says_what_it_cannot_read(
     monkeypatch.setattr(survey, "problem_of", lambda row: None)
     rows = SCENARIOS[scenario]().rows
     spoilt = change(rows, find(rows, kind, message_id)[0], detail=NONSENSE)
-    report = verify(spoilt, healed=False)
+    report = check_journal(spoilt, healed=False)
     assert {found.kind for found in report.quarantined} == {"unreadable"}
     assert message_id in {found.message_id for found in report.quarantined}
     assert report.violations == ()
-    assert report.messages == verify(rows, healed=False).messages
+    assert report.messages == check_journal(rows, healed=False).messages
 
 
 def test_a_message_that_cannot_be_read_has_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "problem_of", lambda row: None)
     rows = SCENARIOS["unknown"]().rows
-    report = verify(change(rows, find(rows, Kind.FAILED)[0], detail=NONSENSE), healed=False)
+    report = check_journal(change(rows, find(rows, Kind.FAILED)[0], detail=NONSENSE), healed=False)
     assert not report.outcomes
     assert report.extents == {"in_doubt": 1}
 
@@ -88,7 +88,7 @@ def test_what_is_missing_or_set_aside_in_a_copy_is_told_of_nobody() -> None:
     copy = [row._replace(node="a-copy") for row in rows if row.node == "globex"][:-8]
     copy = [row for row in copy if row.seq != 9]
     copy[10] = copy[10]._replace(kind="teleported")
-    report = verify([*rows, *copy], healed=True)
+    report = check_journal([*rows, *copy], healed=True)
     assert [(found.kind, found.node) for found in report.quarantined] == [("copied", "a-copy")]
     assert not report.violations
     assert report.extents == {"judged": report.messages}
@@ -101,7 +101,7 @@ def test_what_came_through_a_hub_that_kept_nothing_has_no_known_origin() -> None
     """The submission has other content, and the hub does not say whom it has the message from."""
     rows = SCENARIOS["hub_that_passes_on"]().rows
     rows = [row for row in rows if row.node != "acme"]
-    assert verify(numbered(rows), healed=True).violations == ()
+    assert check_journal(numbered(rows), healed=True).violations == ()
 
 
 # --- streams ------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def received(world: World) -> list[Row]:
 
 
 def kinds(rows: list[Row]) -> dict[str, int]:
-    return dict(verify(rows, healed=False).kinds)
+    return dict(check_journal(rows, healed=False).kinds)
 
 
 def stream(count: int) -> World:
@@ -132,7 +132,7 @@ def test_a_skip_behind_a_hole_does_not_say_where_the_stream_is() -> None:
     rows = [row for row in rows if row.seq not in gone]
     rows = [row for row in rows if row.message_id != "m6" or row.kind == Kind.RECEIVED]
     rows = change(rows, skipped, kind=Kind.SKIPPED.value, detail='{"reason":"never came"}')
-    report = verify(rows, healed=False)
+    report = check_journal(rows, healed=False)
     assert {found.kind for found in report.quarantined} == {"hole"}
     assert report.violations == ()
 
@@ -185,7 +185,9 @@ def sent(*numbers: tuple[str, int], acknowledged: str = "") -> list[Row]:
 
 def wrong_numbers(rows: list[Row]) -> list[str]:
     return [
-        found.kind for found in verify(rows, healed=False).violations if found.predicate == "S8"
+        found.kind
+        for found in check_journal(rows, healed=False).violations
+        if found.predicate == "S8"
     ]
 
 

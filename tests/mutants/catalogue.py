@@ -97,8 +97,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "forget that a message was handed over",
         _DELIVER,
-        "        taken = Taken.of(node, given)\n        tx.save_incoming(incoming)\n",
-        "        taken = Taken.of(node, given)\n",
+        "        taken = GivenMessage.of(node, given)\n        tx.save_incoming(incoming)\n",
+        "        taken = GivenMessage.of(node, given)\n",
         ("S2",),
         PLAIN,
         "DUP-2",

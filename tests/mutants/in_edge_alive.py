@@ -180,8 +180,9 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "agree on no signatures unless asked",
         "oncewire.entry.cli.party",
-        "        wish = Wish(profile, cpa_id, sign or not insecure, ordered, insecure)\n",
-        "        wish = Wish(profile, cpa_id, sign, ordered, insecure)\n",
+        "        options = PartnerOptions(profile, cpa_id, sign or not insecure, "
+        "ordered, insecure)\n",
+        "        options = PartnerOptions(profile, cpa_id, sign, ordered, insecure)\n",
         tests=(f"{_SECURE}::test_init_and_partner_add_agree_on_tls_and_signatures",),
     ),
     Mutant(
@@ -194,7 +195,7 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "take a partner without TLS",
         "oncewire.entry.party.partners",
-        '        if not wish.insecure and not one.url.startswith("https://"):\n',
+        '        if not options.insecure and not one.url.startswith("https://"):\n',
         "        if not one.url:\n",
         tests=(f"{_SECURE}::test_without_tls_nobody_is_a_partner_by_accident",),
     ),

@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from oncewire.errors import NotAllowed
 from oncewire.pipeline import jobs
 from oncewire.pipeline.books import open_book
-from oncewire.pipeline.check import verify
+from oncewire.pipeline.check import judge_lake
 from oncewire.pipeline.failure import own_error
 from oncewire.pipeline.generate import generate
 from oncewire.pipeline.lake import Lake
@@ -58,7 +58,7 @@ def main() -> None:
         violations=folder / "key.json", envelopes=20,
     )  # fmt: skip
     found["generated"] = made.rows
-    checked = verify(spark, Lake(folder / "year"))
+    checked = judge_lake(spark, Lake(folder / "year"))
     found["violations"] = sorted([one.kind, one.message_id] for one in checked.violations)
     run = jobs.run(spark, Lake(folder / "year"), archives=[folder / "year" / "archive"])
     found["messages"], found["envelopes"] = run.messages, run.envelopes

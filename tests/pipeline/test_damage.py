@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.pipeline import jobs
-from oncewire.pipeline.check import verify
+from oncewire.pipeline.check import judge_lake
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.schemas import JUDGED, VIOLATIONS
 from tests.journal.damages import DAMAGES, Damage
@@ -47,7 +47,7 @@ def told(findings: list[tuple[str, str, str]]) -> dict[str, Counter]:
 
 def tell_each_and_nothing_else(spark, lake: Lake, some: list[Damage]) -> None:
     expected = {f"d{index:03d}": Counter(one.told) for index, one in enumerate(some)}
-    found = verify(spark, lake, ended=True)
+    found = judge_lake(spark, lake, ended=True)
     every = (*found.violations, *found.quarantined)
     assert told([(one.node or "", one.predicate, one.kind) for one in every]) == expected
     assert not found.clean

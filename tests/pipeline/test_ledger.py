@@ -20,7 +20,7 @@ from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
 from oncewire.pipeline import jobs
-from oncewire.pipeline.check import verify
+from oncewire.pipeline.check import judge_lake
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
@@ -49,7 +49,7 @@ def judged(spark, year: Year) -> Year:
 
 
 def test_verify_finds_exactly_what_was_planted(spark, year: Year) -> None:
-    found = verify(spark, year.lake)
+    found = judge_lake(spark, year.lake)
     violations = Counter((one.kind, one.message_id) for one in found.violations)
     assert violations == Counter(year.planted)
     assert {kind for kind, _ in year.planted} == PROMISES
@@ -87,7 +87,7 @@ def test_the_ledger_is_the_fold_of_the_journal_row_for_row(spark, judged: Year) 
         context.homes.setdefault(node, {node})
     doubts(context, found)
     context.through = {name: state.at for name, state in version.nodes.items()}
-    # Every pair of policies that can stand together is among them (tests of the yearbook).
+    # Every pair of policies that can stand together is among them (tests of the sample year).
     assert {deal.terms for deal in deals()} <= set(context.terms.values())
 
     expected = {}

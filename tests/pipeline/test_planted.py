@@ -35,9 +35,12 @@ def pairs(found: list[dict]) -> Key:
 def test_a_year_has_a_fault_of_every_recipe(messages: int, seed: int) -> None:
     plan = make_plan(messages, seed)
     planted = Counter(
-        force.twist for stream in plan.streams for force in stream.forces.values() if force.twist
+        force.misbehaviour
+        for stream in plan.streams
+        for force in stream.forces.values()
+        if force.misbehaviour
     )
-    assert set(planted) == {recipe.twist for recipe in RECIPES}
+    assert set(planted) == {recipe.misbehaviour for recipe in RECIPES}
     assert {kind for kind, _ in plan.violations} == PROMISES
 
 

@@ -5,19 +5,19 @@ from itertools import combinations, product
 
 import pytest
 
-from oncewire.journal.check import Report, verify
+from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.predicates.violation import OF_JOURNALS, ViolationKind
 from oncewire.journal.row import Kind
 from oncewire.message.instant import DAY, MINUTE
-from oncewire.pipeline.sample_year import pairwise as cover
+from oncewire.pipeline.sample_year import pairwise as pairwise
 from oncewire.pipeline.sample_year.faults import RECIPES
 from oncewire.pipeline.sample_year.journals import rows_of_year, units, write_unit
 from oncewire.pipeline.sample_year.plan import DAYS_MIN, YEAR, Plan, make_plan
 
 
-def judged(plan: Plan) -> Report:
+def judged(plan: Plan) -> JournalReport:
     settled = plan.end - 2 * DAY - MINUTE
-    return verify(rows_of_year(plan), healed=False, healed_before=settled)
+    return check_journal(rows_of_year(plan), healed=False, healed_before=settled)
 
 
 def test_every_kind_of_violation_has_a_recipe() -> None:
@@ -26,7 +26,7 @@ def test_every_kind_of_violation_has_a_recipe() -> None:
 
 
 def test_every_possible_pair_of_values_occurs() -> None:
-    names = list(cover.DIMENSIONS)
+    names = list(pairwise.DIMENSIONS)
     chosen = [
         {
             **{name: getattr(deal.terms, name) for name in names if hasattr(deal.terms, name)},
@@ -34,7 +34,7 @@ def test_every_possible_pair_of_values_occurs() -> None:
             "signed": deal.signed,
             "shape": _shape(deal.terms),
         }
-        for deal in cover.deals()
+        for deal in pairwise.deals()
     ]
     covered = {
         (one, deal[one], other, deal[other])
@@ -42,19 +42,19 @@ def test_every_possible_pair_of_values_occurs() -> None:
         for one, other in combinations(names, 2)
     }
     possible = set()
-    for bound in product(*(cover.DIMENSIONS[name] for name in cover.BOUND)):
-        fixed = dict(zip(cover.BOUND, bound, strict=True))
+    for bound in product(*(pairwise.DIMENSIONS[name] for name in pairwise.BOUND)):
+        fixed = dict(zip(pairwise.BOUND, bound, strict=True))
         for one, other in combinations(names, 2):
             for a, b in product(_values(one, fixed), _values(other, fixed)):
-                choice = {name: values[0] for name, values in cover.DIMENSIONS.items()}
-                if cover._deal({**choice, **fixed, one: a, other: b}) is not None:
+                choice = {name: values[0] for name, values in pairwise.DIMENSIONS.items()}
+                if pairwise._deal({**choice, **fixed, one: a, other: b}) is not None:
                     possible.add((one, a, other, b))
     assert len(possible) > 500
     assert possible - covered == set()
 
 
 def _values(name: str, fixed: dict) -> tuple:
-    return (fixed[name],) if name in fixed else cover.DIMENSIONS[name]
+    return (fixed[name],) if name in fixed else pairwise.DIMENSIONS[name]
 
 
 def _shape(terms) -> str:
@@ -87,9 +87,9 @@ def test_trouble_right_before_a_fault_does_not_undo_it(stream: int) -> None:
     """Retries filled the window that was to be exceeded, or the epoch ended where it mattered."""
     plan = make_plan(1_000_000, 6)
     rows = rows_of_year(plan, [stream])
-    report = verify(rows, healed=False, healed_before=plan.end - 2 * DAY - MINUTE)
+    report = check_journal(rows, healed=False, healed_before=plan.end - 2 * DAY - MINUTE)
     forces = plan.streams[stream].forces
-    assert len(report.violations) == sum(bool(force.twist) for force in forces.values())
+    assert len(report.violations) == sum(bool(force.misbehaviour) for force in forces.values())
     assert {(one.kind, one.message_id) for one in report.violations} <= set(plan.violations)
 
 

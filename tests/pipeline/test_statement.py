@@ -5,7 +5,7 @@ import pytest
 from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import Kind, Row
-from oncewire.pipeline.statement import Compared, Disagreement, compare, standing
+from oncewire.pipeline.statement import Compared, Disagreement, compare, statement_of
 from tests.journal.histories import World
 from tests.journal.scenarios import SCENARIOS
 
@@ -15,7 +15,7 @@ def compared(world: World, message_id: str = "m1", change=lambda rows: rows) -> 
     context = Context.gather(world.rows, healed=True)
     ours = [row for row in rows if row.node == "acme"]
     theirs = [row for row in rows if row.node == "globex"]
-    return compare(standing(ours, context), standing(theirs, context))
+    return compare(statement_of(ours, context), statement_of(theirs, context))
 
 
 @pytest.mark.parametrize(

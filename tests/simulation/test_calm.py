@@ -11,7 +11,7 @@ import itertools
 import pytest
 
 from oncewire.errors import AgreementProblem
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 
@@ -77,7 +77,7 @@ def run(world: Options) -> Simulation:
     assert not result.violations, (result.replay, result.violations[:3])
     assert (result.delivered, result.notified) == (MESSAGES, 0)
     for actor in simulation.actors:
-        alone = verify(actor.journal(), healed=True, calm=False)
+        alone = check_journal(actor.journal(), healed=True, calm=False)
         assert alone.clean, (result.replay, actor.name, alone.violations[:3])
     return simulation
 

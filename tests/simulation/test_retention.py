@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.handler.sealing import seal
 from oncewire.handler.upkeep import retain
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
 from oncewire.simulation.network import Network
 from oncewire.simulation.options import Options
@@ -111,7 +111,7 @@ def test_sweeps_amid_everything_break_no_promise(name: str, late: Counter[str]) 
         end = simulation.clock.now + 3 * HOUR
         while simulation.clock.now < end and simulation.clock.step():
             pass
-        report = verify(simulation.rows(), healed=True)
+        report = check_journal(simulation.rows(), healed=True)
         assert report.clean, (name, seed, [one.sentence for one in report.violations[:3]])
         confirmed = [row.message_id for row in simulation.rows() if row.kind == "confirmed"]
         assert len(confirmed) == len(set(confirmed))

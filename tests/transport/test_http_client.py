@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Reply
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.transport.http_client import HttpClient, HttpClientSettings, outcome_of, retry_after
 from tests.transport.exchange import (
     LOOPBACK,
@@ -23,7 +23,7 @@ SETTINGS = HttpClientSettings(addresses=LOOPBACK, max_reply=100_000)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def once(url: str, *, sent: Cargo | None = None, timeout: float = 10) -> Outcome:
+async def once(url: str, *, sent: Cargo | None = None, timeout: float = 10) -> AttemptOutcome:
     client = HttpClient(SETTINGS)
     await client.start()
     try:
@@ -32,7 +32,7 @@ async def once(url: str, *, sent: Cargo | None = None, timeout: float = 10) -> O
         await client.close()
 
 
-def answered(text: bytes) -> Outcome:
+def answered(text: bytes) -> AttemptOutcome:
     """What the client says when a peer answers with exactly these bytes and closes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,12 +40,12 @@ def answered(text: bytes) -> Outcome:
         writer.write(text)
         await writer.drain()
 
-    async def work() -> Outcome:
+    async def work() -> AttemptOutcome:
         async with fake_peer(answer) as url:
             return await once(url)
 
     outcome = run(work())
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, AttemptOutcome)
     return outcome
 
 

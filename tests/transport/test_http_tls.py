@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.contract import Outcome, OutcomeKind
+from oncewire.transport.contract import AttemptOutcome, OutcomeKind
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
 from oncewire.transport.http_listener import HttpLimits
@@ -41,7 +41,7 @@ def world(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
 
 
-async def one(url: str, settings: HttpClientSettings) -> Outcome:
+async def one(url: str, settings: HttpClientSettings) -> AttemptOutcome:
     client = HttpClient(settings)
     await client.start()
     try:
@@ -50,8 +50,8 @@ async def one(url: str, settings: HttpClientSettings) -> Outcome:
         await client.close()
 
 
-def exchange(server: ServerTls, client: HttpClientSettings) -> tuple[Outcome, Receiver]:
-    async def work() -> tuple[Outcome, Receiver]:
+def exchange(server: ServerTls, client: HttpClientSettings) -> tuple[AttemptOutcome, Receiver]:
+    async def work() -> tuple[AttemptOutcome, Receiver]:
         receiver = Receiver()
         async with endpoint(receiver, tls=server) as transport:
             return await one(transport.url, client), receiver

@@ -146,7 +146,7 @@ def test_a_signature_outlives_the_hop(dialect: Dialect) -> None:
     moved = with_envelope(parcel, splice.next_hop(received.envelope, samples.NEXT_HOP, form))
     forwarded = codec.read(moved)
     assert forwarded.envelope != received.envelope
-    verified = signature.verify(
+    verified = signature.verify_signature(
         forwarded.envelope,
         signature_parts(forwarded),
         Trust(pinned=(identity.certificate,)),

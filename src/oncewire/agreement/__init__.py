@@ -21,7 +21,7 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.check.checks import check, check_all, check_cpa, check_toml
-from oncewire.agreement.check.finding import Finding, Report, Severity
+from oncewire.agreement.check.finding import CheckReport, Finding, Severity
 from oncewire.agreement.cppa.reader import party_ids, read_cpa, read_views
 from oncewire.agreement.profiles import PROFILES, Profile
 from oncewire.agreement.resolve import Outbound, Resolution, outbound, resolve
@@ -35,6 +35,7 @@ __all__ = [
     "Agreement",
     "Agreements",
     "Business",
+    "CheckReport",
     "Direction",
     "Endpoint",
     "EndpointType",
@@ -44,7 +45,6 @@ __all__ = [
     "PartyTerms",
     "Profile",
     "Protection",
-    "Report",
     "Requested",
     "Resolution",
     "Row",

@@ -14,7 +14,7 @@ from typing import Any
 
 from oncewire.agreement import kinds
 from oncewire.agreement.agreement import Business, Protection, Rules
-from oncewire.agreement.kinds import Kind, choice, optional
+from oncewire.agreement.kinds import ValueKind, choice, optional
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
@@ -59,7 +59,7 @@ class Key:
     """One key: `name` is section.key, `target` is part.field, `says` one sentence."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     target: str
     says: str
 

@@ -46,7 +46,7 @@ _ACCURACY = re.compile(r"(\d{1,4}):([0-5]\d)\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """One kind: what it looks like in words, how to read it, how to write it plainly."""
 
     looks: str
@@ -60,15 +60,15 @@ def _kind(
     read: Callable[[object], Any],
     write: Callable[[Any], Any] = lambda value: value,
     show: Callable[[Any], str] | None = None,
-) -> Kind:
-    return Kind(looks, read, write, show or (lambda value: _words(write(value))))
+) -> ValueKind:
+    return ValueKind(looks, read, write, show or (lambda value: _plain_text(write(value))))
 
 
-def _words(plain: Any) -> str:
+def _plain_text(plain: Any) -> str:
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, list):
-        return ", ".join(_words(one) for one in plain) or "none"
+        return ", ".join(_plain_text(one) for one in plain) or "none"
     return str(plain)
 
 
@@ -196,7 +196,7 @@ def _write_range(numbers: SequenceRange) -> object:
 # --- choices and lists -------------------------------------------------------------------------
 
 
-def choice(options: type[Enum], aliases: dict[object, Enum] | None = None) -> Kind:
+def choice(options: type[Enum], aliases: dict[object, Enum] | None = None) -> ValueKind:
     """One of an enumeration's words, in any mixture of capitals."""
     words = {str(option.value).lower(): option for option in options}
     others = aliases or {}
@@ -221,13 +221,13 @@ def _listed(raw: object, one: Callable[[object], Any], looks: str) -> tuple[Any,
     return tuple(dict.fromkeys(one(item) for item in items))
 
 
-def optional(kind: Kind) -> Kind:
+def optional(kind: ValueKind) -> ValueKind:
     """The kind, or the word `none`."""
 
     def read(raw: object) -> Any:
         return None if isinstance(raw, str) and raw.strip() == "none" else kind.read(raw)
 
-    return Kind(
+    return ValueKind(
         f"{kind.looks}, or none",
         read,
         lambda value: "none" if value is None else kind.write(value),

@@ -56,7 +56,9 @@ class Scales:
         """The value in force. `None` means the header is silent: the agreement governs."""
         if stated is None or stated == agreed:
             return agreed
-        problem = f"{what}: the header says {_word(stated)}, the agreement {_word(agreed)}"
+        problem = (
+            f"{what}: the header says {_value_text(stated)}, the agreement {_value_text(agreed)}"
+        )
         if self.policy is HeaderConflict.REJECT:
             raise error(problem, location=location, remedy="send what was agreed")
         if self.policy is HeaderConflict.HEADER:
@@ -65,7 +67,7 @@ class Scales:
         return stated if self.policy is HeaderConflict.HEADER_WARN else agreed
 
 
-def _word(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(getattr(value, "value", value))

@@ -79,7 +79,7 @@ def _binding_facts(binding: ActionBinding) -> Iterator[Row]:
     )
     for key, value in facts:
         if value:
-            yield Row(binding.label, key, _words(value), _said(binding).value)
+            yield Row(binding.label, key, _value_text(value), _said(binding).value)
 
 
 def _said(binding: ActionBinding) -> Origin:
@@ -89,29 +89,29 @@ def _said(binding: ActionBinding) -> Origin:
 
 
 def _fact(value: Value) -> Row:
-    text = _words(value.value)
+    text = _value_text(value.value)
     if value.key in ("start", "end") and isinstance(value.value, int):
         text = format_instant(value.value)
     return Row(EVERYWHERE, value.key, text, value.origin.value, value.where)
 
 
-def _words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None or value == () or value == "":
         return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return ", ".join(_words(one) for one in value)
+        return ", ".join(_value_text(one) for one in value)
     if isinstance(value, Endpoint):
         kind = "" if value.type.value == "allPurpose" else f" ({value.type.value})"
         return f"{value.transport} {value.address}{kind}"
     if isinstance(value, Via):
-        return _via_words(value)
+        return _via_text(value)
     return str(value) if isinstance(value, str | int | PartyId) else repr(value)
 
 
-def _via_words(via: Via) -> str:
-    words = [via.label, *(_words(one) for one in via.endpoints)]
+def _via_text(via: Via) -> str:
+    words = [via.label, *(_value_text(one) for one in via.endpoints)]
     if via.longest_retry is not None:
         words.append(f"gives up after {format_duration(via.longest_retry)}")
     if via.sync_timeout is not None:

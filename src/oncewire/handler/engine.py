@@ -43,7 +43,7 @@ from oncewire.handler.arriving.reply import (
     take_up_waiting,
 )
 from oncewire.handler.delivering import deliver, notices
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.hub.next_hop import report_failure
 from oncewire.handler.hub.relay import nothing_more, relay
 from oncewire.handler.hub.stranded import abandon_stranded, go_on_at_last, resume_stranded
@@ -340,7 +340,7 @@ class Engine:
         with self.node.transition() as tx:
             poison.call_operator(self.node, tx, problem, message_id)
 
-    def hand_over(self, limit: int, lease: Duration) -> list[Taken]:
+    def hand_over(self, limit: int, lease: Duration) -> list[GivenMessage]:
         """Hand messages to the application; to be believed only after the commit."""
         return [one.taken for one in self._hand_over(limit, lease)]
 

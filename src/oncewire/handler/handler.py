@@ -25,7 +25,7 @@ from oncewire.handler.actions import (
     Warned,
 )
 from oncewire.handler.arriving.heard import hear
-from oncewire.handler.delivering.application import Application, Taken
+from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.loop.carrier import Carrier
@@ -43,7 +43,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
-from oncewire.transport.contract import Outcome, OutcomeKind, Transport
+from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -168,7 +168,7 @@ class Handler:
         with self.engine.node.store.transition() as tx:
             return find_outgoing(tx, message_id).outgoing.state
 
-    async def take(self, limit: int = 16) -> list[Taken]:
+    async def take(self, limit: int = 16) -> list[GivenMessage]:
         """Hand messages to the caller, who confirms each within the lease."""
         return await self._shell.do("take", lambda: self.engine.hand_over(limit, self.lease))
 
@@ -280,11 +280,13 @@ class Handler:
                     post.transport, post.address, post.parcel, post.timeout / SECOND
                 )
             except StoreDamaged as problem:
-                damaged, outcome = problem, Outcome(OutcomeKind.REFUSED, str(problem))
+                damaged, outcome = problem, AttemptOutcome(OutcomeKind.REFUSED, str(problem))
             except Exception as problem:
                 # Of this attempt alone: the next one may find another answer.
                 logger.exception("an attempt failed", extra={"message_id": post.message_id})
-                outcome = Outcome(OutcomeKind.UNKNOWN, f"a fault of ours: {type(problem).__name__}")
+                outcome = AttemptOutcome(
+                    OutcomeKind.UNKNOWN, f"a fault of ours: {type(problem).__name__}"
+                )
             finally:
                 self._carrier.let_go(post.parcel)
             self._kill.reach("post after send")

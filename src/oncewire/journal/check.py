@@ -130,7 +130,7 @@ def fold_documents(rows: Iterable[Row], context: Context) -> Iterator[Violation]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class JournalReport:
     """What the checker found, and how much it looked at."""
 
     violations: tuple[Violation, ...]
@@ -154,13 +154,13 @@ class Report:
         return Counter(violation.kind for violation in self.violations)
 
 
-def verify(
+def check_journal(
     rows: Iterable[Row],
     *,
     healed: bool,
     healed_before: Instant | None = None,
     calm: bool = False,
-) -> Report:
+) -> JournalReport:
     """Judge rows of any number of nodes, in any order.
 
     `healed` says that the run is over: the network works again and every timer has run out, so
@@ -187,7 +187,7 @@ def verify(
     findings += fold_channels(_grouped(ordered, channel_key), context)
     findings += fold_documents(_grouped(ordered, document_key), context)
     findings = told_once(findings)
-    return Report(
+    return JournalReport(
         violations=tuple(found for found in findings if found.predicate != QUARANTINE),
         quarantined=tuple(found for found in findings if found.predicate == QUARANTINE),
         rows=len(every),

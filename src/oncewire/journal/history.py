@@ -100,7 +100,7 @@ def _step(row: Row) -> Step:
         direction = Direction.OUT
     elif row.kind in _IN:
         direction = Direction.IN
-    return Step(row.at, row.node, row.kind, direction, row.peer, _words(row), row.seq)
+    return Step(row.at, row.node, row.kind, direction, row.peer, _event_text(row), row.seq)
 
 
 _TEXTS = {
@@ -137,7 +137,7 @@ _TEXTS = {
 }
 
 
-def _words(row: Row) -> str:
+def _event_text(row: Row) -> str:
     text = _TEXTS.get(row.kind, row.kind.replace("_", " "))
     cls = next((cls for kind, cls in detail.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
@@ -202,7 +202,7 @@ def last_failure(rows: Iterable[Row], sender: str | None) -> str:
         elif row.kind == trace.SEND_FAILED:
             failures[row.attempt] = row
     # The report on an earlier attempt may come after the next one has begun.
-    return _words(failures[attempt]) if attempt in failures else ""
+    return _event_text(failures[attempt]) if attempt in failures else ""
 
 
 def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -> str:

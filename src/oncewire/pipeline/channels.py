@@ -241,8 +241,8 @@ _CLASSES = {
     (cls.__module__, cls.__qualname__): cls
     for cls in (
         ChannelFold,
-        sending.SendingChannel,
-        receiving.ReceivingChannel,
+        sending.SendingChannelFold,
+        receiving.ReceivingChannelFold,
         *(member for _, member in inspect.getmembers(receiving, inspect.isclass)
           if member.__module__ == receiving.__name__),
         *(member for _, member in inspect.getmembers(sending, inspect.isclass)

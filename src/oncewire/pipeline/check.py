@@ -75,7 +75,7 @@ class Verification:
         return dict(Counter(found.kind for found in self.violations))
 
 
-def verify(
+def judge_lake(
     spark: SparkSession, lake: Lake, *, ended: bool = False, tell: Progress = quiet
 ) -> Verification:
     """Judge the whole journal of a lake.

@@ -46,7 +46,7 @@ def count_rows(folder: Path) -> int:
     return sum(pq.read_metadata(file).num_rows for file in folder.rglob("*.parquet"))
 
 
-def force_folders(root: Path, paths: Iterable[str]) -> None:
+def force_to_disk(root: Path, paths: Iterable[str]) -> None:
     """Force to disk every file of some directories, and each directory on the way to them, once.
 
     A file that nobody forced may be empty after a power failure, and a directory's own name is

@@ -24,7 +24,7 @@ from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import DAY
 from oncewire.pipeline.book import write_node_file
 from oncewire.pipeline.files import safe_name
-from oncewire.pipeline.intake import Progress, Taken, quiet, with_silver
+from oncewire.pipeline.intake import Progress, TakenIn, quiet, with_silver
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.rows import batch_of
 from oncewire.pipeline.sample_year.journals import units, write_unit
@@ -141,11 +141,11 @@ def _journals(spark: SparkSession, lake: Lake, version: Version, drafts: DataFra
         .sortWithinPartitions("node", "day", "true_at", "unit", "ordinal")
         .mapInArrow(_place(offsets), PLACED)
     )
-    taken = Taken(version)
+    taken = TakenIn(version)
     for entry in lake.write_divided(placed.drop("day"), "bronze/journal/year", "node"):
         node = unquote(entry.key)
         moved = _moved(lake, entry, node, ends[node])
-        taken = Taken(taken.version.adding("journal", moved), (*taken.entries, moved))
+        taken = TakenIn(taken.version.adding("journal", moved), (*taken.entries, moved))
     return _with_ends(spark, lake, with_silver(spark, lake, taken).version)
 
 

@@ -71,7 +71,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenIn:
     """The version with what was taken in, not published yet, and how much it was."""
 
     version: Version
@@ -97,11 +97,11 @@ def take_in(
     tell: Progress = quiet,
     *,
     now: Instant = 0,
-) -> Taken:
+) -> TakenIn:
     """Everything new in some books, read at that instant of the reader's clock."""
     check_distinct(books)
     ranges = [one for book in books for one in new_ranges(version, book)]
-    taken = Taken(version)
+    taken = TakenIn(version)
     for one in ranges:
         tell(f"taking in {one.book.node} {one.start + 1}..{one.end}")
     small = [one for one in ranges if one.end - one.start <= SMALL]
@@ -183,8 +183,8 @@ def new_range(version: Version, book: Book) -> tuple[int, int]:
 
 
 def take_ranges(
-    lake: Lake, taken: Taken, frames: Sequence[DataFrame], ranges: Sequence[Range]
-) -> Taken:
+    lake: Lake, taken: TakenIn, frames: Sequence[DataFrame], ranges: Sequence[Range]
+) -> TakenIn:
     """Write the rows of some ranges, all of them in one job."""
     parts = [
         frame.withColumn(
@@ -200,7 +200,7 @@ def take_ranges(
     return _place_all(lake, taken, ranges, folder)
 
 
-def take_small_ranges(lake: Lake, taken: Taken, ranges: Sequence[Range]) -> Taken:
+def take_small_ranges(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> TakenIn:
     """The same for ranges of few rows: the driver reads and writes them itself, in the time that
     it would take to plan a job."""
     import pyarrow as pa
@@ -225,20 +225,20 @@ def take_small_ranges(lake: Lake, taken: Taken, ranges: Sequence[Range]) -> Take
     return _place_all(lake, taken, ranges, folder)
 
 
-def _landing(lake: Lake, taken: Taken, ranges: Sequence[Range]) -> Path:
+def _landing(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> Path:
     """Where the rows of several ranges are written together, before each has its own place."""
     digest = _digest(one.name for one in ranges)
     return lake.root / f"bronze/landing/v{taken.version.number + 1:08d}-{digest}"
 
 
-def _place_all(lake: Lake, taken: Taken, ranges: Sequence[Range], folder: Path) -> Taken:
+def _place_all(lake: Lake, taken: TakenIn, ranges: Sequence[Range], folder: Path) -> TakenIn:
     for index, one in enumerate(ranges):
         taken = _placed(lake, taken, one, folder, index)
     shutil.rmtree(folder, ignore_errors=True)
     return taken
 
 
-def _placed(lake: Lake, taken: Taken, one: Range, landing: Path, index: int) -> Taken:
+def _placed(lake: Lake, taken: TakenIn, one: Range, landing: Path, index: int) -> TakenIn:
     """The rows of one range at their place in bronze, counted and looked over."""
     book, version = one.book, taken.version
     entry = _moved(lake, landing / f"{PART}={index}-rows", f"bronze/journal/{one.name}")
@@ -264,7 +264,7 @@ def _placed(lake: Lake, taken: Taken, one: Range, landing: Path, index: int) -> 
         version = version.adding("quarantine", aside)
     if one.fills:
         version = forgetting(version)
-    return Taken(
+    return TakenIn(
         version,
         (*taken.entries, entry),
         (*taken.quarantined, aside) if aside.rows else taken.quarantined,
@@ -373,7 +373,7 @@ def _runs(folders: Sequence[Path], book: Book) -> list[tuple[Edge, Edge]]:
     ]
 
 
-def with_silver(spark: SparkSession, lake: Lake, taken: Taken) -> Taken:
+def with_silver(spark: SparkSession, lake: Lake, taken: TakenIn) -> TakenIn:
     """The tables that are made from new ranges of journals alone."""
     if not taken.rows and not taken.quarantined:
         return taken

@@ -25,7 +25,7 @@ from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import (
     Progress,
     Range,
-    Taken,
+    TakenIn,
     new_range,
     quiet,
     read_through,
@@ -157,7 +157,7 @@ def _batch(
         try:
             seen = held.groupBy("node").agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
             bounds = {row["node"]: (row["first"], row["last"]) for row in seen.collect()}
-            taken = Taken(lake.current_or_new())
+            taken = TakenIn(lake.current_or_new())
             ranges: list[Range] = []
             for book in books:
                 if book.node not in bounds:

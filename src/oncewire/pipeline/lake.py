@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
-from oncewire.pipeline.files import count_rows, force_folders, local_path, write_forced
+from oncewire.pipeline.files import count_rows, force_to_disk, local_path, write_forced
 from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Lake:
         published = replace(version, number=before.number + 1)
         known = {entry.path for entries in before.tables.values() for entry in entries}
         made = {entry.path for entries in published.tables.values() for entry in entries}
-        force_folders(self.root, made - known)
+        force_to_disk(self.root, made - known)
         name = f"{published.number:08d}.json"
         (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
         write_forced(self.root / VERSIONS / name, published.as_text())

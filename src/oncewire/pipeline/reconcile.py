@@ -23,7 +23,7 @@ from oncewire.pipeline.judging import tasks_for
 from oncewire.pipeline.rows import batches_of, rows_of_batch
 from oncewire.pipeline.schemas import RECONCILIATION, arrow, nullable
 from oncewire.pipeline.session import cores_of
-from oncewire.pipeline.statement import compare, standing
+from oncewire.pipeline.statement import compare, statement_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +136,7 @@ def _compared(booked: Iterator[tuple[Row, int]], sides: _Sides) -> Iterator[tupl
         compared += 1
         receiver = 1 - sender
         result = compare(
-            standing(books[sender], sides.context), standing(books[receiver], sides.context)
+            statement_of(books[sender], sides.context), statement_of(books[receiver], sides.context)
         )
         if result.disagreement is not None:
             yield (

@@ -1,4 +1,4 @@
-"""Standing: what one party's own books say of a message, and which proof it holds.
+"""Statement: what one party's own books say of a message, and which proof it holds.
 
 Plain Python. The outcome is the fold of `oncewire.journal`; two standings are then compared, and
 where they disagree it is said who holds what.
@@ -40,7 +40,7 @@ class Disagreement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Statement:
     """One party's word on one message."""
 
     outcome: MessageOutcome | None
@@ -63,13 +63,13 @@ class Standing:
         return self.has(RECEIVED)
 
 
-def standing(rows: Sequence[Row], context: Context) -> Standing:
+def statement_of(rows: Sequence[Row], context: Context) -> Statement:
     """What the rows of one party say; rows that cannot be read leave no outcome."""
     try:
         outcome = fold_outcome(rows, context.terms)
     except JournalProblem:
         outcome = None
-    return Standing(outcome, tuple(rows))
+    return Statement(outcome, tuple(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Compared:
     sentence: str = ""
 
 
-def compare(sender: Standing, receiver: Standing) -> Compared:
+def compare(sender: Statement, receiver: Statement) -> Compared:
     """What the party that sent and the party that should have received say of one message."""
     try:
         return _compare(sender, receiver)
@@ -92,7 +92,7 @@ def compare(sender: Standing, receiver: Standing) -> Compared:
         return Compared(Disagreement.UNREADABLE, sentence=str(problem))
 
 
-def _compare(sender: Standing, receiver: Standing) -> Compared:
+def _compare(sender: Statement, receiver: Statement) -> Compared:
     found, sentence = _difference(sender, receiver)
     if found is None:
         return Compared(None)
@@ -108,7 +108,7 @@ def _compare(sender: Standing, receiver: Standing) -> Compared:
     )
 
 
-def _difference(sender: Standing, receiver: Standing) -> tuple[Disagreement | None, str]:
+def _difference(sender: Statement, receiver: Statement) -> tuple[Disagreement | None, str]:
     if (sender.rows and sender.outcome is None) or (receiver.rows and receiver.outcome is None):
         return Disagreement.UNREADABLE, "Rows of it cannot be read, so nothing certain can be said."
     if receiver.received and not sender.sent:
@@ -127,7 +127,7 @@ def _difference(sender: Standing, receiver: Standing) -> tuple[Disagreement | No
 
 
 def _both_have_it(
-    sender: Standing, receiver: Standing, acknowledged: bool
+    sender: Statement, receiver: Statement, acknowledged: bool
 ) -> tuple[Disagreement | None, str]:
     submitted, received = sender.first(SUBMITTED), receiver.first(RECEIVED)
     if submitted is None or received is None:
@@ -151,11 +151,11 @@ def _both_have_it(
     return None, ""
 
 
-def _number(one: Standing) -> int | None:
+def _number(one: Statement) -> int | None:
     return None if one.outcome is None else one.outcome.sequence_number
 
 
-def _strange_acks(sender: Standing, receiver: Standing) -> list[str]:
+def _strange_acks(sender: Statement, receiver: Statement) -> list[str]:
     """Acknowledgements of the To Party that it did not give; a hub's are no matter here."""
     given = {row.ref_to for row in receiver.rows if row.kind == ACK_SENT}
     found = []
@@ -171,7 +171,7 @@ def _strange_acks(sender: Standing, receiver: Standing) -> list[str]:
 # --- in words ---------------------------------------------------------------------------------
 
 
-def _sender_says(sender: Standing) -> str:
+def _sender_says(sender: Statement) -> str:
     if not sender.sent:
         return "nothing"
     if sender.outcome is None:
@@ -179,7 +179,7 @@ def _sender_says(sender: Standing) -> str:
     return sender.outcome.outcome.value
 
 
-def _receiver_says(receiver: Standing) -> str:
+def _receiver_says(receiver: Statement) -> str:
     outcome = receiver.outcome
     if not receiver.rows:
         return "nothing"
@@ -191,7 +191,7 @@ def _receiver_says(receiver: Standing) -> str:
     return "refused" if refused is not None else "nothing"
 
 
-def _sender_proof(sender: Standing) -> str:
+def _sender_proof(sender: Statement) -> str:
     acknowledged = [row for row in sender.rows if row.kind == ACKNOWLEDGED]
     if acknowledged:
         row = acknowledged[-1]
@@ -205,7 +205,7 @@ def _sender_proof(sender: Standing) -> str:
     return f"its own record of {len(sender.rows)} rows" if sender.rows else ""
 
 
-def _receiver_proof(receiver: Standing) -> str:
+def _receiver_proof(receiver: Statement) -> str:
     received = receiver.first(RECEIVED)
     if received is not None:
         said = detail.Received.read(received.detail)

@@ -104,7 +104,7 @@ def error_arrived(
     note = replace(
         note_of("send_failed", outgoing),
         ref_to=error_id,
-        detail={"outcome": "discarded", "reason": _words(error)[:300]},
+        detail={"outcome": "discarded", "reason": _error_text(error)[:300]},
     )
     return Sent(outgoing, channel, (note,))
 
@@ -204,7 +204,7 @@ def _messaging_error(
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     if outgoing.state is to:
         return Sent(outgoing, channel)
-    refused = outgoing.failed(event, to, _words(error))
+    refused = outgoing.failed(event, to, _error_text(error))
     severity = Severity.ERROR if certain else Severity.WARNING
     effects: tuple[Effect, ...] = (note, *failure(refused, severity, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
@@ -230,7 +230,7 @@ def _taken_back(
     """An intermediary acknowledged the message and could not deliver it after all."""
     certain = error.severity is Severity.ERROR
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
-    failed = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, _words(error))
+    failed = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, _error_text(error))
     effects: tuple[Effect, ...] = (note, *failure(failed, error.severity, "rejected"))
     if channel is None or not terms.numbered or outgoing.epoch != channel.epoch:
         return Sent(failed, channel, effects)
@@ -242,7 +242,7 @@ def _taken_back(
 
 def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:
     """The To Party's own word is final: a report that comes after it is noted, no more."""
-    problem = f"{_words(error)}: but the To Party itself has acknowledged it"
+    problem = f"{_error_text(error)}: but the To Party itself has acknowledged it"
     detail: dict[str, object] = {"claim": "error", "code": error.code, "problem": problem[:300]}
     return replace(note_of("ignored", outgoing), ref_to=error_id, detail=detail)
 
@@ -256,5 +256,5 @@ def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> N
     return replace(note_of(kind, outgoing), ref_to=error_id, detail=detail)
 
 
-def _words(error: Error) -> str:
+def _error_text(error: Error) -> str:
     return f"{error.code}: {error.description}" if error.description else error.code

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.sending.submit import Submission
-from oncewire.journal.check import Report, verify
+from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.predicates.told import untold
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
@@ -40,7 +40,7 @@ class Result:
     messages: int
     delivered: int
     notified: int
-    report: Report
+    report: JournalReport
     faults: Counter[str] = field(default_factory=Counter)
     transitions: int = 0
     simulated_seconds: float = 0.0
@@ -115,7 +115,7 @@ class Simulation:
         self.network.healed = True
         self._finish(self.clock.now)
         rows = self.rows()
-        report = verify(rows, healed=True, calm=self.calm)
+        report = check_journal(rows, healed=True, calm=self.calm)
         # What the nodes call told, their applications' own books must know of.
         books = {actor.name: set(actor.notices) for actor in self.actors}
         found = (*report.violations, *untold(rows, books))

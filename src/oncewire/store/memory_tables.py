@@ -3,7 +3,7 @@
 Every change goes through `Table.put`, which notes the value before it in one log for all
 tables. Undoing a transition, a failed commit or a crash is the same thing: putting the
 noted values back, newest first. Rows are immutable, so nothing is ever copied for it.
-Indexes follow the rows through `_filed`, forwards and backwards alike.
+Indexes follow the rows through `_index_keys`, forwards and backwards alike.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Table(Generic[K, R]):
         else:
             self.rows[key] = new
         nowhere = (None,) * len(self._indexes)
-        out_of = nowhere if old is None else self._filed(key, old)
-        into = nowhere if new is None else self._filed(key, new)
+        out_of = nowhere if old is None else self._index_keys(key, old)
+        into = nowhere if new is None else self._index_keys(key, new)
         for index, leaves, enters in zip(self._indexes, out_of, into, strict=True):
             if leaves != enters:
                 if leaves is not None:
@@ -133,7 +133,7 @@ class Table(Generic[K, R]):
                 if enters is not None:
                     index.add(enters)
 
-    def _filed(self, _key: K, _row: R) -> tuple[Any, ...]:
+    def _index_keys(self, _key: K, _row: R) -> tuple[Any, ...]:
         """The row's key in each index, None where it does not belong; here are no indexes."""
         return ()
 
@@ -182,7 +182,7 @@ class OutgoingTable(Table[str, OutgoingRow]):
             self.responses,
         )
 
-    def _filed(self, key: str, row: OutgoingRow) -> tuple[Any, ...]:
+    def _index_keys(self, key: str, row: OutgoingRow) -> tuple[Any, ...]:
         stored, outgoing = row.stored, row.stored.outgoing
         position, state, channel = stored.position, outgoing.state, outgoing.channel
         owed, ref_to, sent = outgoing.notice_owed, stored.facts.ref_to, outgoing.first_sent_at
@@ -227,7 +227,7 @@ class IncomingTable(Table[IncomingKey, IncomingRow]):
             self.removable,
         )
 
-    def _filed(self, key: IncomingKey, row: IncomingRow) -> tuple[Any, ...]:
+    def _index_keys(self, key: IncomingKey, row: IncomingRow) -> tuple[Any, ...]:
         stored, incoming = row.stored, row.stored.incoming
         number, state, lease = stored.row, incoming.state, incoming.lease_until
         owed = stored.answer is not None and stored.answer.owed
@@ -252,7 +252,7 @@ class JournalTable(Table[int, Row]):
         self.by_seq, self.by_message = Sorted(), Groups()
         self._indexes = (self.by_seq, self.by_message)
 
-    def _filed(self, key: int, row: Row) -> tuple[Any, ...]:
+    def _index_keys(self, key: int, row: Row) -> tuple[Any, ...]:
         return ((key,), None if row.message_id is None else (row.message_id, key))
 
 
@@ -264,7 +264,7 @@ class IncidentTable(Table[int, Incident]):
         self.open_by_message, self.open_by_channel = Groups(), Groups()
         self._indexes = (self.open_by_message, self.open_by_channel)
 
-    def _filed(self, key: int, row: Incident) -> tuple[Any, ...]:
+    def _index_keys(self, key: int, row: Incident) -> tuple[Any, ...]:
         if row.resolved_at is not None:
             return (None, None)
         return ((row.message_id, key), (row.channel, key))
@@ -278,7 +278,7 @@ class RemovedTable(Table[IncomingKey, Removed]):
         self.by_id, self.by_time = Groups(), Sorted()
         self._indexes = (self.by_id, self.by_time)
 
-    def _filed(self, key: IncomingKey, row: Removed) -> tuple[Any, ...]:
+    def _index_keys(self, key: IncomingKey, row: Removed) -> tuple[Any, ...]:
         return ((row.message_id, key), (row.removed_at, key))
 
 

@@ -19,28 +19,28 @@ from oncewire.store.sqlite_rows import MEASURES, POSSIBLE, RECEIVING, SENDING, S
 from oncewire.store.sqlite_writer import SqliteWriter
 
 
-def _words(words: Iterable[str]) -> str:
+def _sql_list(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(str(one) for one in words))
 
 
 # Every statement is put together from the words of our own enumerations.
 _MEND_OUTGOING = (
     "UPDATE outgoing SET "  # noqa: S608
-    f"state = iif(state IN ({_words(OutgoingState)}), state, 'suspended'), "
-    f"status = iif(status IN ({_words(STATUS_WORDS)}), status, NULL), "
-    f"proved_by = iif(proved_by IN ({_words(Proof)}), proved_by, NULL), "
-    f"kind = iif(kind IN ({_words(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
+    f"state = iif(state IN ({_sql_list(OutgoingState)}), state, 'suspended'), "
+    f"status = iif(status IN ({_sql_list(STATUS_WORDS)}), status, NULL), "
+    f"proved_by = iif(proved_by IN ({_sql_list(Proof)}), proved_by, NULL), "
+    f"kind = iif(kind IN ({_sql_list(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
     "WHERE message = ?1 AND NOT ("
-    f"state IN ({_words(OutgoingState)}) AND kind IN ({_words(MessageKind)}) "
-    f"AND ifnull(status IN ({_words(STATUS_WORDS)}), 1) "
-    f"AND ifnull(proved_by IN ({_words(Proof)}), 1))"
+    f"state IN ({_sql_list(OutgoingState)}) AND kind IN ({_sql_list(MessageKind)}) "
+    f"AND ifnull(status IN ({_sql_list(STATUS_WORDS)}), 1) "
+    f"AND ifnull(proved_by IN ({_sql_list(Proof)}), 1))"
 )
 _MEND_INCOMING = (
     "UPDATE incoming SET "  # noqa: S608
-    f"state = iif(state IN ({_words(IncomingState)}), state, 'ready'), "
-    f"kind = iif(kind IN ({_words(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
+    f"state = iif(state IN ({_sql_list(IncomingState)}), state, 'ready'), "
+    f"kind = iif(kind IN ({_sql_list(MessageKind)}), kind, '{MessageKind.NORMAL.value}') "
     "WHERE message = ?1 AND NOT ("
-    f"state IN ({_words(IncomingState)}) AND kind IN ({_words(MessageKind)}))"
+    f"state IN ({_sql_list(IncomingState)}) AND kind IN ({_sql_list(MessageKind)}))"
 )
 _BAD_BYTES = (
     "SELECT incoming.row FROM incoming JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
@@ -134,7 +134,7 @@ class MendingSteps(OutgoingSteps, IncomingSteps):
             f"LEFT JOIN message ON message.id = {table}.message "
             f"LEFT JOIN {table}_bytes ON {table}_bytes.{key} = {table}.{key} WHERE state = ?1 "
             f"AND (?2 OR message_id IS NULL OR {table}_bytes.{key} IS NULL "
-            f"OR kind NOT IN ({_words(MessageKind)}))",
+            f"OR kind NOT IN ({_sql_list(MessageKind)}))",
             (state, bool(why)),
         )
         return [

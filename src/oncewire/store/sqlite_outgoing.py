@@ -123,7 +123,7 @@ class OutgoingSteps:
                 f"message {outgoing.message_id} was submitted before",
                 remedy="use a new MessageId, or ask for the state of the first",
             )
-        filed = self._filed(outgoing)
+        filed = self._index_values(outgoing)
         writer.check_agreement(stored.agreement_id)
         # Only ever compared, so a number that is not needed is no loss.
         entered = writer.count("entered") if has_entered(outgoing) else 0
@@ -140,7 +140,7 @@ class OutgoingSteps:
         self._known_outgoing[outgoing.message_id] = position, outgoing
         return replace(stored, position=position)
 
-    def _filed(self, outgoing: Outgoing) -> tuple[Instant | None, Instant | None, Instant]:
+    def _index_values(self, outgoing: Outgoing) -> tuple[Instant | None, Instant | None, Instant]:
         writer = self._writer
         terms = writer.known_terms(outgoing.terms_id)
         channel = None
@@ -152,9 +152,11 @@ class OutgoingSteps:
             outgoing_keep_until(outgoing, terms),
         )
 
-    def _filed_before(self, known: Outgoing) -> tuple[Instant | None, Instant | None, Instant]:
+    def _index_values_before(
+        self, known: Outgoing
+    ) -> tuple[Instant | None, Instant | None, Instant]:
         try:
-            return self._filed(known)
+            return self._index_values(known)
         except (StoreDamaged, NotAllowed):
             # Its terms or its stream may be what cannot be read: it is filed anew.
             return -1, -1, -1
@@ -183,12 +185,12 @@ class OutgoingSteps:
         return rows[0] if rows else None
 
     def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
-        after = (*outgoing_state(outgoing), *self._filed(outgoing))
+        after = (*outgoing_state(outgoing), *self._index_values(outgoing))
         message_id = outgoing.message_id
         if message_id not in self._known_outgoing and self.outgoing(message_id) is None:
             raise unknown(message_id)
         position, known = self._known_outgoing[message_id]
-        before = (*outgoing_state(known), *self._filed_before(known))
+        before = (*outgoing_state(known), *self._index_values_before(known))
         # SQLite refiles a row in every index that a statement names a column of, changed or not.
         columns = [name for name, was, now in zip(_SAVED, before, after, strict=True) if was != now]
         values = [now for was, now in zip(before, after, strict=True) if was != now]

@@ -50,7 +50,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """How an attempt ended. A reply with a body is handed to the handler to read."""
 
     kind: OutcomeKind
@@ -131,7 +131,7 @@ class Transport(Protocol):
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to listen, if this transport listens; raises TransportProblem if it cannot."""
 
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         """Carry the cargo to the address. Never raises for trouble on the way."""
 
     async def stop(self) -> None:

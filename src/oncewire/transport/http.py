@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncewire.transport.contract import Cargo, OnDelivery, Outcome
+from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
 from oncewire.transport.http_server import HttpServer, HttpServerSettings
 from oncewire.transport.http_tls import PeerTls, ServerTls
@@ -62,7 +62,7 @@ class HttpTransport:
             await self._client.close()
             raise
 
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         """POST the cargo to the address and say how it ended."""
         return await self._client.send(cargo, address, timeout=timeout)
 

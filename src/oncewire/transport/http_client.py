@@ -23,7 +23,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Reply
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.transport.http_address import AddressRule, AllowedResolver, allowed_socket
 from oncewire.transport.http_tls import PeerTls, client_context, pins
 
@@ -125,15 +125,17 @@ class HttpClient:
             await self._session.close()
             self._session = None
 
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         """POST the cargo; never raises for trouble on the way."""
         if self._session is None:
-            return Outcome(OutcomeKind.REFUSED, "the HTTP client is not started")
+            return AttemptOutcome(OutcomeKind.REFUSED, "the HTTP client is not started")
         try:
             url, context, pinned = self._target(address)
         except TransportProblem as error:
-            return Outcome(OutcomeKind.REFUSED, str(error)[:_REASON_LENGTH])
-        outcome = Outcome(OutcomeKind.REFUSED, "every pooled connection was closed by the peer")
+            return AttemptOutcome(OutcomeKind.REFUSED, str(error)[:_REASON_LENGTH])
+        outcome = AttemptOutcome(
+            OutcomeKind.REFUSED, "every pooled connection was closed by the peer"
+        )
         for _ in range(_STALE_TRIES):
             body = _Body(cargo, pinned, self._used, self.settings.withdrawn)
             outcome = await self._post(self._session, url, cargo, body, context, timeout)
@@ -150,7 +152,7 @@ class HttpClient:
         body: _Body,
         context: ssl.SSLContext,
         timeout: float,
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         limits = aiohttp.ClientTimeout(
             total=timeout, sock_connect=min(timeout, self.settings.connect_timeout)
         )
@@ -163,14 +165,14 @@ class HttpClient:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             return _failed(error, body)
 
-    async def _judge(self, response: aiohttp.ClientResponse) -> Outcome:
+    async def _judge(self, response: aiohttp.ClientResponse) -> AttemptOutcome:
         content = bytearray()
         async for piece in response.content.iter_any():
             content += piece
             if len(content) > self.settings.max_reply:
                 # Its start is not its meaning: better an honest "unknown" than half a reply.
                 response.close()
-                return Outcome(
+                return AttemptOutcome(
                     OutcomeKind.UNKNOWN,
                     f"HTTP {response.status} with a reply of more than "
                     f"{self.settings.max_reply} bytes",
@@ -316,16 +318,16 @@ def _checked(address: str) -> URL:
     return url
 
 
-def outcome_of(reply: Reply, phrase: str = "") -> Outcome:
+def outcome_of(reply: Reply, phrase: str = "") -> AttemptOutcome:
     """What an HTTP answer says of the attempt (ebMS 2.0 Appendix B.2)."""
     status = reply.status
     if 200 <= status < 300:
-        return Outcome(OutcomeKind.SENT, reply=reply)
+        return AttemptOutcome(OutcomeKind.SENT, reply=reply)
     reason = f"HTTP {status} {phrase}".strip()[:_REASON_LENGTH]
     # A redirect is not followed: the agreement names the address, not whoever answers there.
     refused = 300 <= status < 500
     kind = OutcomeKind.REFUSED if refused else OutcomeKind.UNKNOWN
-    return Outcome(kind, reason, reply, reply.retry_after)
+    return AttemptOutcome(kind, reason, reply, reply.retry_after)
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
@@ -342,14 +344,14 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
     return min(max(int(wait.total_seconds()), 0), _LONGEST_RETRY_AFTER)
 
 
-def _failed(error: Exception, body: _Body) -> Outcome:
-    reason = body.trouble or _words(error)
+def _failed(error: Exception, body: _Body) -> AttemptOutcome:
+    reason = body.trouble or _error_text(error)
     if not body.sent or _ended_handshake(error):
-        return Outcome(OutcomeKind.REFUSED, reason[:_REASON_LENGTH])
-    return Outcome(OutcomeKind.UNKNOWN, reason[:_REASON_LENGTH])
+        return AttemptOutcome(OutcomeKind.REFUSED, reason[:_REASON_LENGTH])
+    return AttemptOutcome(OutcomeKind.UNKNOWN, reason[:_REASON_LENGTH])
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = str(error)
     if isinstance(error, aiohttp.ClientConnectorError):
         # The library's own text names objects of ours; the cause is what a reader can act on.

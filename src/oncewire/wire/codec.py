@@ -26,7 +26,7 @@ from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.mime import writer as mime_writer
 from oncewire.wire.mime.bundle import BUNDLE_TYPE, bundle, unbundle
 from oncewire.wire.mime.whole import cut
-from oncewire.wire.mime.writer import Frame, Source
+from oncewire.wire.mime.writer import Packaging, Source
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import (
     Event,
@@ -276,16 +276,16 @@ def referring(message: Message) -> Message:
     )
 
 
-def _frame(message: Message, *, mail: bool) -> Frame:
+def _frame(message: Message, *, mail: bool) -> Packaging:
     # Derived from the message's id, so that a header part has an id of its own everywhere.
     digest = hashlib.sha256(message.header.message_id.encode()).hexdigest()[:32]
     root_id = f"{digest}@header.oncewire"
     if message.dialect is Dialect.EBMS2:
-        return Frame(
+        return Packaging(
             "text/xml; charset=UTF-8", f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail
         )
     version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
-    return Frame(
+    return Packaging(
         f'application/vnd.eb+xml; version="{version}"; charset="utf-8"',
         f'type="application/vnd.eb+xml"; version="{version}"',
         root_id,

@@ -15,8 +15,8 @@ from oncewire.agreement.profiles import profile_values
 from oncewire.entry.cli.main import build
 from oncewire.entry.delivery import webhook
 from oncewire.entry.delivery.function import Function
-from oncewire.entry.delivery.received_message import TakenMessage
-from oncewire.entry.messages.submitting import Wish
+from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import KEYS, ApplicationWay
 from oncewire.entry.running.party_handler import open_party
@@ -38,7 +38,7 @@ TEXT = (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8")
 PLAIN = " ".join(TEXT.split())
 NAMED = set(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)))
 
-MESSAGE = TakenMessage(
+MESSAGE = ReceivedMessage(
     "urn:a", "m-1", "talk", "cpa", "urn:a", "urn:b", "retail:orders", "New",
     "2026-01-05T10:00:00Z",
     payloads=(Payload.of("x@test", "text/xml", b"<a/>"),),
@@ -212,7 +212,7 @@ def test_a_reply_answers_its_message() -> None:
         conversation_id="talk",
         ref_to_message_id="m-1",
     )
-    again = TakenMessage.from_facts(MESSAGE.facts(), [b"<a/>"])
+    again = ReceivedMessage.from_facts(MESSAGE.facts(), [b"<a/>"])
     assert again.reply("Accept", message_id="re-m-1").message_id == "re-m-1"
     assert again.reply("Accept").service == Service("orders", "retail")
 
@@ -235,8 +235,8 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
     try:
         globex = served.start("globex")
         acme = served.start("acme")
-        wish = Submission("acme-globex", Service("orders", "retail"), "New", (order,))
-        sent = served.do(acme.send(wish))
+        options = Submission("acme-globex", Service("orders", "retail"), "New", (order,))
+        sent = served.do(acme.send(options))
         outcome = served.do(acme.wait(sent.message_id, 30))
         (reply,) = served.do(acme.take(16))
         served.do(acme.confirm(reply.sender, reply.message_id))
@@ -257,9 +257,11 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
 def test_the_program_on_the_page_takes_answers_and_confirms(
     pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def exchange() -> tuple[TakenMessage, int]:
+    async def exchange() -> tuple[ReceivedMessage, int]:
         async with open_party("acme") as acme, open_party("globex") as globex:
-            sent = await acme.send("globex", b"<order/>", wish=Wish(message_id="m-1@acme"))
+            sent = await acme.send(
+                "globex", b"<order/>", options=SendOptions(message_id="m-1@acme")
+            )
             assert await acme.wait(sent.message_id, 30) is OutgoingState.DELIVERED
             await scope["work"]()
             assert await globex.wait("re-m-1@acme", 30) is OutgoingState.DELIVERED
@@ -268,7 +270,7 @@ def test_the_program_on_the_page_takes_answers_and_confirms(
             talk = {name: getattr(answer, name) for name in ("conversation_id", "service")}
             kind = {"service_type": answer.service_type}
             order = {**MESSAGE.facts(), **facts, **talk, **kind}
-            again = TakenMessage.from_facts(order, [b"<order/>"])
+            again = ReceivedMessage.from_facts(order, [b"<order/>"])
             repeated = again.reply("Accept", b"<accepted/>", message_id="re-m-1@acme")
             assert (await globex.submit(repeated)).repeated
             return answer, (await globex.status()).counts["in.confirmed"]

@@ -18,7 +18,7 @@ import pytest
 
 from oncewire.entry.delivery import directory, function, webhook
 from oncewire.entry.delivery.choice import application_of
-from oncewire.entry.delivery.received_message import TakenMessage
+from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
@@ -31,7 +31,7 @@ from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
-MESSAGE = TakenMessage(
+MESSAGE = ReceivedMessage(
     "urn:a", "../../etc/passwd", "talk", "cpa", "urn:a", "urn:b", "urn:s", "New",
     "2026-01-05T10:00:00Z",
     payloads=(Payload.of("x@test", "text/xml; charset=utf-8", b"<a/>"),),
@@ -98,7 +98,7 @@ def test_a_file_that_cannot_have_its_name_leaves_nothing(tmp_path: Path) -> None
 
 
 def test_two_messages_with_one_content_are_two_files(tmp_path: Path) -> None:
-    other = TakenMessage.from_facts({**MESSAGE.facts(), "message_id": "other"}, [b"<a/>"])
+    other = ReceivedMessage.from_facts({**MESSAGE.facts(), "message_id": "other"}, [b"<a/>"])
     names = {*directory.put_message(tmp_path, MESSAGE), *directory.put_message(tmp_path, other)}
     assert len(names) == 4
 
@@ -287,10 +287,10 @@ def test_functions_are_named_by_module_and_name(tmp_path: Path) -> None:
 def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
     one = Submission("cpa", Service("urn:test"), "New")
 
-    async def good(_message: TakenMessage) -> Submission:
+    async def good(_message: ReceivedMessage) -> Submission:
         return one
 
-    def bad(_message: TakenMessage) -> list[int]:
+    def bad(_message: ReceivedMessage) -> list[int]:
         return [1]
 
     class Asked:
@@ -300,7 +300,7 @@ def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
 
     async def call() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(function.TakenMessage, "of", lambda _taken: MESSAGE)
+            patch.setattr(function.ReceivedMessage, "of", lambda _taken: MESSAGE)
             assert await function.Function(good).deliver(taken) == (one,)
             with pytest.raises(InvalidValue, match="int"):
                 await function.Function(bad).deliver(taken)

@@ -13,11 +13,11 @@ import pytest
 
 from oncewire.entry.cli import output
 from oncewire.entry.demo import play as demo
-from oncewire.entry.demo.play import Outcome, Plan, count_files, empty_folder, order, order_id
+from oncewire.entry.demo.play import DemoResult, Plan, count_files, empty_folder, order, order_id
 from oncewire.entry.doctor.judging import Totals, Verdict, journal_rows, judge
 from oncewire.entry.party.settings import load
 from oncewire.errors import NotAllowed
-from oncewire.journal.check import Report
+from oncewire.journal.check import JournalReport
 from tests.entry.terminal import run, run_json
 
 MESSAGES = 16
@@ -98,11 +98,11 @@ def test_a_loss_is_not_called_a_success(played: tuple[Path, dict[str, object], i
     parties = [load(folder / name, environ={}).settings for name in ("buyer", "seller")]
     rows = [row for one in parties for row in journal_rows(one)]
 
-    def outcome(without: str) -> Outcome:
+    def outcome(without: str) -> DemoResult:
         kept = [row for row in rows if (row.kind, row.message_id) != (without, order_id(3))]
         verdict = judge(kept, ended=True, now=0)
         plan = Plan(folder, MESSAGES)
-        return Outcome(plan, verdict, MESSAGES, True, Counter(), 1.0, True, ())
+        return DemoResult(plan, verdict, MESSAGES, True, Counter(), 1.0, True, ())
 
     assert outcome("nothing").good
     assert not outcome("confirmed").good
@@ -138,9 +138,9 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_time_limit_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unfinished(_self: demo.Demo) -> Outcome:
-        verdict = Verdict(Report((), (), 0, 0, 0), Totals(), ())
-        return Outcome(Plan(tmp_path), verdict, 0, True, Counter(), 75.0, False, ())
+    async def unfinished(_self: demo.Demo) -> DemoResult:
+        verdict = Verdict(JournalReport((), (), 0, 0, 0), Totals(), ())
+        return DemoResult(Plan(tmp_path), verdict, 0, True, Counter(), 75.0, False, ())
 
     monkeypatch.setattr(demo.Demo, "run", unfinished)
     found = run("demo", tmp_path / "d", "--no-spark", exit_code=output.WRONG)

@@ -11,10 +11,10 @@ from oncewire.entry.cli import demo as command
 from oncewire.entry.cli import output
 from oncewire.entry.demo import play as demo
 from oncewire.entry.demo.books import Books
-from oncewire.entry.demo.play import Outcome, Plan
+from oncewire.entry.demo.play import DemoResult, Plan
 from oncewire.entry.doctor.judging import Totals, Verdict
 from oncewire.errors import NotAllowed
-from oncewire.journal.check import Report
+from oncewire.journal.check import JournalReport
 from oncewire.journal.row import Row
 from tests.entry.terminal import run, run_json
 from tests.journal.scenarios import SCENARIOS
@@ -26,11 +26,11 @@ CLEAN = Books({"delivered": 3}, 0, 0, ("buyer", "seller"), 3)
 def ended_well(monkeypatch: pytest.MonkeyPatch, folder: Path, stores: list[Path], messages: int):
     """A demo whose own count finds nothing wrong, over stores that a test made."""
 
-    async def run_well(_self: demo.Demo) -> Outcome:
+    async def run_well(_self: demo.Demo) -> DemoResult:
         totals = Totals(sent=messages, delivered_once=messages)
-        verdict = Verdict(Report((), (), messages, 0, 0), totals, ())
+        verdict = Verdict(JournalReport((), (), messages, 0, 0), totals, ())
         plan = Plan(folder, messages)
-        return Outcome(plan, verdict, messages, True, Counter(), 1.0, True, tuple(stores))
+        return DemoResult(plan, verdict, messages, True, Counter(), 1.0, True, tuple(stores))
 
     monkeypatch.setattr(demo.Demo, "run", run_well)
 

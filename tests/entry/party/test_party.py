@@ -11,7 +11,7 @@ from oncewire.entry.files import NotHere
 from oncewire.entry.party.agreements import agreements_of, load_all
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
-from oncewire.entry.party.partners import Wish, add_partner, partner_file, with_values
+from oncewire.entry.party.partners import PartnerOptions, add_partner, partner_file, with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.transports import client_settings, http_transport, server_settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed
@@ -131,22 +131,22 @@ def test_a_party_without_a_name_has_no_card(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "options",
     [
-        Wish(),
-        Wish(sign=True),
-        Wish(ordered=True),
-        Wish(profile="window"),
-        Wish(profile="rm-0.78"),
-        Wish(profile="ms-0.9x-typed", sign=True),
-        Wish(cpa_id="urn:our:own:cpa"),
+        PartnerOptions(),
+        PartnerOptions(sign=True),
+        PartnerOptions(ordered=True),
+        PartnerOptions(profile="window"),
+        PartnerOptions(profile="rm-0.78"),
+        PartnerOptions(profile="ms-0.9x-typed", sign=True),
+        PartnerOptions(cpa_id="urn:our:own:cpa"),
     ],
 )
-def test_both_sides_end_with_agreements_that_fit(parties: Path, wish: Wish) -> None:
+def test_both_sides_end_with_agreements_that_fit(parties: Path, options: PartnerOptions) -> None:
     acme, globex = settings_of(parties / "acme"), settings_of(parties / "globex")
-    ours = add_partner(acme, card_of(globex), wish)
-    theirs = add_partner(globex, card_of(acme), wish)
-    assert ours.cpa_id == theirs.cpa_id == (wish.cpa_id or "acme-globex")
+    ours = add_partner(acme, card_of(globex), options)
+    theirs = add_partner(globex, card_of(acme), options)
+    assert ours.cpa_id == theirs.cpa_id == (options.cpa_id or "acme-globex")
     (mine,), (other,) = tuple(agreements_of(acme)), tuple(agreements_of(globex))
     assert mine.own.party == other.partner.party
     assert mine.partner.party == other.own.party
@@ -156,13 +156,13 @@ def test_both_sides_end_with_agreements_that_fit(parties: Path, wish: Wish) -> N
     for agreement in (mine, other):
         bad = [one for one in check(agreement, now=NOW) if one.severity is Severity.ERROR]
         assert bad == []
-        assert agreement.sending.security.sign is wish.sign
-        assert agreement.sending.security.require_signature is wish.sign
+        assert agreement.sending.security.sign is options.sign
+        assert agreement.sending.security.require_signature is options.sign
 
 
 def test_the_default_agreement_is_reliable(parties: Path) -> None:
     acme = settings_of(parties / "acme")
-    add_partner(acme, read_card(parties / "globex"), Wish())
+    add_partner(acme, read_card(parties / "globex"), PartnerOptions())
     (agreement,) = tuple(agreements_of(acme))
     terms = agreement.sending.terms
     assert terms.reliable
@@ -174,31 +174,31 @@ def test_the_default_agreement_is_reliable(parties: Path) -> None:
 def test_a_partner_is_not_overwritten_without_a_word(parties: Path) -> None:
     acme = settings_of(parties / "acme")
     card = read_card(parties / "globex")
-    added = add_partner(acme, card, Wish())
+    added = add_partner(acme, card, PartnerOptions())
     added.agreement.write_text("# edited by hand\n" + added.agreement.read_text())
     with pytest.raises(NotAllowed, match="an agreement with globex already"):
-        add_partner(acme, card, Wish())
+        add_partner(acme, card, PartnerOptions())
     assert added.agreement.read_text().startswith("# edited by hand")
-    add_partner(acme, card, Wish(), replace=True)
+    add_partner(acme, card, PartnerOptions(), replace=True)
     assert not added.agreement.read_text().startswith("# edited by hand")
 
 
 def test_nobody_is_its_own_partner(parties: Path) -> None:
     acme = settings_of(parties / "acme")
     with pytest.raises(InvalidValue, match="this party itself"):
-        add_partner(acme, card_of(acme), Wish())
+        add_partner(acme, card_of(acme), PartnerOptions())
 
 
 def test_a_bad_profile_writes_nothing(parties: Path) -> None:
     acme = settings_of(parties / "acme")
     with pytest.raises(AgreementProblem, match="no profile"):
-        add_partner(acme, read_card(parties / "globex"), Wish(profile="ebsm2"))
+        add_partner(acme, read_card(parties / "globex"), PartnerOptions(profile="ebsm2"))
     assert list((parties / "acme" / "agreements").iterdir()) == []
 
 
 def test_a_partners_file_is_found_by_name(parties: Path) -> None:
     acme = settings_of(parties / "acme")
-    added = add_partner(acme, read_card(parties / "globex"), Wish())
+    added = add_partner(acme, read_card(parties / "globex"), PartnerOptions())
     assert partner_file(acme, "globex") == added.agreement
     with pytest.raises(NotHere, match="no partner nobody"):
         partner_file(acme, "nobody")
@@ -247,7 +247,7 @@ def test_two_folders_talk_over_mutual_tls(tmp_path: Path) -> None:
     for folder in folders:
         make_party(folder, folder.name, now=NOW, port=0, tls=True, key_kind=KeyKind.EC)
     first, second = (settings_of(folder) for folder in folders)
-    add_partner(second, card_of(first), Wish())
+    add_partner(second, card_of(first), PartnerOptions())
 
     async def work() -> None:
         receiver = Receiver()
@@ -255,7 +255,9 @@ def test_two_folders_talk_over_mutual_tls(tmp_path: Path) -> None:
         await taking.start(receiver)
         # The system chose the port: only now can the other side learn the address.
         card = card_of(second)
-        add_partner(first, Card(card.name, card.party_id, taking.url, card.certificate), Wish())
+        add_partner(
+            first, Card(card.name, card.party_id, taking.url, card.certificate), PartnerOptions()
+        )
         sending = http_transport(first, load_all(first), listen=False)
         await sending.start(Receiver())
         stranger = http_transport(second, (), listen=False)
@@ -294,7 +296,7 @@ def test_settings_reach_the_transport(parties: Path) -> None:
             "budget.processor": "PT7S",
         },
     ).settings
-    add_partner(found, read_card(parties / "globex"), Wish())
+    add_partner(found, read_card(parties / "globex"), PartnerOptions())
     server = server_settings(found)
     assert server.limits.per_address == 5
     assert server.budget == BudgetLimits(refusals=3, processor=7.0)

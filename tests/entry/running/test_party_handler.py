@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from oncewire.entry.messages.submitting import Wish
+from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.running.party_handler import open_party, open_party_blocking, payloads_of
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
@@ -32,9 +32,9 @@ def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None
         open_party_blocking(served.folder / "acme") as acme,
         open_party_blocking(served.folder / "globex") as globex,
     ):
-        wish = Wish(message_id="from-a-program", action="Order")
+        options = SendOptions(message_id="from-a-program", action="Order")
         for _ in range(2):
-            sent = acme.send("globex", file, wish=wish)
+            sent = acme.send("globex", file, options=options)
         assert sent.repeated is True
         assert acme.wait("from-a-program", timeout=60) is OutgoingState.DELIVERED
         (message,) = globex.take()

@@ -19,7 +19,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.keys import Keys
 from oncewire.handler.node import Node
@@ -267,7 +267,7 @@ def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:
     change(pair, "beta", listed("beta"))
     (stored,) = pair.beta.take(10, 30 * SECOND)
     pair.settle("beta")
-    assert Taken.of(pair.beta.node, stored).payloads[0].data == b"order 1"
+    assert GivenMessage.of(pair.beta.node, stored).payloads[0].data == b"order 1"
 
 
 @pytest.mark.requirement("RM-17", "SW-10")

@@ -17,7 +17,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.reading import ReadingRoom
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite import SqliteStore
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Reply
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
@@ -34,9 +34,9 @@ class Talkative(Wire):
         super().__init__()
         self._body = body
 
-    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> Outcome:
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         reply = Reply(200, 'multipart/related; boundary="b"', body=self._body)
-        return Outcome(OutcomeKind.SENT, reply=reply)
+        return AttemptOutcome(OutcomeKind.SENT, reply=reply)
 
 
 @pytest.mark.parametrize("size", [1_000, READ_AT_ONCE + 1])

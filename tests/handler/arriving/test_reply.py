@@ -12,13 +12,13 @@ import pytest
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import stored_parcel, whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.message import ErrorList, Message, MessageKind, Payload
 from oncewire.message.form import Form
 from oncewire.message.instant import SECOND
@@ -37,7 +37,7 @@ AT_WEB = Source("http", can_answer=True)
 PROFILES = pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
 
 
-def response_to(taken: Taken, text: str = "accepted") -> Submission:
+def response_to(taken: GivenMessage, text: str = "accepted") -> Submission:
     return Submission(
         "alpha-beta",
         taken.header.service,  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ class Clerk:
         if open_desk:
             self.desk.set()
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission]:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
         self.asked.append(taken.message_id)
         self.called.set()
         await self.desk.wait()
@@ -119,7 +119,7 @@ async def test_the_response_comes_back_with_the_acknowledgement_in_it(
             assert one.payloads[0].data == f"accepted {one.header.ref_to_message_id}".encode()
             await alpha.confirm(one.sender, one.message_id)
         rows = [*journal(alpha), *journal(beta)]
-    assert not verify(rows, healed=profile == "ms-0.9x").violations
+    assert not check_journal(rows, healed=profile == "ms-0.9x").violations
     acks = [row.ref_to for row in rows if row.kind == "ack_sent" and row.node == "beta"]
     assert acks == [one.message_id for one in taken]
 
@@ -175,14 +175,14 @@ async def test_a_late_response_follows_on_its_own(tmp_path: Path) -> None:
         assert kinds[-2:] == ["acknowledged", "warned"]
         assert await alpha.wait(sent.message_id, 0) is OutgoingState.DELIVERED
         clerk.desk.set()
-        taken: list[Taken] = []
+        taken: list[GivenMessage] = []
         while not taken:
             taken = await alpha.take()
         assert taken[0].header.ref_to_message_id == sent.message_id
         await alpha.confirm(taken[0].sender, taken[0].message_id)
         assert await beta.wait(taken[0].message_id, 20) is OutgoingState.DELIVERED
         rows = [*journal(alpha), *journal(beta)]
-    assert not verify(rows, healed=True).violations
+    assert not check_journal(rows, healed=True).violations
     assert clerk.asked == [sent.message_id]
 
 
@@ -306,7 +306,7 @@ def test_where_it_is_repeated_the_copy_gets_the_response() -> None:
     assert state(beta, awaited) is IncomingState.READY
     (stored,) = beta.take(10, 60 * SECOND)
     beta.commit()
-    taken = Taken.of(beta.node, stored)
+    taken = GivenMessage.of(beta.node, stored)
     assert taken.redelivered
     beta.confirm(awaited.sender, awaited.message_id, [response_to(taken)])
     beta.commit()

@@ -10,7 +10,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.handler.delivering import accepted as accepted_module
 from oncewire.handler.delivering import application
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message.envelope import Message
@@ -26,7 +26,7 @@ from tests.handler.test_signed import signed_pair
 LEASE = 30 * SECOND
 
 
-def take(pair: Pair, limit: int = 100) -> list[Taken]:
+def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:
     taken = pair.beta.hand_over(limit, LEASE)
     pair.settle("beta")
     return taken

@@ -12,7 +12,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
@@ -141,7 +141,7 @@ class Bureau:
     def __init__(self, refusals: int = 0) -> None:
         self.refusals, self.heard = refusals, list[Notice]()
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission] | None:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission] | None:
         raise AssertionError(taken)
 
     async def notify(self, notice: Notice) -> None:

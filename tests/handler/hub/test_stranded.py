@@ -9,7 +9,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Post
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.message import Party
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import OutgoingState
@@ -77,7 +77,7 @@ def test_while_its_operator_is_called_it_counts_as_waiting(nodes: tuple[str, ...
 
     def accused() -> list[str | None]:
         rows = [row for node in nodes for row in chain.rows(node)]
-        found = verify(rows, healed=True).violations
+        found = check_journal(rows, healed=True).violations
         return [one.message_id for one in found if one.message_id in HELD]
 
     assert accused() == []
@@ -134,7 +134,7 @@ def test_the_from_party_is_told_when_it_is_given_up() -> None:
     chain.restart("hub1")
     assert arrived(chain) == ["order-0@buyer", HELD[1]], "never behind the From Party's back"
     # The stream that it came on went on without it, and says so.
-    report = verify(chain.rows("hub1"), healed=False)
+    report = check_journal(chain.rows("hub1"), healed=False)
     assert report.clean, report.violations
 
 

@@ -11,7 +11,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop import offers
 from oncewire.handler.node import Node
@@ -35,7 +35,7 @@ class Fussy:
         self.offered: list[str] = []
         self.answers: list[Submission] = []
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission] | None:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission] | None:
         self.offered.append(taken.message_id)
         if not self.takes:
             raise ValueError("the warehouse is closed")

@@ -22,7 +22,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.handler import Handler
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
@@ -91,7 +91,7 @@ def _submission(settings: Settings, number: int) -> Submission:
     )
 
 
-def _response(settings: Settings, taken: Taken) -> Submission:
+def _response(settings: Settings, taken: GivenMessage) -> Submission:
     return Submission(
         settings.cpa_id,
         Service("urn:test:orders"),
@@ -114,7 +114,7 @@ class Ledger:
     def write(self, **entry: object) -> None:
         os.write(self._file, (json.dumps(entry) + "\n").encode())
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission]:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
         """The application is called with a message, and may answer an order."""
         digest = hashlib.sha256(b"".join(payload.data or b"" for payload in taken.payloads))
         self.write(id=taken.message_id, redelivered=taken.redelivered, digest=digest.hexdigest())

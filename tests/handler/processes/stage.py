@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from oncewire.journal.check import Report, verify
+from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.row import Row
 from oncewire.store.sqlite_reader import SqliteReaders
 from tests.handler.processes.party import Settings, document, order_id
@@ -152,7 +152,7 @@ class Nursery:
 class Verdict:
     """What the journals and the ledgers say once everything is over."""
 
-    report: Report
+    report: JournalReport
     rows: list[Row]
     # What each application wrote into its own book, by party.
     ledgers: dict[str, list[dict[str, object]]]
@@ -287,7 +287,7 @@ class Stage:
             readers.close()
             lines = (self.folder / f"{name}.ledger").read_text().splitlines()
             ledgers[name] = [json.loads(line) for line in lines]
-        return Verdict(verify(rows, healed=True), rows, ledgers)
+        return Verdict(check_journal(rows, healed=True), rows, ledgers)
 
     def close(self) -> None:
         """Leave nothing running, whatever happened."""

@@ -60,7 +60,7 @@ def _check(bits: Iterable[int]) -> tuple[int, int]:
 
     def verify(envelope: bytes, content: bytes) -> Verified:
         parts = [PartDigests.of(PART_ID, content, "sha256")]
-        return signature.verify(envelope, parts, trust, keys.NOW)
+        return signature.verify_signature(envelope, parts, trust, keys.NOW)
 
     good = _values(verify(envelope, content))
     refused = equal = 0

@@ -263,7 +263,7 @@ def test_order_of_signature_and_encryption_is_the_callers(encrypt_first: bool) -
     )
     read = decrypt_part(sent, _key()).content
     checked = sent if encrypt_first else read
-    verified = signature.verify(
+    verified = signature.verify_signature(
         signed.envelope,
         [PartDigests.of(PART_ID, checked, "sha256")],
         Trust((who.certificate,)),

@@ -28,7 +28,9 @@ def view(parcel: Parcel, trust: Trust = PARTNER) -> Message:
     covers these.
     """
     received = codec.read(parcel)
-    verified = signature.verify(received.envelope, signature_parts(received), trust, keys.NOW)
+    verified = signature.verify_signature(
+        received.envelope, signature_parts(received), trust, keys.NOW
+    )
     message = read_verified(received, verified).message
     payloads = tuple(replace(payload, media_type="") for payload in message.payloads)
     return replace(message, payloads=payloads, routing=())

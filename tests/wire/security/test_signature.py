@@ -51,7 +51,7 @@ def _verify(
     parts: list[PartDigests] | None = None,
 ) -> Verified:
     trust = Trust((alpha(kind).certificate,))
-    return signature.verify(envelope, parts or [_part()], trust, NOW, policy)
+    return signature.verify_signature(envelope, parts or [_part()], trust, NOW, policy)
 
 
 # --- both ways with the referee ------------------------------------------------------------------
@@ -210,8 +210,10 @@ def test_a_small_rsa_key_needs_the_agreements_word() -> None:
     signed = signing.sign(documents.envelope(), [_part()], small.key, small.certificate).envelope
     trust = Trust((small.certificate,))
     with pytest.raises(SecurityFailure, match="1024 bits"):
-        signature.verify(signed, [_part()], trust, NOW)
-    assert signature.verify(signed, [_part()], trust, NOW, AlgorithmPolicy(min_rsa_bits=1024))
+        signature.verify_signature(signed, [_part()], trust, NOW)
+    assert signature.verify_signature(
+        signed, [_part()], trust, NOW, AlgorithmPolicy(min_rsa_bits=1024)
+    )
 
 
 def test_canonicalization_follows_the_agreement() -> None:
@@ -226,11 +228,13 @@ def test_two_certificates_may_be_good_at_once() -> None:
     trust = Trust((old.certificate, new.certificate))
     for who in (old, new):
         signed = signing.sign(documents.envelope(), [_part()], who.key, who.certificate, _EC)
-        found = signature.verify(signed.envelope, [_part()], trust, NOW)
+        found = signature.verify_signature(signed.envelope, [_part()], trust, NOW)
         assert found.certificate == who.certificate
         # Without KeyInfo the agreement's own certificates are tried.
         bare = re.sub(rb"<ds:KeyInfo>.*</ds:KeyInfo>", b"", signed.envelope)
-        assert signature.verify(bare, [_part()], trust, NOW).certificate == who.certificate
+        assert (
+            signature.verify_signature(bare, [_part()], trust, NOW).certificate == who.certificate
+        )
 
 
 def test_key_and_algorithm_must_be_of_one_kind() -> None:
@@ -345,7 +349,7 @@ def test_a_prefix_list_we_cannot_follow_is_refused(prefixes: str) -> None:
 def test_parts_must_be_the_signed_ones(parts: list[PartDigests], why: str) -> None:
     trust = Trust((alpha().certificate,))
     with pytest.raises(SecurityFailure, match=why):
-        signature.verify(_signed(), parts, trust, NOW)
+        signature.verify_signature(_signed(), parts, trust, NOW)
 
 
 def test_a_part_is_signed_once() -> None:
@@ -492,7 +496,7 @@ def _acknowledge(received: tuple[references.SignedReference, ...]) -> bytes:
 
 
 def _read_acknowledgment(envelope: bytes) -> tuple[references.SignedReference, ...]:
-    verified = signature.verify(envelope, [], Trust((alpha().certificate,)), NOW)
+    verified = signature.verify_signature(envelope, [], Trust((alpha().certificate,)), NOW)
     block = verified.root.find(".//{*}Acknowledgment")
     assert block is not None
     return references.read_acknowledged(block)

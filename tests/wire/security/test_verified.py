@@ -32,7 +32,7 @@ def signed(dialect: Dialect, digest: str = "sha256", message: Message | None = N
 
 def verify(received: codec.Received) -> signature.Verified:
     trust = Trust(pinned=(keys.alpha().certificate,))
-    return signature.verify(received.envelope, signature_parts(received), trust, keys.NOW)
+    return signature.verify_signature(received.envelope, signature_parts(received), trust, keys.NOW)
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))

@@ -14,7 +14,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.check.abilities import Abilities, beyond_abilities
 from oncewire.agreement.check.dangers import agreement_dangers, binding_dangers
-from oncewire.agreement.check.finding import Danger, Finding, Report, Severity
+from oncewire.agreement.check.finding import CheckReport, Danger, Finding, Severity
 from oncewire.agreement.check.hops import hub_dangers
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
@@ -66,7 +66,7 @@ def check_toml(
     load: Load | None = None,
     now: Instant | None = None,
     abilities: Abilities | None = None,
-) -> Report:
+) -> CheckReport:
     """The report about a TOML file; what keeps it from being read is a finding too."""
     return _report(lambda: read_toml(text, load=load), now, abilities)
 
@@ -80,7 +80,7 @@ def check_cpa(
     partner_party: Party | None = None,
     now: Instant | None = None,
     abilities: Abilities | None = None,
-) -> Report:
+) -> CheckReport:
     """The report about a CPA, as the party `own` sees it."""
 
     def read() -> Agreement:
@@ -93,12 +93,12 @@ def check_cpa(
 
 def _report(
     read: Callable[[], Agreement], now: Instant | None, abilities: Abilities | None
-) -> Report:
+) -> CheckReport:
     try:
         agreement = read()
     except OncewireError as problem:
-        return Report(None, (_finding_of(problem),))
-    return Report(agreement, check(agreement, now=now, abilities=abilities))
+        return CheckReport(None, (_finding_of(problem),))
+    return CheckReport(agreement, check(agreement, now=now, abilities=abilities))
 
 
 def _finding_of(problem: OncewireError) -> Finding:

@@ -45,7 +45,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """The findings about one file, and the agreement if it could be read at all."""
 
     agreement: Agreement | None

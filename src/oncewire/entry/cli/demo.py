@@ -19,7 +19,7 @@ from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.demo.books import Books
-    from oncewire.entry.demo.play import Outcome, Plan, Progress, Watch
+    from oncewire.entry.demo.play import DemoResult, Plan, Progress, Watch
 
 SHOWN_MAX = 20
 
@@ -80,7 +80,7 @@ def demo(
     output.answer(work, json=json)
 
 
-def _run(plan: Plan, watch: Watch) -> Outcome:
+def _run(plan: Plan, watch: Watch) -> DemoResult:
     import asyncio
 
     from oncewire.entry.demo.play import Demo
@@ -92,7 +92,7 @@ def _left_out() -> Unread:
     return Unread(Problem("Spark was left out", next="run the demo without --no-spark"), True)
 
 
-def _ask_spark(outcome: Outcome, *, json: bool) -> Books | Unread:
+def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
     """What Spark finds in both stores, or why it found nothing."""
     lacking = spark_lacks()
     if lacking is not None:
@@ -189,7 +189,7 @@ def _picture(progress: Progress) -> Any:
 # --- at the end --------------------------------------------------------------------------------
 
 
-def _report(outcome: Outcome, books: Books | Unread) -> Report:
+def _report(outcome: DemoResult, books: Books | Unread) -> Report:
     verdict, totals = outcome.verdict, outcome.verdict.totals
     facts: dict[str, Any] = {
         "sent": totals.sent,
@@ -262,7 +262,7 @@ def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
     return (*hints, f"rm -r {place}")
 
 
-def _summary(outcome: Outcome, books: Books | Unread) -> str:
+def _summary(outcome: DemoResult, books: Books | Unread) -> str:
     wanted, totals = outcome.plan.messages, outcome.verdict.totals
     if not outcome.settled:
         return (

@@ -115,7 +115,7 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
         return None
     try:
         trust = Trust(pinned=tuple(pinned))
-        signature.verify(received.envelope, signature_parts(received), trust, now())
+        signature.verify_signature(received.envelope, signature_parts(received), trust, now())
     except EbxmlError as error:
         return f"bad: {error.problem}"
     return "good"
@@ -205,7 +205,7 @@ def _built(
     bare: bool,
 ) -> Report:
     from oncewire.entry.files import write_new
-    from oncewire.entry.messages import composing as building
+    from oncewire.entry.messages import composing
     from oncewire.entry.party.keys import describe_keys
     from oncewire.errors import InvalidValue
     from oncewire.handler.world import RealWorld
@@ -213,12 +213,12 @@ def _built(
     if (certificate is None) != (key is None):
         raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
     world = RealWorld()
-    wanted = building.wanted_of(
+    wanted = composing.wanted_of(
         words, _agreement(agreement), now=world.now(), unique=world.new_id()
     )
     keys = describe_keys(certificate, key) if certificate and key else None
-    parcel = building.parcel_of(wanted, keys)
-    write_new(to, building.as_file(parcel, bare=bare))
+    parcel = composing.parcel_of(wanted, keys)
+    write_new(to, composing.as_file(parcel, bare=bare))
     return Report(
         {
             "file": str(to),
@@ -302,9 +302,9 @@ def _compared(one: Exchange, form: Form) -> tuple[tuple[object, ...], list[tuple
         found: Comparison = compare(request, answer, form, now=now())
     except OncewireError as error:
         return ("", "", "", error.problem), []
-    row = (found.message_id, _word(found.theirs), _word(found.ours), found.ours.problem)
+    row = (found.message_id, _kind_of(found.theirs), _kind_of(found.ours), found.ours.problem)
     return row, [(each.field, each.theirs, each.ours) for each in found.differences]
 
 
-def _word(answer: Any) -> str:
+def _kind_of(answer: Any) -> str:
     return str(answer.message.kind.value if answer.message is not None else answer.kind.value)

@@ -270,27 +270,27 @@ def _cell(value: Any) -> Any:
         return Text("-", style="dim")
     if isinstance(found, bool):
         return Text("yes" if found else "no")
-    return Text(_words(found) or "-")
+    return Text(_one_line(found) or "-")
 
 
 def _empty(value: Any) -> bool:
     return value is None or value is False or value in ("", [], (), {})
 
 
-def _words(value: Any) -> str:
+def _one_line(value: Any) -> str:
     """A nested value in one line: what is empty is left out, single words lose their name.
 
     A number keeps it: of what there are 13 is all that it says.
     """
     if isinstance(value, list):
-        return ", ".join(_words(one) for one in value)
+        return ", ".join(_one_line(one) for one in value)
     if isinstance(value, dict):
         filled = {name: one for name, one in value.items() if not _empty(one)}
         if len(filled) == 1:
             only = next(iter(filled.values()))
             if not isinstance(only, int | float):
-                return _words(only)
-        return ", ".join(f"{name} {_words(one)}" for name, one in filled.items())
+                return _one_line(only)
+        return ", ".join(f"{name} {_one_line(one)}" for name, one in filled.items())
     return str(value)
 
 

@@ -13,7 +13,7 @@ from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.entry.party.folder import Card
-    from oncewire.entry.party.partners import Wish
+    from oncewire.entry.party.partners import PartnerOptions
     from oncewire.entry.party.settings import Settings
 
 
@@ -169,7 +169,7 @@ def add(
 
     def work() -> Report:
         from oncewire.entry.party.folder import read_card
-        from oncewire.entry.party.partners import Wish
+        from oncewire.entry.party.partners import PartnerOptions
         from oncewire.errors import InvalidValue
 
         settings = loaded(config).settings
@@ -180,13 +180,15 @@ def add(
             )
         if roll_over:
             return _rolled_over(settings, read_card(who))
-        wish = Wish(profile, cpa_id, sign or not insecure, ordered, insecure)
-        return _added(settings, who, wish, both=both, replace=replace)
+        options = PartnerOptions(profile, cpa_id, sign or not insecure, ordered, insecure)
+        return _added(settings, who, options, both=both, replace=replace)
 
     output.answer(work, json=json)
 
 
-def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bool) -> Report:
+def _added(
+    settings: Settings, who: Path, options: PartnerOptions, *, both: bool, replace: bool
+) -> Report:
     """Write the agreement, the other side's too if it is at hand, and say what is left to do."""
     from oncewire.entry.party.folder import card_of, read_card
     from oncewire.entry.party.partners import add_partner, check_card
@@ -194,20 +196,20 @@ def _added(settings: Settings, who: Path, wish: Wish, *, both: bool, replace: bo
 
     card = read_card(who)
     check_card(settings, card, now())
-    added = [add_partner(settings, card, wish, replace=replace)]
+    added = [add_partner(settings, card, options, replace=replace)]
     taken_over(settings)
     if both:
         theirs = load(who, environ={}).settings
-        added.append(add_partner(theirs, card_of(settings), wish, replace=replace))
+        added.append(add_partner(theirs, card_of(settings), options, replace=replace))
         taken_over(theirs)
     first = added[0]
     hints = [f"oncewire agreement check {here(first.agreement)}"]
     if not both:
-        flags = f" --profile {wish.profile}" if wish.profile != "ebms2" else ""
-        flags += " --insecure" if wish.insecure else ""
-        flags += " --sign" if wish.insecure and wish.sign else ""
-        flags += " --ordered" if wish.ordered else ""
-        flags += f" --cpa-id {wish.cpa_id}" if wish.cpa_id else ""
+        flags = f" --profile {options.profile}" if options.profile != "ebms2" else ""
+        flags += " --insecure" if options.insecure else ""
+        flags += " --sign" if options.insecure and options.sign else ""
+        flags += " --ordered" if options.ordered else ""
+        flags += f" --cpa-id {options.cpa_id}" if options.cpa_id else ""
         told = (
             f"by telephone: is {first.fingerprint} your fingerprint?",
             f"the partner runs: oncewire partner add OUR_CARD{flags}",

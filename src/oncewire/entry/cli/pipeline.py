@@ -151,7 +151,7 @@ def verify(
     def work() -> Report:
         _need_lake(lake)
         with session(master, _settings(conf), json=json) as (spark, tell):
-            from oncewire.pipeline.check import verify as judge
+            from oncewire.pipeline.check import judge_lake as judge
             from oncewire.pipeline.lake import Lake
 
             found = judge(spark, Lake(lake), ended=ended, tell=tell)

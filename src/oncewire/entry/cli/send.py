@@ -14,7 +14,7 @@ from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
-    from oncewire.entry.messages.submitting import Wish
+    from oncewire.entry.messages.submitting import SendOptions
     from oncewire.entry.party.settings import Settings
     from oncewire.handler.sending.submit import Submission
 
@@ -68,13 +68,13 @@ def send(
     """
 
     def work() -> Report:
-        from oncewire.entry.messages.submitting import Wish
+        from oncewire.entry.messages.submitting import SendOptions
         from oncewire.errors import InvalidValue
         from oncewire.message.instant import parse_duration
 
         if each and len(files) > 1 and message_id:
             raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
-        wish = Wish(
+        options = SendOptions(
             service,
             action,
             conversation,
@@ -83,14 +83,14 @@ def send(
             parse_duration(time_to_live) if time_to_live else None,
         )
         settings = loaded(config).settings
-        submissions = _submissions(settings, files, to, cpa, wish, each=each)
+        submissions = _submissions(settings, files, to, cpa, options, each=each)
         return _sent(settings, submissions, timeout if wait else None, quiet=json)
 
     output.answer(work, json=json)
 
 
 def _submissions(
-    settings: Settings, files: list[str], to: str, cpa: str, wish: Wish, *, each: bool
+    settings: Settings, files: list[str], to: str, cpa: str, options: SendOptions, *, each: bool
 ) -> list[Submission]:
     from oncewire.entry.messages.composing import payload_of
     from oncewire.entry.messages.submitting import find_agreement, submission_of
@@ -101,7 +101,7 @@ def _submissions(
         groups = [[payload_of(one, 1)] for one in files]
     else:
         groups = [[payload_of(one, number) for number, one in enumerate(files, 1)]]
-    return [submission_of(agreement, payloads, wish) for payloads in groups]
+    return [submission_of(agreement, payloads, options) for payloads in groups]
 
 
 def _sent(

@@ -22,7 +22,7 @@ from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
 if TYPE_CHECKING:
-    from oncewire.entry.delivery.received_message import TakenMessage
+    from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.entry.party.settings import Settings
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
@@ -259,7 +259,7 @@ async def _take(
     return rows, (listing,) if contents else ()
 
 
-def _shown(message: TakenMessage) -> list[tuple[str, str, str]]:
+def _shown(message: ReceivedMessage) -> list[tuple[str, str, str]]:
     """Payloads as far as they can be shown."""
     found = []
     for payload in message.payloads:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from oncewire.entry.control import language as control
-from oncewire.entry.control.language import Frame
+from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.verbs import Status
-from oncewire.entry.delivery.received_message import TakenMessage, content, notice_from
+from oncewire.entry.delivery.received_message import ReceivedMessage, content, notice_from
 from oncewire.errors import TransportProblem
 from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Accepted, Submission
@@ -66,10 +66,10 @@ class Remote:
             raise
         return await asyncio.open_unix_connection(sock=connection, limit=control.LINE_MAX)
 
-    async def _ask(self, verb: str, **arguments: Any) -> Frame:
-        return await self._exchange(Frame({"verb": verb, "arguments": arguments}))
+    async def _ask(self, verb: str, **arguments: Any) -> ControlFrame:
+        return await self._exchange(ControlFrame({"verb": verb, "arguments": arguments}))
 
-    async def _exchange(self, request: Frame) -> Frame:
+    async def _exchange(self, request: ControlFrame) -> ControlFrame:
         """One question, one answer, on a connection that nobody else uses meanwhile."""
         async with self._turns:
             try:
@@ -88,7 +88,7 @@ class Remote:
             raise control.read_error(answer.values)
         return answer
 
-    async def _over(self, streams: _Streams, request: Frame) -> Frame | None:
+    async def _over(self, streams: _Streams, request: ControlFrame) -> ControlFrame | None:
         reader, writer = streams
         try:
             control.write_frame(writer, request)
@@ -113,13 +113,13 @@ class Remote:
         state = _result(answer)["state"]
         return None if state is None else OutgoingState(state)
 
-    async def take(self, limit: int) -> list[TakenMessage]:
+    async def take(self, limit: int) -> list[ReceivedMessage]:
         """See `Verbs`."""
         answer = await self._ask("take", limit=limit)
         taken, at = [], 0
         for facts in _result(answer)["messages"]:
             count = len(facts["payloads"])
-            taken.append(TakenMessage.from_facts(facts, answer.parts[at : at + count]))
+            taken.append(ReceivedMessage.from_facts(facts, answer.parts[at : at + count]))
             at += count
         return taken
 
@@ -179,6 +179,6 @@ class Remote:
 _STATUS = {one.name for one in fields(Status)}
 
 
-def _result(answer: Frame) -> dict[str, Any]:
+def _result(answer: ControlFrame) -> dict[str, Any]:
     result = answer.values.get("result")
     return dict(result) if isinstance(result, dict) else {}

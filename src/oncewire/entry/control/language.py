@@ -101,14 +101,14 @@ def listening_socket(path: Path) -> socket.socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ControlFrame:
     """One line and the bytes that follow it."""
 
     values: Mapping[str, Any]
     parts: tuple[bytes, ...] = ()
 
 
-def write_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
+def write_frame(writer: asyncio.StreamWriter, frame: ControlFrame) -> None:
     """Put a frame into the writer's buffer."""
     values = {"oncewire": VERSION, **frame.values}
     if frame.parts:
@@ -118,7 +118,7 @@ def write_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
         writer.write(part)
 
 
-async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
+async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
     """The next frame; None when the other side is done. InvalidValue if it cannot be read."""
     try:
         line = await reader.readline()
@@ -135,7 +135,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
     if not isinstance(values, dict) or values.pop("oncewire", None) != VERSION:
         raise _bad(f"a line is not of version {VERSION}")
     parts = [await reader.readexactly(size) for size in _sizes(values.pop("bytes", []))]
-    return Frame(values, tuple(parts))
+    return ControlFrame(values, tuple(parts))
 
 
 def _sizes(given: Any) -> list[int]:
@@ -155,7 +155,7 @@ def _bad(problem: str) -> InvalidValue:
 # --- submissions -------------------------------------------------------------------------------
 
 
-def submission_frame(submission: Submission, contents: Sequence[bytes]) -> Frame:
+def submission_frame(submission: Submission, contents: Sequence[bytes]) -> ControlFrame:
     """A submission as a request of `send`."""
     arguments = {
         "cpa_id": submission.cpa_id,
@@ -169,7 +169,7 @@ def submission_frame(submission: Submission, contents: Sequence[bytes]) -> Frame
         "time_to_live": submission.time_to_live,
         "best_effort": submission.best_effort,
     }
-    return Frame({"verb": "send", "arguments": arguments}, tuple(contents))
+    return ControlFrame({"verb": "send", "arguments": arguments}, tuple(contents))
 
 
 def read_submission(arguments: dict[str, Any], contents: Sequence[bytes]) -> Submission:
@@ -210,10 +210,10 @@ _KINDS: dict[str, type[OncewireError]] = {
 }
 
 
-def error_frame(error: OncewireError) -> Frame:
+def error_frame(error: OncewireError) -> ControlFrame:
     """An error as an answer."""
     said = {"kind": type(error).__name__, "problem": error.problem, "remedy": error.remedy}
-    return Frame({"ok": False, "error": said})
+    return ControlFrame({"ok": False, "error": said})
 
 
 def read_error(values: Mapping[str, Any]) -> OncewireError:

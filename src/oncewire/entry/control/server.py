@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oncewire.entry.control import language as control
-from oncewire.entry.control.language import Frame
+from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.verbs import Verbs, need_channel_or_message
 from oncewire.entry.delivery.received_message import content, notice_facts
 from oncewire.errors import InvalidValue, OncewireError
@@ -76,7 +76,7 @@ class ControlServer:
             control.write_frame(writer, await self._answer(frame))
             await writer.drain()
 
-    async def _answer(self, frame: Frame) -> Frame:
+    async def _answer(self, frame: ControlFrame) -> ControlFrame:
         verb = str(frame.values.get("verb"))
         given = frame.values.get("arguments", {})
         arguments = dict(given) if isinstance(given, dict) else {}
@@ -90,8 +90,8 @@ class ControlServer:
 
     async def _perform(
         self, verb: str, arguments: dict[str, Any], parts: tuple[bytes, ...]
-    ) -> Frame:
-        known: dict[str, Callable[[dict[str, Any]], Awaitable[Frame]]] = {
+    ) -> ControlFrame:
+        known: dict[str, Callable[[dict[str, Any]], Awaitable[ControlFrame]]] = {
             "wait": self._wait,
             "take": self._take,
             "confirm": self._confirm,
@@ -121,70 +121,70 @@ class ControlServer:
             )
         return await known[verb](arguments)
 
-    async def _wait(self, arguments: dict[str, Any]) -> Frame:
+    async def _wait(self, arguments: dict[str, Any]) -> ControlFrame:
         timeout = min(float(arguments.get("timeout", 0)), WAIT_MAX)
         state = await self._verbs.wait(_text(arguments, "message_id"), timeout)
         return _good(state=None if state is None else state.value)
 
-    async def _take(self, arguments: dict[str, Any]) -> Frame:
+    async def _take(self, arguments: dict[str, Any]) -> ControlFrame:
         taken = await self._verbs.take(_limit(arguments))
         parts = tuple(content(payload) for one in taken for payload in one.payloads)
         frame = _good(messages=[one.facts() for one in taken])
-        return Frame(frame.values, parts)
+        return ControlFrame(frame.values, parts)
 
-    async def _confirm(self, arguments: dict[str, Any]) -> Frame:
+    async def _confirm(self, arguments: dict[str, Any]) -> ControlFrame:
         sender, message_id = _text(arguments, "sender"), _text(arguments, "message_id")
         return _good(first=await self._verbs.confirm(sender, message_id))
 
-    async def _notices(self, arguments: dict[str, Any]) -> Frame:
+    async def _notices(self, arguments: dict[str, Any]) -> ControlFrame:
         found = await self._verbs.notices(_limit(arguments))
         return _good(notices=[notice_facts(one) for one in found])
 
-    async def _confirm_notice(self, arguments: dict[str, Any]) -> Frame:
+    async def _confirm_notice(self, arguments: dict[str, Any]) -> ControlFrame:
         return _good(first=await self._verbs.confirm_notice(_text(arguments, "notice_id")))
 
-    async def _resume(self, arguments: dict[str, Any]) -> Frame:
+    async def _resume(self, arguments: dict[str, Any]) -> ControlFrame:
         message_id, channel = arguments.get("message_id"), arguments.get("channel")
         need_channel_or_message(message_id, channel)
         await self._verbs.resume(message_id=message_id, channel=channel)
         return _good()
 
-    async def _pause(self, arguments: dict[str, Any]) -> Frame:
+    async def _pause(self, arguments: dict[str, Any]) -> ControlFrame:
         await self._verbs.pause(_text(arguments, "channel"), _text(arguments, "reason"))
         return _good()
 
-    async def _abandon(self, arguments: dict[str, Any]) -> Frame:
+    async def _abandon(self, arguments: dict[str, Any]) -> ControlFrame:
         await self._verbs.abandon(_text(arguments, "message_id"))
         return _good()
 
-    async def _resend(self, arguments: dict[str, Any]) -> Frame:
+    async def _resend(self, arguments: dict[str, Any]) -> ControlFrame:
         await self._verbs.resend(_text(arguments, "message_id"))
         return _good()
 
-    async def _restart(self, arguments: dict[str, Any]) -> Frame:
+    async def _restart(self, arguments: dict[str, Any]) -> ControlFrame:
         await self._verbs.restart(_text(arguments, "channel"))
         return _good()
 
-    async def _hold(self, arguments: dict[str, Any]) -> Frame:
+    async def _hold(self, arguments: dict[str, Any]) -> ControlFrame:
         held = arguments.get("held")
         if not isinstance(held, bool):
             raise InvalidValue("held is missing", remedy="say whether to hold or to release")
         await self._verbs.hold(_text(arguments, "message_id"), held)
         return _good()
 
-    async def _accept_clock(self, _arguments: dict[str, Any]) -> Frame:
+    async def _accept_clock(self, _arguments: dict[str, Any]) -> ControlFrame:
         await self._verbs.accept_clock()
         return _good()
 
-    async def _reload(self, _arguments: dict[str, Any]) -> Frame:
+    async def _reload(self, _arguments: dict[str, Any]) -> ControlFrame:
         return _good(agreements=await self._verbs.reload())
 
-    async def _status(self, _arguments: dict[str, Any]) -> Frame:
+    async def _status(self, _arguments: dict[str, Any]) -> ControlFrame:
         return _good(**(await self._verbs.status()).as_dict())
 
 
-def _good(**result: Any) -> Frame:
-    return Frame({"ok": True, "result": result})
+def _good(**result: Any) -> ControlFrame:
+    return ControlFrame({"ok": True, "result": result})
 
 
 def _limit(arguments: dict[str, Any]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from oncewire.entry.delivery.received_message import TakenMessage
+from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.errors import HandlerFailed, NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.engine import Engine
@@ -72,7 +72,7 @@ class Verbs(Protocol):
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within so many seconds."""
 
-    async def take(self, limit: int) -> list[TakenMessage]:
+    async def take(self, limit: int) -> list[ReceivedMessage]:
         """Hand messages to the caller, who confirms each before its lease ends."""
 
     async def confirm(self, sender: str, message_id: str) -> bool:
@@ -143,9 +143,9 @@ class Running:
         """See `Verbs`."""
         return await self.handler.wait(message_id, timeout)
 
-    async def take(self, limit: int) -> list[TakenMessage]:
+    async def take(self, limit: int) -> list[ReceivedMessage]:
         """See `Verbs`."""
-        return [TakenMessage.of(one) for one in await self.handler.take(limit)]
+        return [ReceivedMessage.of(one) for one in await self.handler.take(limit)]
 
     async def confirm(self, sender: str, message_id: str) -> bool:
         """See `Verbs`."""
@@ -225,10 +225,10 @@ class AtRest:
             state = find_outgoing(tx, message_id).outgoing.state
         return state if state in FINAL_OUTGOING else None
 
-    async def take(self, limit: int) -> list[TakenMessage]:
+    async def take(self, limit: int) -> list[ReceivedMessage]:
         """See `Verbs`."""
         taken = self._do(lambda: self.engine.hand_over(limit, self.lease))
-        return [TakenMessage.of(one) for one in taken]
+        return [ReceivedMessage.of(one) for one in taken]
 
     async def confirm(self, sender: str, message_id: str) -> bool:
         """See `Verbs`."""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oncewire.entry.delivery.received_message import (
-    TakenMessage,
+    ReceivedMessage,
     content,
     notice_facts,
     payload_facts,
@@ -27,7 +27,7 @@ from oncewire.entry.delivery.received_message import (
 from oncewire.entry.files import make_folder
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 
 _UNFINISHED = ".part"
 # A name must not depend on the machine's own table of media types.
@@ -44,13 +44,13 @@ _ENDINGS = {
 }
 
 
-def name_of(message: TakenMessage) -> str:
+def name_of(message: ReceivedMessage) -> str:
     """The files' common name; nothing a partner writes becomes part of a path."""
     key = f"{message.sender}\0{message.message_id}"
     return hashlib.sha256(key.encode()).hexdigest()[:40]
 
 
-def put_message(folder: Path, message: TakenMessage) -> tuple[Path, ...]:
+def put_message(folder: Path, message: ReceivedMessage) -> tuple[Path, ...]:
     """Write a message's payloads and then its facts; the facts' file is the last one."""
     name = name_of(message)
     written, described = [], []
@@ -112,9 +112,9 @@ class Directory:
         for half in self.folder.glob(f".*{_UNFINISHED}"):
             half.unlink(missing_ok=True)
 
-    async def deliver(self, taken: Taken) -> None:
+    async def deliver(self, taken: GivenMessage) -> None:
         """Write the files; returning means that they are on the disk under their names."""
-        await asyncio.to_thread(put_message, self.folder, TakenMessage.of(taken))
+        await asyncio.to_thread(put_message, self.folder, ReceivedMessage.of(taken))
 
     async def notify(self, notice: Notice) -> None:
         """A failure becomes a file too; returning means that it is on the disk."""

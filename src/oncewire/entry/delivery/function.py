@@ -6,7 +6,7 @@ crashes in between. The function itself may be called again if the process dies 
 commit; the message then says `redelivered`, and whatever the function does elsewhere is up to
 it, with the MessageId as its key. In order per channel.
 
-It is called as `function(message)` with a `TakenMessage`, in a thread if it is a plain
+It is called as `function(message)` with a `ReceivedMessage`, in a thread if it is a plain
 function, and returns nothing or a list of `Submission`s. To raise is to ask for it again. Where
 responses on the connection of the request are agreed, the one whose `ref_to_message_id` is the
 message's goes back there, if the function returns in time.
@@ -23,10 +23,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oncewire.entry.delivery.received_message import TakenMessage
+from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.sending.submit import Submission
 
 
@@ -41,7 +41,7 @@ def split_name(name: str) -> tuple[str, str]:
     return module_name, path
 
 
-def find_function(name: str) -> Callable[[TakenMessage], Any]:
+def find_function(name: str) -> Callable[[ReceivedMessage], Any]:
     """The function that `package.module:function` names."""
     module_name, path = split_name(name)
     try:
@@ -68,14 +68,14 @@ class Function:
 
     batch = 8
 
-    def __init__(self, function: Callable[[TakenMessage], Any]) -> None:
+    def __init__(self, function: Callable[[ReceivedMessage], Any]) -> None:
         self._function = function
         self._failed = getattr(function, "failed", None)
         self.hears = callable(self._failed)
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission]:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
         """Call it; what it returns is stored with the confirmation."""
-        message = TakenMessage.of(taken)
+        message = ReceivedMessage.of(taken)
         answers = await _called(self._function, message)
         if answers is None:
             return ()

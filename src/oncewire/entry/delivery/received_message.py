@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
@@ -28,7 +28,7 @@ Document: TypeAlias = bytes | tuple[str, str, bytes] | Payload
 
 
 @dataclass(frozen=True, slots=True)
-class TakenMessage:
+class ReceivedMessage:
     """One message that was handed over; confirm it with `sender` and `message_id`."""
 
     # The authenticated From Party: together with `message_id` the key of duplicates.
@@ -52,7 +52,7 @@ class TakenMessage:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, taken: Taken) -> TakenMessage:
+    def of(cls, taken: GivenMessage) -> ReceivedMessage:
         """From what the handler hands over."""
         header = taken.header
         return cls(
@@ -112,7 +112,7 @@ class TakenMessage:
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], contents: Sequence[bytes]) -> TakenMessage:
+    def from_facts(cls, facts: Mapping[str, Any], contents: Sequence[bytes]) -> ReceivedMessage:
         """What `facts` told, with the payloads' bytes beside it."""
         described = facts["payloads"]
         payloads = tuple(

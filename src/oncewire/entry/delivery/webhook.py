@@ -22,14 +22,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.delivery.received_message import (
-    TakenMessage,
+    ReceivedMessage,
     content,
     notice_facts,
     payload_facts,
 )
 from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import SECOND
 
@@ -80,7 +80,7 @@ def event_id(sender: str, message_id: str) -> str:
     return "msg_" + hashlib.sha256(f"{sender}\0{message_id}".encode()).hexdigest()[:32]
 
 
-def event_of(message: TakenMessage) -> dict[str, Any]:
+def event_of(message: ReceivedMessage) -> dict[str, Any]:
     """The CloudEvent of a message. Payloads are in it, as base64."""
     payloads = [
         {**payload_facts(one), "data_base64": base64.b64encode(content(one)).decode()}
@@ -123,9 +123,9 @@ class Webhook:
         self._session: aiohttp.ClientSession | None = None
         self._world = RealWorld()
 
-    async def deliver(self, taken: Taken) -> None:
+    async def deliver(self, taken: GivenMessage) -> None:
         """Post it; returning means that the application answered 2xx."""
-        event = event_of(TakenMessage.of(taken))
+        event = event_of(ReceivedMessage.of(taken))
         await self._post(event)
 
     async def _post(self, event: dict[str, Any]) -> None:

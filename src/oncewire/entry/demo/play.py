@@ -29,7 +29,7 @@ from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
 from oncewire.entry.files import make_folder, read_text, write_new
 from oncewire.entry.party.folder import make_party, read_card
 from oncewire.entry.party.keys import KeyKind
-from oncewire.entry.party.partners import Wish, add_partner, with_values
+from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, load
 from oncewire.entry.running.assemble import open_readers
 from oncewire.errors import NotAllowed, OncewireError, TransportProblem
@@ -99,7 +99,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoResult:
     """How the demo ended."""
 
     plan: Plan
@@ -154,7 +154,7 @@ class Demo:
         self._seen = {BUYER: 0, SELLER: 0}
         self._killed = False
 
-    async def run(self) -> Outcome:
+    async def run(self) -> DemoResult:
         """Everything, from an empty folder to the verdict."""
         settled = False
         try:
@@ -185,7 +185,9 @@ class Demo:
             self._settings[name] = load(folder / name, environ={}).settings
         for own, partner in ((BUYER, SELLER), (SELLER, BUYER)):
             card = read_card(folder / partner)
-            added = add_partner(self._settings[own], card, Wish("window", CPA_ID, sign=True))
+            added = add_partner(
+                self._settings[own], card, PartnerOptions("window", CPA_ID, sign=True)
+            )
             _change(added.agreement, _TERMS)
 
     async def _start(self, name: str) -> None:
@@ -308,12 +310,12 @@ class Demo:
         for proxy in self._proxies.values():
             await proxy.stop()
 
-    def _judge(self, settled: bool) -> Outcome:
+    def _judge(self, settled: bool) -> DemoResult:
         self.progress.phase = "judging both journals"
         self._watch(self.progress)
         parties = [self._settings[name] for name in (BUYER, SELLER)]
         rows = [row for one in parties for row in journal_rows(one)]
-        return Outcome(
+        return DemoResult(
             plan=self.plan,
             verdict=judge(rows, ended=True, now=self._world.now()),
             files=count_files(self._settings[SELLER], self.plan.messages),

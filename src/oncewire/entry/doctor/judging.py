@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from oncewire.entry.running.assemble import open_readers
-from oncewire.journal.check import Report, message_key, verify
+from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import Row
@@ -60,7 +60,7 @@ class Totals:
 class Verdict:
     """The checker's word and the totals."""
 
-    report: Report
+    report: JournalReport
     totals: Totals
     nodes: tuple[str, ...]
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
     everything = list(rows)
     context = Context.gather(everything, healed=ended)
     before = None if ended else _settled_before(everything, context, now)
-    report = verify(everything, healed=ended, healed_before=before)
+    report = check_journal(everything, healed=ended, healed_before=before)
     totals = count(everything, context.terms)
     nodes = tuple(sorted({row.node for row in everything}))
     return Verdict(report, totals, nodes, dict(report.outcomes))

@@ -26,7 +26,7 @@ from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
 from oncewire.message.instant import Duration
 from oncewire.store.memory import MemoryStore
-from oncewire.transport.contract import Cargo, Delivery, Outcome, OutcomeKind, Reply
+from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OutcomeKind, Reply
 from oncewire.wire import answers, codec
 from oncewire.wire.parcel import Parcel
 
@@ -161,7 +161,7 @@ def _ping_message(node: Node, agreement: Agreement) -> Message:
     return replace(asked, header=replace(asked.header, sync_reply_as_agreed=True))
 
 
-def _judged(outcome: Outcome) -> tuple[Reached, str, int | None]:
+def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:
     """What the outcome of the transport means, and the partner's clock if it told it."""
     reply = outcome.reply
     if reply is not None and reply.body:

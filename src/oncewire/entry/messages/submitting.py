@@ -24,7 +24,7 @@ ACTION = "Deliver"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SendOptions:
     """How a document is to be sent; what is empty follows from the agreement."""
 
     service: str = ""
@@ -82,9 +82,11 @@ def _is_called(kept: Kept, name: str) -> bool:
     return name == kept.file.stem or any(name in (one.value, str(one)) for one in ids)
 
 
-def submission_of(agreement: Agreement, payloads: Sequence[Payload], wish: Wish) -> Submission:
+def submission_of(
+    agreement: Agreement, payloads: Sequence[Payload], options: SendOptions
+) -> Submission:
     """The submission; service and action follow from the agreement where it leaves no choice."""
-    service, action = _service_and_action(agreement, wish)
+    service, action = _service_and_action(agreement, options)
     wanted = outbound(agreement, service, action).terms.transports
     if not set(wanted) & set(TRANSPORTS):
         raise InvalidValue(
@@ -96,23 +98,23 @@ def submission_of(agreement: Agreement, payloads: Sequence[Payload], wish: Wish)
         service,
         action,
         tuple(payloads),
-        conversation_id=wish.conversation_id or None,
-        message_id=wish.message_id or None,
-        ref_to_message_id=wish.ref_to_message_id or None,
-        time_to_live=wish.time_to_live,
-        best_effort=wish.best_effort,
+        conversation_id=options.conversation_id or None,
+        message_id=options.message_id or None,
+        ref_to_message_id=options.ref_to_message_id or None,
+        time_to_live=options.time_to_live,
+        best_effort=options.best_effort,
     )
 
 
-def _service_and_action(agreement: Agreement, wish: Wish) -> tuple[Service, str]:
-    service = Service(*typed(wish.service)) if wish.service else None
+def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Service, str]:
+    service = Service(*typed(options.service)) if options.service else None
     listed = [
         one
         for one in agreement.actions
         if one.direction is Direction.SEND
         and one.service is not None
         and (service is None or one.service.value == service.value)
-        and (not wish.action or one.action in (None, wish.action))
+        and (not options.action or one.action in (None, options.action))
     ]
     choices = [
         (only, action)
@@ -121,11 +123,11 @@ def _service_and_action(agreement: Agreement, wish: Wish) -> tuple[Service, str]
     ]
     if len(choices) == 1:
         only, action = choices[0]
-        return service or only, wish.action or action or ACTION
-    if len(choices) > 1 and not (service and wish.action):
+        return service or only, options.action or action or ACTION
+    if len(choices) > 1 and not (service and options.action):
         names = ", ".join(f"{one} / {action or 'any'}" for one, action in choices)
         raise InvalidValue(
             f"agreement {agreement.cpa_id} has several services and actions",
             remedy=f"choose with --service and --action: {names}",
         )
-    return service or Service(SERVICE), wish.action or ACTION
+    return service or Service(SERVICE), options.action or ACTION

@@ -26,7 +26,7 @@ _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PartnerOptions:
     """What the agreement with a partner should say beyond its profile."""
 
     profile: str = "ebms2"
@@ -49,14 +49,16 @@ class Added:
     fingerprint: str
 
 
-def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = False) -> Added:
+def add_partner(
+    settings: Settings, card: Card, options: PartnerOptions, *, replace: bool = False
+) -> Added:
     """Write the partner's certificate and an agreement with it into our folder."""
     own = card_of(settings)
     if own.party_id == card.party_id or own.name == card.name:
         raise InvalidValue(
             f"{card.name} is this party itself", remedy="name the card of another party"
         )
-    _check_secure(own, card, wish)
+    _check_secure(own, card, options)
     agreement = settings.path(settings.agreements.folder) / f"{card.name}.toml"
     if agreement.exists() and not replace:
         raise NotAllowed(
@@ -65,16 +67,16 @@ def add_partner(settings: Settings, card: Card, wish: Wish, *, replace: bool = F
         )
     partners = make_folder(settings.path(settings.keys.partners))
     certificate = partners / f"{card.name}.crt"
-    cpa_id = wish.cpa_id or "-".join(sorted((own.name, card.name)))
+    cpa_id = options.cpa_id or "-".join(sorted((own.name, card.name)))
     # A certificate can be asked of the partner's connection only where ours looks at it.
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
-    text = _agreement_text(own, card, wish, cpa_id, place, bound=bound)
+    text = _agreement_text(own, card, options, cpa_id, place, bound=bound)
     write_new(certificate, card.certificate.strip() + "\n", replace=True)
     _check(text, agreement.parent)
     make_folder(agreement.parent)
     write_new(agreement, text, replace=replace)
-    return Added(card.name, cpa_id, agreement, certificate, wish.profile, card.fingerprint)
+    return Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
 
 
 def check_card(settings: Settings, card: Card, now: Instant) -> None:
@@ -119,10 +121,10 @@ def known_partner(settings: Settings, name: str) -> PartyTerms:
     return next(kept.agreement.partner for kept in found.kept if kept.file == file)
 
 
-def _check_secure(own: Card, card: Card, wish: Wish) -> None:
+def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
     """Both sides listen with TLS, unless somebody says that it need not be."""
     for side, one in (("this party", own), (card.name, card)):
-        if not wish.insecure and not one.url.startswith("https://"):
+        if not options.insecure and not one.url.startswith("https://"):
             raise InvalidValue(
                 f"{side} listens without TLS, at {one.url}",
                 remedy="make the party anew without --insecure, or set http.tls and http."
@@ -149,7 +151,7 @@ def _check(text: str, folder: Path) -> None:
 
 
 def _agreement_text(
-    own: Card, partner: Card, wish: Wish, cpa_id: str, certificate: str, *, bound: bool
+    own: Card, partner: Card, options: PartnerOptions, cpa_id: str, certificate: str, *, bound: bool
 ) -> str:
     from oncewire.agreement.profiles import profile_values
     from oncewire.agreement.toml.writer import new
@@ -159,7 +161,7 @@ def _agreement_text(
         own=own.party_id,
         partner=partner.party_id,
         address=partner.url,
-        profile=wish.profile,
+        profile=options.profile,
         own_address=own.url,
     )
     said = {"security.partner_certificates": f"[{quoted(certificate)}]"}
@@ -168,13 +170,13 @@ def _agreement_text(
     for side, card in (("own", own), ("partner", partner)):
         if card.party_type:
             said[f"{side}.type"] = quoted(card.party_type)
-    values = profile_values(wish.profile)
+    values = profile_values(options.profile)
     if _left_open(values, "ack.request"):
         # The profile leaves it to each message; a newcomer wants every message to be reliable.
         said |= {"ack.request": quoted("always"), "duplicate.elimination": quoted("always")}
-    if wish.ordered:
+    if options.ordered:
         said["sequence.ordered"] = "true"
-    if wish.sign:
+    if options.sign:
         said |= {"security.sign": "true", "security.require_signature": "true"}
         if is_elliptic(own.certificate):
             said["security.signature_algorithm"] = quoted(_ECDSA)

@@ -19,7 +19,7 @@ _LARGEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingKind:
     """How one kind of setting is read and shown. `read` takes TOML values and plain text."""
 
     read: Callable[[Any], Any]
@@ -88,7 +88,7 @@ def quoted(value: object) -> str:
     return f'"{text}"'
 
 
-def _choice(words: type[StrEnum]) -> Kind:
+def _choice(words: type[StrEnum]) -> SettingKind:
     def read(raw: Any) -> StrEnum:
         try:
             return words(str(raw).strip().lower())
@@ -96,19 +96,21 @@ def _choice(words: type[StrEnum]) -> Kind:
             listed = ", ".join(one.value for one in words)
             raise InvalidValue(f"{raw!r} is not known", remedy=f"use one of {listed}") from None
 
-    return Kind(read, lambda value: str(value.value), lambda value: quoted(value.value))
+    return SettingKind(read, lambda value: str(value.value), lambda value: quoted(value.value))
 
 
-TEXT_KIND = Kind(_text, str, quoted)
-NUMBER_KIND = Kind(_number, str, str)
-FLAG_KIND = Kind(_flag, lambda value: str(value).lower(), lambda value: str(value).lower())
-LIST_KIND = Kind(_list, ", ".join, lambda value: f"[{', '.join(map(quoted, value))}]")
-FILE_KIND = Kind(_path, str, quoted)
-OPTIONAL_FILE_KIND = Kind(_path, lambda value: str(value) if value else "", quoted)
-DURATION_KIND = Kind(_duration, format_duration, lambda value: quoted(format_duration(value)))
+TEXT_KIND = SettingKind(_text, str, quoted)
+NUMBER_KIND = SettingKind(_number, str, str)
+FLAG_KIND = SettingKind(_flag, lambda value: str(value).lower(), lambda value: str(value).lower())
+LIST_KIND = SettingKind(_list, ", ".join, lambda value: f"[{', '.join(map(quoted, value))}]")
+FILE_KIND = SettingKind(_path, str, quoted)
+OPTIONAL_FILE_KIND = SettingKind(_path, lambda value: str(value) if value else "", quoted)
+DURATION_KIND = SettingKind(
+    _duration, format_duration, lambda value: quoted(format_duration(value))
+)
 
 
-def kind_of(section: type[Any], name: str) -> Kind:
+def kind_of(section: type[Any], name: str) -> SettingKind:
     """The kind of a section's field, by its annotation."""
     annotation = str(section.__annotations__[name])
     if annotation.startswith("Annotated[Duration"):
@@ -119,7 +121,7 @@ def kind_of(section: type[Any], name: str) -> Kind:
         return OPTIONAL_FILE_KIND
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _choice(hint)
-    plain: dict[Any, Kind] = {
+    plain: dict[Any, SettingKind] = {
         str: TEXT_KIND,
         int: NUMBER_KIND,
         bool: FLAG_KIND,

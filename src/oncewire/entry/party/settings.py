@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from oncewire.entry.files import NotHere, read_text
-from oncewire.entry.party.setting_kinds import Kind, kind_of
+from oncewire.entry.party.setting_kinds import SettingKind, kind_of
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import Duration, seconds
 
@@ -196,7 +196,7 @@ class Key:
     """One setting by its names."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: Any
     says: str
     secret: bool

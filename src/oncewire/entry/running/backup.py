@@ -32,7 +32,7 @@ CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Backup:
     """What a backup holds."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Taken:
     size: int
 
 
-def take_backup(settings: Settings, target: Path, now: Instant) -> Taken:
+def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
     """Copy a party into a new folder; NotAllowed if there is something there already."""
     source = store_path(settings)
     if not source.is_file():
@@ -70,10 +70,10 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Taken:
         ) from error
     finally:
         shutil.rmtree(half, ignore_errors=True)
-    return Taken(target, found.messages, found.journal, found.files, found.size)
+    return Backup(target, found.messages, found.journal, found.files, found.size)
 
 
-def check_backup(folder: Path) -> Taken:
+def check_backup(folder: Path) -> Backup:
     """Read a backup back; StoreProblem says what of it is not whole."""
     import apsw
 
@@ -107,7 +107,7 @@ def check_backup(folder: Path) -> Taken:
         raise _broken(f"{database} cannot be read: {error}") from error
     finally:
         connection.close(True)
-    return Taken(folder, int(str(messages)), int(str(journal)), len(listed), size)
+    return Backup(folder, int(str(messages)), int(str(journal)), len(listed), size)
 
 
 def _broken(problem: str) -> StoreProblem:

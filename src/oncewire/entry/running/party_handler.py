@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncewire.entry.control.verbs import Status, Verbs
-from oncewire.entry.delivery.received_message import TakenMessage
-from oncewire.entry.messages.submitting import Wish, find_agreement, submission_of
+from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.reach import reach_running
@@ -60,16 +60,20 @@ class OpenParty:
         self._agreements = AgreementFolder(settings)
 
     async def send(
-        self, to: str, *documents: Document, media_type: str = "", wish: Wish | None = None
+        self,
+        to: str,
+        *documents: Document,
+        media_type: str = "",
+        options: SendOptions | None = None,
     ) -> Accepted:
         """Send documents to a partner as one message; when this returns, it is stored.
 
-        A program that may repeat a call after a crash gives `wish` a message_id of its own:
+        A program that may repeat a call after a crash gives `options` a message_id of its own:
         the same id with the same content is accepted again and sent once.
         """
         agreement = find_agreement(self._agreements.readable(), to)
         payloads = payloads_of(documents, media_type)
-        return await self._verbs.send(submission_of(agreement, payloads, wish or Wish()))
+        return await self._verbs.send(submission_of(agreement, payloads, options or SendOptions()))
 
     async def submit(self, submission: Submission) -> Accepted:
         """The same for a submission that is at hand."""
@@ -79,11 +83,11 @@ class OpenParty:
         """The outcome of a message, or None when it has none within so many seconds."""
         return await self._verbs.wait(message_id, timeout)
 
-    async def take(self, limit: int = 16) -> list[TakenMessage]:
+    async def take(self, limit: int = 16) -> list[ReceivedMessage]:
         """Messages that wait for us; each is to be confirmed within a minute."""
         return await self._verbs.take(limit)
 
-    async def confirm(self, message: TakenMessage) -> bool:
+    async def confirm(self, message: ReceivedMessage) -> bool:
         """We have it; False when that was known already."""
         return await self._verbs.confirm(message.sender, message.message_id)
 
@@ -146,10 +150,14 @@ class BlockingParty:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def send(
-        self, to: str, *documents: Document, media_type: str = "", wish: Wish | None = None
+        self,
+        to: str,
+        *documents: Document,
+        media_type: str = "",
+        options: SendOptions | None = None,
     ) -> Accepted:
         """See `OpenParty.send`."""
-        return self._do(self._party.send(to, *documents, media_type=media_type, wish=wish))
+        return self._do(self._party.send(to, *documents, media_type=media_type, options=options))
 
     def submit(self, submission: Submission) -> Accepted:
         """See `OpenParty.submit`."""
@@ -159,11 +167,11 @@ class BlockingParty:
         """See `OpenParty.wait`."""
         return self._do(self._party.wait(message_id, timeout))
 
-    def take(self, limit: int = 16) -> list[TakenMessage]:
+    def take(self, limit: int = 16) -> list[ReceivedMessage]:
         """See `OpenParty.take`."""
         return self._do(self._party.take(limit))
 
-    def confirm(self, message: TakenMessage) -> bool:
+    def confirm(self, message: ReceivedMessage) -> bool:
         """See `OpenParty.confirm`."""
         return self._do(self._party.confirm(message))
 

@@ -68,7 +68,7 @@ def check_sizes(message: Message, terms: Terms) -> None:
             )
 
 
-def strictly(node: Node, parcel: Parcel, fault: ReadFault, source: Source) -> ReadFault:
+def refusal_by_schema(node: Node, parcel: Parcel, fault: ReadFault, source: Source) -> ReadFault:
     """A refusal in the words of an agreement that holds its partner to the schema."""
     agreement = agreement_of(node, fault.known, source)
     if agreement is None or agreement.form.validation is not Validation.ENFORCE:

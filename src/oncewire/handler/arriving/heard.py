@@ -14,7 +14,7 @@ from oncewire.handler.arriving.inbound import READ_AT_ONCE
 from oncewire.handler.node import Node
 from oncewire.handler.reading import TooLong
 from oncewire.handler.sealing.intact import is_intact
-from oncewire.transport.contract import Outcome
+from oncewire.transport.contract import AttemptOutcome
 from oncewire.wire.codec import read_all
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
@@ -54,7 +54,7 @@ def heard(reply: Reply, limits: Limits) -> Heard:
         return Heard(reply, fault)
 
 
-async def hear(node: Node, outcome: Outcome) -> Heard | None:
+async def hear(node: Node, outcome: AttemptOutcome) -> Heard | None:
     """What came back with an attempt, if it has a body."""
     reply = outcome.reply
     if reply is None or not reply.body:

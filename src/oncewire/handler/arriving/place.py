@@ -18,7 +18,7 @@ from oncewire.handler.arriving.original import Original, answered
 from oncewire.handler.hub.passing import is_answer
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop
-from oncewire.handler.sealing.confide import opened
+from oncewire.handler.sealing.confide import decrypt_payloads
 from oncewire.handler.sealing.secure import verified_message
 from oncewire.handler.sealing.spooled import at_hand
 from oncewire.handler.source import REPLY, Source
@@ -78,7 +78,7 @@ def _under(
     message = verified_message(node, received, resolution, source)
     if resolution.security.encrypt:
         message = at_hand(received, message, node.limits)
-    return Placed(opened(node, message, resolution.security), resolution)
+    return Placed(decrypt_payloads(node, message, resolution.security), resolution)
 
 
 def _resolve(

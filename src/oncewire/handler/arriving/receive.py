@@ -28,7 +28,7 @@ from oncewire.handler.answering.answer import (
 )
 from oncewire.handler.answering.ignored import Claim, ignore, ignore_unbacked, word_for
 from oncewire.handler.arriving.arrive import Arriving
-from oncewire.handler.arriving.conform import strictly
+from oncewire.handler.arriving.conform import refusal_by_schema
 from oncewire.handler.arriving.heard import Reply, heard
 from oncewire.handler.arriving.original import Original, copied, is_known, received_from, spoken_of
 from oncewire.handler.arriving.place import Placed, place, place_as_answer
@@ -82,7 +82,7 @@ def receive(
     except ReadFault as lenient:
         # What was refused while it came is not there any more to be read again.
         whole = bool(parcel.body)
-        fault = strictly(node, parcel, lenient, source) if whole else lenient
+        fault = refusal_by_schema(node, parcel, lenient, source) if whole else lenient
         _journal_refused(node, tx, fault.known, fault.error, source)
         if is_known(node, tx, fault.known):
             # To call it wrong would take back what was said of the copy that was whole.

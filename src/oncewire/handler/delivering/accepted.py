@@ -16,7 +16,7 @@ from oncewire.agreement.resolve import find_binding
 from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
-from oncewire.handler.sealing.confide import opened
+from oncewire.handler.sealing.confide import decrypt_payloads
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
@@ -114,4 +114,4 @@ def _open(node: Node, message: Message, stored: StoredIncoming) -> Message:
     if agreement is None:
         return message
     binding = find_binding(agreement, Direction.RECEIVE, message)
-    return opened(node, message, binding.security)
+    return decrypt_payloads(node, message, binding.security)

@@ -18,7 +18,7 @@ from oncewire.store.records import StoredIncoming
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class GivenMessage:
     """One message as the application gets it."""
 
     sender: str
@@ -37,7 +37,7 @@ class Taken:
     digest: str = ""
 
     @classmethod
-    def of(cls, node: Node, stored: StoredIncoming) -> Taken:
+    def of(cls, node: Node, stored: StoredIncoming) -> GivenMessage:
         """Read from the stored bytes: what was accepted is what is handed over."""
         message = accepted(node, stored)
         taken = cls(
@@ -79,7 +79,7 @@ class Application(Protocol):
     # somebody takes it.
     hears: bool
 
-    async def deliver(self, taken: Taken) -> Sequence[Submission] | None:
+    async def deliver(self, taken: GivenMessage) -> Sequence[Submission] | None:
         """Take a message; raise to get it again later.
 
         What it returns is submitted in the commit that confirms the message: answers leave

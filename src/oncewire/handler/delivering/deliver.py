@@ -13,7 +13,7 @@ from oncewire.errors import (
     StoreGone,
     UnknownMessage,
 )
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import Duration, Instant
@@ -34,7 +34,7 @@ class Given:
     """One message that is handed over: its row, and what the application is given."""
 
     stored: StoredIncoming
-    taken: Taken
+    taken: GivenMessage
 
 
 def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[Given]:
@@ -82,7 +82,7 @@ def _give(
     try:
         stored = tx.incoming(incoming.sender, incoming.message_id) or listed
         given = replace(stored, incoming=incoming)
-        taken = Taken.of(node, given)
+        taken = GivenMessage.of(node, given)
         tx.save_incoming(incoming)
     except (StoreFull, StoreGone, MemoryError):
         raise

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from oncewire.errors import StoreDamaged
 from oncewire.store.contract import Spool
 from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.transport.contract import Cargo, Outcome, OutcomeKind, Transport
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport
 
 CHUNK = 256 * 1024
 
@@ -45,11 +45,13 @@ class Carrier:
         for name in parcel.spooled:
             self._spool.let_go(name)
 
-    async def carry(self, name: str, address: str, parcel: StoredParcel, timeout: float) -> Outcome:
+    async def carry(
+        self, name: str, address: str, parcel: StoredParcel, timeout: float
+    ) -> AttemptOutcome:
         """Send a parcel. Raises StoreDamaged when its files are not what they were."""
         transport = self._transports.get(name)
         if transport is None:
-            return Outcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
+            return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
         await asyncio.to_thread(check_files, self._spool, parcel)
         cargo = Cargo(
             parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from oncewire.errors import OncewireError
-from oncewire.handler.delivering.application import Application, Taken
+from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.delivering.deliver import FOR_EVER
 from oncewire.handler.loop.offers import IDLE, OFFERED_MAX, Offer, Offers
 from oncewire.handler.loop.shell import Shell
@@ -34,7 +34,7 @@ class HandOver(Offers):
     def __init__(self, application: Application, shell: Shell, ready: asyncio.Event) -> None:
         super().__init__()
         self._application, self._shell, self._ready = application, shell, ready
-        self._streams: dict[str, deque[Taken]] = {}
+        self._streams: dict[str, deque[GivenMessage]] = {}
         self._turns = asyncio.Semaphore(max(1, application.batch))
         self._offered = 0
 
@@ -55,7 +55,7 @@ class HandOver(Offers):
         self._ready.set()
         await super().stop()
 
-    async def _taken(self, room: int) -> list[Taken]:
+    async def _taken(self, room: int) -> list[GivenMessage]:
         """Take without a lease that ends: what is offered stays ours until a restart."""
         limit, engine = min(room, max(1, self._application.batch)), self._shell.engine
         try:
@@ -64,7 +64,7 @@ class HandOver(Offers):
             logger.warning("nothing could be taken", extra={"problem": str(problem)})
             return []
 
-    def _offer(self, taken: Taken) -> None:
+    def _offer(self, taken: GivenMessage) -> None:
         # A message without a channel has no order to keep: it is a stream of its own.
         stream = taken.channel or f"{taken.sender}\0{taken.message_id}"
         self._offered += 1
@@ -87,7 +87,7 @@ class HandOver(Offers):
             del self._streams[stream]
             self._ready.set()
 
-    async def _hand_over(self, taken: Taken) -> None:
+    async def _hand_over(self, taken: GivenMessage) -> None:
         """Offer one message until it is taken and that is stored."""
         engine, sender, message_id = self._shell.engine, taken.sender, taken.message_id
 

@@ -15,12 +15,12 @@ from oncewire.handler.loop.shell import Shell
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.instant import SECOND
 from oncewire.store.records import StoredParcel
-from oncewire.transport.contract import Outcome, OutcomeKind
+from oncewire.transport.contract import AttemptOutcome, OutcomeKind
 
 UNDER_WAY_MAX = 256
 """Exchanges with a next hop at once that a connection waits for."""
 
-Carry = Callable[[str, str, StoredParcel, float], Awaitable[Outcome]]
+Carry = Callable[[str, str, StoredParcel, float], Awaitable[AttemptOutcome]]
 
 
 class Relaying:

@@ -25,7 +25,7 @@ _MARK = b"EncryptedData"
 _HEAD = 512
 
 
-def confided(message: Message, security: Security) -> Message:
+def encrypt_payloads(message: Message, security: Security) -> Message:
     """The message with its payloads encrypted for the partner."""
     if not security.encrypt or not message.payloads:
         return message
@@ -63,7 +63,7 @@ def _content(payload: Payload) -> bytes:
     return payload.data
 
 
-def opened(node: Node, message: Message, security: Security) -> Message:
+def decrypt_payloads(node: Node, message: Message, security: Security) -> Message:
     """The message with its payloads as the partner meant them."""
     if not security.encrypt or not message.payloads:
         return message

@@ -161,7 +161,7 @@ def _believed(
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
     at = node.now() if accepted_at is None else accepted_at
-    verified = signature.verify(
+    verified = signature.verify_signature(
         received.envelope, signature_parts(received), _trust(security), at, policy
     )
     _check_withdrawn(node, verified.certificate)

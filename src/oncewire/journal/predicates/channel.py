@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.predicates.context import Context, TermsMissing
-from oncewire.journal.predicates.receiving_channel import ReceivingChannel
-from oncewire.journal.predicates.sending_channel import SendingChannel
+from oncewire.journal.predicates.receiving_channel import ReceivingChannelFold
+from oncewire.journal.predicates.sending_channel import SendingChannelFold
 from oncewire.journal.predicates.violation import Violation, unreadable
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
@@ -74,8 +74,8 @@ class ChannelFold:
         self._terms: Terms | None = None
         self._unknown = False
         self._last = 0
-        self._sending = SendingChannel(self._found)
-        self._receiving = ReceivingChannel(self._found)
+        self._sending = SendingChannelFold(self._found)
+        self._receiving = ReceivingChannelFold(self._found)
 
     def feed(self, row: Row) -> None:
         """One more row of the channel."""

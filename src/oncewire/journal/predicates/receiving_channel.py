@@ -166,7 +166,7 @@ class _Epoch:
         return None
 
 
-class ReceivingChannel:
+class ReceivingChannelFold:
     """One pass over RECEIVED, SKIPPED, HANDED_OVER and FORWARDED rows; for each open epoch O(W)
     state and what was received and not used up. INCIDENT and RESOLVED rows say of which of that
     an operator was told."""
@@ -309,7 +309,7 @@ class ReceivingChannel:
             "S6",
             ViolationKind.OUT_OF_ORDER,
             row,
-            f"Number {row.sequence_number} was {_words(row)} after number "
+            f"Number {row.sequence_number} was {_deed(row)} after number "
             f"{passed_by.sequence_number}.",
         )
         return True
@@ -325,7 +325,7 @@ class ReceivingChannel:
                 "S8",
                 ViolationKind.REPEATED_NUMBER,
                 row,
-                f"It was {_words(row)} as number {row.sequence_number}, as {owner} was before.",
+                f"It was {_deed(row)} as number {row.sequence_number}, as {owner} was before.",
             )
         return True
 
@@ -378,7 +378,7 @@ class ReceivingChannel:
             "S7",
             ViolationKind.GAP,
             row,
-            f"Number {row.sequence_number} was {_words(row)}, but {told} neither was "
+            f"Number {row.sequence_number} was {_deed(row)}, but {told} neither was "
             "nor has a journaled skip.",
         )
 
@@ -398,5 +398,5 @@ def _to_party(received: Row | None) -> str | None:
     return f"{said.to_party} (its handler)" if said.notice else said.to_party
 
 
-def _words(row: Row) -> str:
+def _deed(row: Row) -> str:
     return "forwarded" if row.kind == FORWARDED else "handed over"

@@ -14,7 +14,7 @@ TOLD_MAX = 100
 """How many messages whose number was told as wrong are remembered, at most."""
 
 
-class SendingChannel:
+class SendingChannelFold:
     """The epoch, the next number, and the numbers that are given and not settled: O(W) state.
 
     After a break it takes up from what the rows show, so that one cause is told once: the next

@@ -27,11 +27,11 @@ class Recipe:
     """One way to break one promise."""
 
     kind: str
-    twist: str
+    misbehaviour: str
     fits: Callable[[Stream], bool]
     forces: Callable[[Stream, int], dict[int, Force]]
     offset: int = 0
-    """Whom the checker names: this many messages after the one with the twist."""
+    """Whom the checker names: this many messages after the one with the misbehaviour."""
     names: str = "message"
     aligned: int = 1
 
@@ -47,19 +47,19 @@ def _plain_region(stream: Stream, place: int) -> dict[int, Force]:
     return {index: Force() for index in range(place - reach, place + reach + 1)}
 
 
-def _only(twist: str) -> Callable[[Stream, int], dict[int, Force]]:
+def _only(misbehaviour: str) -> Callable[[Stream, int], dict[int, Force]]:
     def forces(stream: Stream, place: int) -> dict[int, Force]:
-        return _plain_region(stream, place) | {place: Force(twist)}
+        return _plain_region(stream, place) | {place: Force(misbehaviour)}
 
     return forces
 
 
-def _close(twist: str) -> Callable[[Stream, int], dict[int, Force]]:
+def _close(misbehaviour: str) -> Callable[[Stream, int], dict[int, Force]]:
     """The next message follows at once."""
 
     def forces(stream: Stream, place: int) -> dict[int, Force]:
         return _plain_region(stream, place) | {
-            place: Force(twist),
+            place: Force(misbehaviour),
             place + 1: Force(gap=20 * MILLISECOND),
         }
 
@@ -77,14 +77,14 @@ def _beyond_window(stream: Stream, place: int) -> dict[int, Force]:
     return found
 
 
-def _after_unsettled(twist: str, gap: Duration) -> Callable[[Stream, int], dict[int, Force]]:
+def _after_unsettled(misbehaviour: str, gap: Duration) -> Callable[[Stream, int], dict[int, Force]]:
     """Two before it one is answered slowly, and is unsettled still when its turn comes."""
 
     def forces(stream: Stream, place: int) -> dict[int, Force]:
         found = _plain_region(stream, place)
         found[place - 2] = Force(ack_after=8 * SECOND)
         found[place - 1] = Force(gap=20 * MILLISECOND)
-        found[place] = Force(twist, gap=gap)
+        found[place] = Force(misbehaviour, gap=gap)
         return found
 
     return forces

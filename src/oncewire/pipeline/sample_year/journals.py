@@ -8,7 +8,7 @@ from oncewire import __version__
 from oncewire.journal import detail
 from oncewire.journal.row import JOURNAL_VERSION, Kind, Row
 from oncewire.pipeline.sample_year.plan import Plan
-from oncewire.pipeline.sample_year.row_writer import KEYS, Draft, Pen
+from oncewire.pipeline.sample_year.row_writer import KEYS, Draft, RowWriter
 from oncewire.pipeline.sample_year.writer import write_stream
 
 
@@ -26,7 +26,7 @@ def write_unit(plan: Plan, unit: int) -> list[Draft]:
 
 def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
     """Boots, terms, and the end of the year."""
-    pen = Pen(unit, plan.end)
+    writer = RowWriter(unit, plan.end)
     terms = {
         handler.name: {
             stream.terms.terms_id: stream.terms
@@ -38,14 +38,14 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
     for handler in plan.handlers:
         said = detail.Started(__version__, JOURNAL_VERSION, (handler.party,)).write()
         for boot in handler.boots:
-            pen.write(handler, boot, Kind.STARTED, detail=said)
+            writer.write(handler, boot, Kind.STARTED, detail=said)
         first = handler.boots[0] + 1
         for terms_id, values in sorted(terms[handler.name].items()):
-            pen.write(
+            writer.write(
                 handler, first, Kind.TERMS, terms_id=terms_id, detail=detail.write_terms(values)
             )
-        pen.write(handler, plan.end, Kind.STOPPED)
-    return pen.rows
+        writer.write(handler, plan.end, Kind.STOPPED)
+    return writer.rows
 
 
 def rows_of_year(plan: Plan, streams: Sequence[int] | None = None) -> Iterator[Row]:

@@ -73,7 +73,7 @@ def gave_up_early(hop: Hop, start: Instant, one: Arrived) -> Instant:
     way = hop.terms.transports[0]
     hop.send(start, way)
     when = start + hop.terms.timeout
-    hop.pen.write(hop.handler, when, Kind.EXHAUSTED, hop.message_id, transport=way)
+    hop.writer.write(hop.handler, when, Kind.EXHAUSTED, hop.message_id, transport=way)
     one.arrivals = []
     return fail(hop, when, Outcome.UNKNOWN, "exhausted")
 
@@ -160,9 +160,9 @@ def unverified(hop: Hop, start: Instant, one: Arrived) -> Instant:
     return _plainly(hop, start, one)
 
 
-TWISTS: dict[str, Twist] = {
-    twist.__name__: twist
-    for twist in (
+MISBEHAVIOURS: dict[str, Twist] = {
+    misbehaviour.__name__: misbehaviour
+    for misbehaviour in (
         early_retry, one_more_retry, sent_after_ack, gave_up_early, no_word, no_end, not_notified,
         told_again, notice_of_notice, taken_back, wrong_outcome, missing_part, second_ack,
         unsigned_ack, ack_of_nothing, altered, unverified,

@@ -6,7 +6,7 @@ from oncewire.journal import detail
 from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, Instant
 from oncewire.message.sequence import SequenceStatus
-from oncewire.pipeline.sample_year.row_writer import Pen, Place
+from oncewire.pipeline.sample_year.row_writer import Place, RowWriter
 from oncewire.pipeline.sample_year.stream import Force, Stream
 from oncewire.protocol.terms import ResetRule
 
@@ -17,8 +17,8 @@ RESTART_EVERY = 90
 class Numbering:
     """Messages enter in order of submission; settlements are known when the next one enters."""
 
-    def __init__(self, pen: Pen, stream: Stream) -> None:
-        self._pen, self._stream = pen, stream
+    def __init__(self, writer: RowWriter, stream: Stream) -> None:
+        self._writer, self._stream = writer, stream
         self._epoch = 0
         self._first = stream.terms.numbers.first
         self._next = self._first
@@ -35,12 +35,12 @@ class Numbering:
         terms = self._stream.terms
         self._position += 1
         when = max(when, self._entered + 2)
-        if force.twist != "beyond_window":
+        if force.misbehaviour != "beyond_window":
             when = max(when, self._free())
         if self._begins_region and self._settled:
             # What is in trouble before a fault could fill the window or end the epoch within it.
             when = max(when, self._settled[-1] + 1)
-        if force.twist == "number_left_out" and self._settled:
+        if force.misbehaviour == "number_left_out" and self._settled:
             # In a full window it would lie beyond the window as well.
             when = max(when, self._settled[-1] + 1)
         if self._blocked[0] <= when <= self._blocked[1]:
@@ -48,7 +48,7 @@ class Numbering:
         if self._must_restart(when, force):
             when = self._restart(when, force)
         number = self._number(force)
-        self._pen.write(
+        self._writer.write(
             self._stream.sender,
             when,
             Kind.NUMBERED,
@@ -101,7 +101,7 @@ class Numbering:
         return 0
 
     def _must_restart(self, when: Instant, force: Force) -> bool:
-        if self._epoch == 0 or force.twist == "early_reset":
+        if self._epoch == 0 or force.misbehaviour == "early_reset":
             return True
         if self._ends is not None:
             return self._ends <= when
@@ -114,10 +114,10 @@ class Numbering:
         return idle and quiet and self._used >= max(RESTART_EVERY, window)
 
     def _restart(self, when: Instant, force: Force) -> Instant:
-        if self._settled and force.twist != "early_reset":
+        if self._settled and force.misbehaviour != "early_reset":
             when = max(when, self._settled[-1] + 2)
         if self._epoch and self._ends is None:
-            self._pen.write(
+            self._writer.write(
                 self._stream.sender,
                 when - 1,
                 Kind.EPOCH_ENDED,
@@ -131,9 +131,9 @@ class Numbering:
 
     def _number(self, force: Force) -> int:
         numbers = self._stream.terms.numbers
-        if force.twist == "number_left_out":
+        if force.misbehaviour == "number_left_out":
             return numbers.after(self._next)
-        if force.twist == "number_again":
+        if force.misbehaviour == "number_again":
             return numbers.after(self._next, -1)
         return self._next
 
@@ -142,5 +142,5 @@ class Numbering:
         if terms.reset is ResetRule.SILENT:
             return None
         marked = terms.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
-        is_reset = (self._used < marked) != (force.twist == "wrong_status")
+        is_reset = (self._used < marked) != (force.misbehaviour == "wrong_status")
         return (SequenceStatus.RESET if is_reset else SequenceStatus.CONTINUE).value

@@ -1,4 +1,4 @@
-"""Terms for the yearbook: every pair of policy values that can stand together does so somewhere."""
+"""Terms of the sample year: every pair of policy values that can stand together does somewhere."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from random import Random
 from oncewire.journal import detail
 from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.pipeline.sample_year.row_writer import NOWHERE, Pen, Place
+from oncewire.pipeline.sample_year.row_writer import NOWHERE, Place, RowWriter
 from oncewire.pipeline.sample_year.sender_rows import ack_of
 from oncewire.pipeline.sample_year.stream import Force, Stream
 
@@ -40,8 +40,8 @@ class Arrived:
 class Receiver:
     """Plays the receiver of one stream, once all that arrives is known."""
 
-    def __init__(self, pen: Pen, rng: Random, stream: Stream) -> None:
-        self._pen, self._rng, self._stream = pen, rng, stream
+    def __init__(self, writer: RowWriter, rng: Random, stream: Stream) -> None:
+        self._writer, self._rng, self._stream = writer, rng, stream
         self._terms_id = stream.terms.terms_id
         self._peer = stream.hub.party if stream.hub is not None else stream.sender.party
         self._hop = 2 if stream.hub is not None else 1
@@ -80,7 +80,7 @@ class Receiver:
 
     def _place_given(self, one: Arrived) -> Place:
         """The place that a hand-over names."""
-        if one.force.twist != "other_number" or one.number is None:
+        if one.force.misbehaviour != "other_number" or one.number is None:
             return self._place(one)
         return Place(self._stream.channel, one.epoch, one.number + 1)
 
@@ -91,18 +91,18 @@ class Receiver:
         if one.refused:
             self._refuse(one, first)
             return
-        if one.force.twist == "ack_before_store":
+        if one.force.misbehaviour == "ack_before_store":
             self._acknowledge(one, first - 3)
         self._receive(one, first)
-        if one.force.twist == "forgotten":
+        if one.force.misbehaviour == "forgotten":
             self._receive(one, first + 20 * SECOND)
-        if one.force.twist != "ack_before_store":
+        if one.force.misbehaviour != "ack_before_store":
             self._acknowledge(one, first + 2 * MILLISECOND)
         for again in one.arrivals[1:]:
             self._duplicate(one, again)
 
     def _receive(self, one: Arrived, when: Instant) -> None:
-        self._pen.write(
+        self._writer.write(
             self._stream.receiver,
             when,
             Kind.RECEIVED,
@@ -118,7 +118,7 @@ class Receiver:
         )
 
     def _acknowledge(self, one: Arrived, when: Instant) -> None:
-        self._pen.write(
+        self._writer.write(
             self._stream.receiver,
             when,
             Kind.ACK_SENT,
@@ -129,7 +129,7 @@ class Receiver:
         )
 
     def _duplicate(self, one: Arrived, when: Instant) -> None:
-        self._pen.write(
+        self._writer.write(
             self._stream.receiver,
             when,
             Kind.DUPLICATE,
@@ -143,7 +143,7 @@ class Receiver:
         self._acknowledge(one, when + MILLISECOND)
 
     def _refuse(self, one: Arrived, when: Instant) -> None:
-        self._pen.write(
+        self._writer.write(
             self._stream.receiver,
             when,
             Kind.REFUSED,
@@ -152,11 +152,11 @@ class Receiver:
             digest=one.digest,
             detail=detail.Refused(one.refused, problem="the year says so").write(),
         )
-        if one.number is not None and one.force.twist != "no_skip":
+        if one.number is not None and one.force.misbehaviour != "no_skip":
             self._skip(one, when + 1, "refused")
 
     def _skip(self, one: Arrived, when: Instant, reason: str) -> None:
-        self._pen.write(
+        self._writer.write(
             self._stream.receiver,
             when,
             Kind.SKIPPED,
@@ -173,7 +173,7 @@ class Receiver:
     ) -> Instant:
         """In order of the numbers; what never came is skipped once that is known."""
         if messages[0].epoch > 0 and messages[0].arrivals:
-            self._pen.write(
+            self._writer.write(
                 self._stream.receiver,
                 messages[0].arrivals[0] - 1,
                 Kind.EPOCH_BEGAN,
@@ -187,7 +187,7 @@ class Receiver:
             if one.refused:
                 cursor = max(cursor, one.arrivals[0] + 2)
                 continue
-            if one.force.twist == "after_the_next":
+            if one.force.misbehaviour == "after_the_next":
                 late = one
                 continue
             ready = one.arrivals[0] + self._rng.randrange(4 * MILLISECOND, 15 * MILLISECOND)
@@ -214,19 +214,19 @@ class Receiver:
         return when
 
     def _hand_over(self, one: Arrived, when: Instant) -> None:
-        twist = one.force.twist
-        if twist == "never_handed_over":
+        misbehaviour = one.force.misbehaviour
+        if misbehaviour == "never_handed_over":
             return
-        if twist == "handed_over_first":
+        if misbehaviour == "handed_over_first":
             when = one.arrivals[0] - 2
         self._handed_over(one, when)
-        if twist == "never_confirmed":
+        if misbehaviour == "never_confirmed":
             return
         confirmed = when + self._rng.randrange(MILLISECOND, 30 * MILLISECOND)
-        if not twist and self._redelivers and self._rng.random() < 0.01:
+        if not misbehaviour and self._redelivers and self._rng.random() < 0.01:
             confirmed = self._redeliver(one, when)
         self._confirm(one, confirmed)
-        if twist == "handed_over_twice":
+        if misbehaviour == "handed_over_twice":
             self._handed_over(one, confirmed + SECOND)
             self._confirm(one, confirmed + 2 * SECOND)
 
@@ -246,7 +246,7 @@ class Receiver:
     def _handed_over(
         self, one: Arrived, when: Instant, said: detail.HandedOver | None = None
     ) -> None:
-        self._pen.write(
+        self._writer.write(
             self._stream.receiver,
             when,
             Kind.HANDED_OVER,
@@ -260,18 +260,20 @@ class Receiver:
         )
 
     def _confirm(self, one: Arrived, when: Instant) -> None:
-        self._pen.write(self._stream.receiver, when, Kind.CONFIRMED, one.message_id)
+        self._writer.write(self._stream.receiver, when, Kind.CONFIRMED, one.message_id)
 
     # --- documents ---
 
     def join(self, split_id: str, parts: list[Arrived], digest: str) -> None:
         """Hand a document over once its parts are there."""
         here = [one for one in parts if one.taken]
-        if len(here) < len(parts) and not any(one.force.twist == "missing_part" for one in parts):
+        if len(here) < len(parts) and not any(
+            one.force.misbehaviour == "missing_part" for one in parts
+        ):
             return  # A part is missing, and an honest handler waits for it.
         when = max(one.arrivals[0] for one in here) + 10 * MILLISECOND
         stream = self._stream
-        self._pen.write(
+        self._writer.write(
             stream.receiver,
             when,
             Kind.JOINED,
@@ -297,6 +299,6 @@ def document_digest(split_id: str) -> str:
 
 def _given(one: Arrived) -> str:
     """The digest of what the application is given."""
-    if one.force.twist != "given_otherwise":
+    if one.force.misbehaviour != "given_otherwise":
         return one.digest
     return hashlib.sha256(one.digest.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The pen: writes journal rows of any node, each on the clock and in the boot of that node."""
+"""The writer: writes journal rows of any node, each on the clock and in the boot of that node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = 3
 """How many values of a draft only say its order."""
 
 
-class Pen:
+class RowWriter:
     """Collects what one stream leaves in the journals of its nodes."""
 
     __slots__ = ("_end", "_unit", "rows")

@@ -16,7 +16,7 @@ from oncewire.journal.predicates.retry import attempts_allowed
 from oncewire.journal.row import Kind
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
-from oncewire.pipeline.sample_year.row_writer import NOWHERE, Pen, Place
+from oncewire.pipeline.sample_year.row_writer import NOWHERE, Place, RowWriter
 from oncewire.pipeline.sample_year.stream import Handler
 from oncewire.protocol.terms import RetryCount, Terms
 
@@ -28,7 +28,7 @@ NEVER = 1_000
 class Hop:
     """One handler's work on one message: who sends it to whom, under which terms."""
 
-    pen: Pen
+    writer: RowWriter
     rng: Random
     handler: Handler
     to: Handler
@@ -41,7 +41,7 @@ class Hop:
 
     def note(self, when: Instant, kind: Kind, said: detail.Detail | None = None) -> None:
         """A row without columns of its own."""
-        self.pen.write(
+        self.writer.write(
             self.handler,
             when,
             kind,
@@ -57,7 +57,7 @@ class Hop:
     def send(self, when: Instant, way: str) -> None:
         """One attempt begins."""
         self.sent += 1
-        self.pen.write(
+        self.writer.write(
             self.handler,
             when,
             Kind.SENT,
@@ -71,7 +71,7 @@ class Hop:
 
     def send_failed(self, when: Instant, way: str, outcome: str, reason: str) -> None:
         """The transport reports that the attempt failed."""
-        self.pen.write(
+        self.writer.write(
             self.handler,
             when,
             Kind.SEND_FAILED,
@@ -128,7 +128,7 @@ def transmit(
             return Transmitted(until, acknowledged=False)
         end = when
         if used_up:
-            hop.pen.write(
+            hop.writer.write(
                 hop.handler,
                 when,
                 Kind.EXHAUSTED,
@@ -153,7 +153,7 @@ def transmit(
 
 def acknowledge(hop: Hop, when: Instant, said: detail.Acknowledged, *, ack_id: str = "") -> Instant:
     """The acknowledgement is accepted."""
-    hop.pen.write(
+    hop.writer.write(
         hop.handler,
         when,
         Kind.ACKNOWLEDGED,
@@ -190,7 +190,7 @@ def fail(hop: Hop, when: Instant, outcome: Outcome, reason: str, *, told: bool =
 def give_up_number(hop: Hop, when: Instant) -> Instant:
     """The number may never have been seen: the epoch ends with it (gap 14)."""
     if hop.place.number is not None:
-        hop.pen.write(
+        hop.writer.write(
             hop.handler,
             when,
             Kind.EPOCH_ENDED,
@@ -205,7 +205,7 @@ def suspend(hop: Hop, when: Instant) -> Instant:
     problem = f"no acknowledgement after {hop.sent} attempts"
     number = f"{hop.message_id[:8]}"
     channel = Place(hop.place.channel)
-    hop.pen.write(
+    hop.writer.write(
         hop.handler,
         when + 1,
         Kind.SUSPENDED,
@@ -216,7 +216,7 @@ def suspend(hop: Hop, when: Instant) -> Instant:
     hop.note(when + 2, Kind.INCIDENT, detail.Incident(number, problem, "see why, then resume"))
     resumed = when + hop.rng.randrange(5 * MINUTE, 60 * MINUTE)
     if channel.channel is not None:
-        hop.pen.write(hop.handler, resumed, Kind.RESUMED, place=channel)
+        hop.writer.write(hop.handler, resumed, Kind.RESUMED, place=channel)
     hop.note(resumed + 1, Kind.RESUMED, detail.Resumed("operator"))
     hop.note(resumed + 2, Kind.RESOLVED, detail.Resolved(number, "operator"))
     return resumed + 3
@@ -224,7 +224,7 @@ def suspend(hop: Hop, when: Instant) -> Instant:
 
 def rejected(hop: Hop, when: Instant, code: str) -> Instant:
     """An error answer settles it: certainly not delivered."""
-    hop.pen.write(
+    hop.writer.write(
         hop.handler,
         when,
         Kind.REJECTED,

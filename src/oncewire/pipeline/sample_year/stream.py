@@ -13,7 +13,7 @@ from oncewire.protocol.terms import Terms
 class Force:
     """What is fixed for one message instead of left to chance."""
 
-    twist: str = ""
+    misbehaviour: str = ""
     """What its handlers do wrong; empty for a neighbour that goes plainly."""
     gap: Duration | None = None
     """How long after the message before it it is submitted, at most."""

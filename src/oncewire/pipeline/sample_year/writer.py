@@ -13,11 +13,11 @@ from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
 from oncewire.pipeline.sample_year import sender_rows as sending
 from oncewire.pipeline.sample_year.faults import PARTS
-from oncewire.pipeline.sample_year.misbehaviour import TWISTS
+from oncewire.pipeline.sample_year.misbehaviour import MISBEHAVIOURS
 from oncewire.pipeline.sample_year.numbering import Numbering
 from oncewire.pipeline.sample_year.plan import Plan, split_id, submissions
 from oncewire.pipeline.sample_year.receiver_rows import Arrived, Receiver, document_digest
-from oncewire.pipeline.sample_year.row_writer import NOWHERE, Draft, Pen, Place
+from oncewire.pipeline.sample_year.row_writer import NOWHERE, Draft, Place, RowWriter
 from oncewire.pipeline.sample_year.sender_rows import (
     NEVER,
     Hop,
@@ -52,9 +52,9 @@ class _Writer:
     def __init__(self, plan: Plan, stream: Stream) -> None:
         self._plan, self._stream = plan, stream
         self._rng = Random(f"{plan.seed}/{stream.index}")  # noqa: S311 - a seeded year, no secret
-        self._pen = Pen(stream.index, plan.end)
+        self._writer = RowWriter(stream.index, plan.end)
         self._terms_id = stream.terms.terms_id
-        self._numbering = Numbering(self._pen, stream)
+        self._numbering = Numbering(self._writer, stream)
         self._arrived: list[Arrived] = []
         self._submitted, self._received = self._details()
         # While a message is in trouble all that follow go plainly.
@@ -64,14 +64,14 @@ class _Writer:
         stream = self._stream
         for index, when in enumerate(submissions(self._plan, stream, self._rng)):
             self._message(index, when)
-        receiver = Receiver(self._pen, self._rng, stream)
+        receiver = Receiver(self._writer, self._rng, stream)
         receiver.play(self._arrived)
         if stream.split:
             for start in range(0, len(self._arrived), PARTS):
                 parts = self._arrived[start : start + PARTS]
                 if parts[0].split_id is not None:
                     receiver.join(parts[0].split_id, parts, document_digest(parts[0].split_id))
-        return self._pen.rows
+        return self._writer.rows
 
     def _details(self) -> tuple[str, str]:
         """The details of submission and arrival, with a place for what differs."""
@@ -113,24 +113,24 @@ class _Writer:
             until = submitted + lifetime
             said = f'{said[:-1]},"time_to_live":{until + stream.sender.skew}}}'
         force = force or Force()
-        self._pen.write(
+        self._writer.write(
             stream.sender, submitted, Kind.SUBMITTED, message_id,
             terms_id=self._terms_id, place=Place(stream.channel), peer=stream.receiver.party,
             digest=digest, size=size, detail=said,
         )  # fmt: skip
         one = Arrived(message_id, digest, size, received, force=force, split_id=document)
         self._arrived.append(one)
-        if force.twist == "never_sent":
+        if force.misbehaviour == "never_sent":
             return
         entered, place, receiving = self._enter(message_id, submitted + 1, force)
         if stream.terms.numbered and entered < self._trouble_until:
             way = "plain"
         one.epoch, one.number = receiving.epoch or 0, receiving.number
         hop = Hop(
-            self._pen, rng, stream.sender, stream.hub or stream.receiver, stream.terms,
+            self._writer, rng, stream.sender, stream.hub or stream.receiver, stream.terms,
             message_id, place=place,
         )  # fmt: skip
-        if force.twist == "invented":
+        if force.misbehaviour == "invented":
             self._invent(index, one, submitted)
         if stream.hub is not None:
             self._through_hub(hop, entered, one, way)
@@ -179,9 +179,9 @@ class _Writer:
     ) -> Instant:
         """Play the sender; returns when the message is settled."""
         rng, terms = self._rng, self._stream.terms
-        twist = one.force.twist
-        if twist in TWISTS:
-            return TWISTS[twist](hop, start, one)
+        misbehaviour = one.force.misbehaviour
+        if misbehaviour in MISBEHAVIOURS:
+            return MISBEHAVIOURS[misbehaviour](hop, start, one)
         if way == "resend":
             done = transmit(hop, start, lost=1 + rng.randrange(self._attempts() - 1))
         elif way == "lost_ack":
@@ -195,7 +195,7 @@ class _Writer:
             done = transmit(hop, start, lost=NEVER, until=submitted + lifetime)
         elif way in ("rejected", "transient"):
             return self._answered(hop, start, one, way)
-        elif twist == "no_skip":
+        elif misbehaviour == "no_skip":
             return self._answered(hop, start, one, "rejected")
         else:
             done = transmit(hop, start, ack_after=one.force.ack_after)
@@ -240,7 +240,7 @@ class _Writer:
             )
             if attempts_allowed(self._stream.terms) < 2:
                 # No retry is agreed: the one attempt was the last.
-                hop.pen.write(
+                hop.writer.write(
                     hop.handler, until, Kind.EXHAUSTED, hop.message_id,
                     place=hop.place, transport=self._stream.terms.transports[0],
                 )  # fmt: skip
@@ -274,15 +274,15 @@ class _Writer:
         self._hub_receives(hop, one, taken)
         acknowledge(hop, done.when, detail.Acknowledged(hop=True), ack_id="")
         onward = Hop(
-            self._pen, self._rng, hub, stream.receiver, stream.terms, one.message_id, hop=2
+            self._writer, self._rng, hub, stream.receiver, stream.terms, one.message_id, hop=2
         )
-        self._pen.write(
+        self._writer.write(
             hub, taken + MILLISECOND, Kind.FORWARDED, one.message_id,
             terms_id=self._terms_id, hop=2, peer=stream.receiver.party,
             digest=one.digest, size=one.size,
             detail=detail.Forwarded(stream.sender.party, stream.receiver.party).write(),
         )  # fmt: skip
-        if one.force.twist == "not_passed_on":
+        if one.force.misbehaviour == "not_passed_on":
             return
         begun = taken + 2 * MILLISECOND
         if way == "unknown" and stream.terms.on_exhausted is OnExhausted.FAIL_MESSAGE:
@@ -303,18 +303,18 @@ class _Writer:
         acknowledge_as_agreed(onward, ended.when)
         # The receipt of the To Party itself travels back through the hub.
         final = Hop(
-            self._pen, self._rng, hop.handler, stream.receiver, stream.terms, one.message_id
+            self._writer, self._rng, hop.handler, stream.receiver, stream.terms, one.message_id
         )
         acknowledge_as_agreed(final, ended.when + 50 * MILLISECOND)
 
     def _hub_receives(self, hop: Hop, one: Arrived, when: Instant) -> None:
         hub = hop.to
-        self._pen.write(
+        self._writer.write(
             hub, when, Kind.RECEIVED, one.message_id, terms_id=self._terms_id, hop=1,
             peer=hop.handler.party, transport="http", digest=one.digest, size=one.size,
             detail=one.received,
         )  # fmt: skip
-        self._pen.write(
+        self._writer.write(
             hub, when + 2, Kind.ACK_SENT, one.message_id,
             ref_to=sending.ack_of(one.message_id, hub), hop=1, peer=hop.handler.party,
             detail=detail.AckSent(hop=True).write(),
@@ -322,7 +322,7 @@ class _Writer:
 
     def _taken_back(self, hop: Hop, when: Instant) -> None:
         """A hub that failed tells the From Party, whose handler had its word (HOP-9)."""
-        hop.pen.write(
+        hop.writer.write(
             hop.handler, when, Kind.REJECTED, hop.message_id,
             ref_to=f"err-{hop.message_id}", peer=hop.to.party,
             detail=detail.Rejected("DeliveryFailure", "Warning").write(),

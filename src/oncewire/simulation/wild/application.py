@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
-from oncewire.handler.delivering.application import Taken
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.loop.hand_over import KEPT
 from oncewire.handler.loop.offers import REFUSALS_MAX
 from oncewire.handler.sending.submit import Submission
@@ -62,7 +62,7 @@ class Application:
     def __init__(self, machine: Machine, whims: Mapping[int, Whim]) -> None:
         self._machine, self._whims = machine, whims
         self._orders = {order.message_id: order for order in machine.around.plan.orders}
-        self._streams: dict[str, deque[Taken]] = {}
+        self._streams: dict[str, deque[GivenMessage]] = {}
         self._refusals: dict[str, int] = {}
         self._looking = False
         # Submissions that it has still to make.
@@ -118,7 +118,7 @@ class Application:
     def _look(self) -> None:
         self._looking = False
         machine, engine = self._machine, self._machine.engine
-        found: list[Taken] = []
+        found: list[GivenMessage] = []
         lease = KEPT if self._called else LEASE
         ending = machine.turn("take", lambda: found.extend(engine.hand_over(16, lease)))
         if ending is Ending.FULL or len(found) == 16:
@@ -131,7 +131,7 @@ class Application:
             # A lease may run out: then it is there again.
             machine.clock.after(LEASE + SECOND, self.look_soon)
 
-    def _offer(self, engine: Engine, taken: Taken) -> None:
+    def _offer(self, engine: Engine, taken: GivenMessage) -> None:
         machine, message_id = self._machine, taken.message_id
         document = taken.payloads[0].data if taken.payloads else b""
         machine.ledger.shown[machine.name, message_id].append(document or b"")
@@ -141,7 +141,7 @@ class Application:
         if len(queue) == 1 or not self._called:
             self._deal_with(engine, stream, taken)
 
-    def _deal_with(self, engine: Engine, stream: str, taken: Taken) -> None:
+    def _deal_with(self, engine: Engine, stream: str, taken: GivenMessage) -> None:
         whim = self._whim(taken)
         delay = THINKS
         if whim is not None and self._machine.mood_of(whim) is Mood.SLOW:
@@ -149,11 +149,11 @@ class Application:
             delay += whim.amount
         self._machine.clock.after(delay, lambda: self._decide(engine, stream, taken))
 
-    def _whim(self, taken: Taken) -> Whim | None:
+    def _whim(self, taken: GivenMessage) -> Whim | None:
         order = self._orders.get(taken.message_id)
         return None if order is None else self._whims.get(order.number)
 
-    def _decide(self, engine: Engine, stream: str, taken: Taken) -> None:
+    def _decide(self, engine: Engine, stream: str, taken: GivenMessage) -> None:
         machine = self._machine
         if machine.engine is not engine or not machine.up:
             return
@@ -180,7 +180,7 @@ class Application:
             self._refuse(engine, stream, taken, refusals + 1, "its answer is not accepted")
 
     def _refuse(
-        self, engine: Engine, stream: str, taken: Taken, refusals: int, reason: str
+        self, engine: Engine, stream: str, taken: GivenMessage, refusals: int, reason: str
     ) -> None:
         machine = self._machine
         self._refusals[taken.message_id] = refusals
@@ -199,7 +199,7 @@ class Application:
         else:
             self._next(engine, stream, taken)
 
-    def _next(self, engine: Engine, stream: str, taken: Taken) -> None:
+    def _next(self, engine: Engine, stream: str, taken: GivenMessage) -> None:
         queue = self._streams.get(stream)
         if queue is None:
             return
@@ -233,18 +233,18 @@ class Application:
 
     # --- what it answers ---
 
-    def _responses(self, taken: Taken) -> tuple[Submission, ...]:
+    def _responses(self, taken: GivenMessage) -> tuple[Submission, ...]:
         order = self._orders.get(taken.message_id)
         if order is None or order.reply not in (Reply.WITH, Reply.BOTH):
             return ()
         return (self._response(taken, order, "reply"),)
 
-    def _answer_later(self, taken: Taken) -> None:
+    def _answer_later(self, taken: GivenMessage) -> None:
         order = self._orders.get(taken.message_id)
         if order is not None and order.reply in (Reply.LATER, Reply.BOTH):
             self._submit_later(LATER, self._response(taken, order, "later"))
 
-    def _response(self, taken: Taken, order: Order, name: str) -> Submission:
+    def _response(self, taken: GivenMessage, order: Order, name: str) -> Submission:
         document = f"{name} to order {order.number}".encode()
         message_id = f"{name}-{order.number}@{self._machine.name}"
         self._machine.ledger.documents.setdefault(message_id, document)

@@ -10,7 +10,7 @@ from oncewire.agreement.resolve import resolve
 from oncewire.errors import OncewireError
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal import detail
-from oncewire.journal.check import verify
+from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.told import untold
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
@@ -49,7 +49,7 @@ SLACK: Duration = 3 * SECOND
 def judge(world: World) -> tuple[Violation, ...]:
     """Every broken promise of a world that has healed and come to rest."""
     rows = [row for one in world.machines for row in one.rows()]
-    report = verify(rows, healed=True, calm=world.plan.setting.calm)
+    report = check_journal(rows, healed=True, calm=world.plan.setting.calm)
     books = {one.name: set(world.ledger.told[one.name]) for one in world.machines}
     found = [*report.violations, *report.quarantined, *untold(rows, books)]
     if any(isinstance(event, ClockStep) for event in world.plan.events):

@@ -2,7 +2,7 @@
 
 The walk visits each child once and compares whole tag names, which costs half of what
 XPath does. A fault never stops it: see `refusal`. Rules between elements are in
-`ebms2_rules`, which the writer obeys too.
+`rules`, which the writer obeys too.
 """
 
 from __future__ import annotations

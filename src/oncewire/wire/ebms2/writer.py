@@ -1,6 +1,6 @@
 """Writing ebMS 2.0: a Message to a SOAP envelope that the official schema accepts.
 
-Strict: rules of `ebms2_rules` are checked first, and features that 2.0 lacks are written
+Strict: rules of `rules` are checked first, and features that 2.0 lacks are written
 only when the agreement names them (docs/decisions.md#extensions). Templates and escaping,
 because they are ten times faster than building a tree.
 """

@@ -149,13 +149,13 @@ def differences(theirs: Answer, ours: Answer) -> Iterator[Difference]:
     if theirs.message is None or ours.message is None:
         return
     for (field, first), (_, second) in zip(
-        _words(theirs.message), _words(ours.message), strict=True
+        _compared_fields(theirs.message), _compared_fields(ours.message), strict=True
     ):
         if first != second:
             yield Difference(field, first, second)
 
 
-def _words(message: Message) -> Iterator[tuple[str, str]]:
+def _compared_fields(message: Message) -> Iterator[tuple[str, str]]:
     header = message.header
     yield "kind", message.kind.value
     yield "dialect", message.dialect.value

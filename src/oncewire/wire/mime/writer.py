@@ -30,7 +30,7 @@ Source: TypeAlias = bytes | Readable | Iterable[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Packaging:
     """How the parts are put together."""
 
     # application/vnd.eb+xml in the drafts, text/xml in ebMS 2.0.
@@ -55,7 +55,7 @@ def boundary_for(envelope: bytes, payloads: tuple[Payload, ...]) -> str:
     return f"=_{digest.hexdigest()[:40]}"
 
 
-def content_type(frame: Frame, boundary: str) -> str:
+def content_type(frame: Packaging, boundary: str) -> str:
     """The Content-Type of the whole."""
     return f'multipart/related; {frame.related_params}; boundary="{boundary}"'
 
@@ -84,7 +84,7 @@ def pieces(
     envelope: bytes,
     payloads: tuple[Payload, ...],
     sources: Mapping[str, Source],
-    frame: Frame,
+    frame: Packaging,
     boundary: str,
 ) -> Iterator[bytes]:
     """The body, piece by piece; payload bytes are read only when their turn comes."""
@@ -109,7 +109,9 @@ def pieces(
     yield f"\r\n--{boundary}--\r\n".encode()
 
 
-def body_size(envelope: bytes, payloads: tuple[Payload, ...], frame: Frame, boundary: str) -> int:
+def body_size(
+    envelope: bytes, payloads: tuple[Payload, ...], frame: Packaging, boundary: str
+) -> int:
     """The size of the body that `pieces` makes, from the payloads' sizes alone."""
     empty = tuple(_hollow(payload) for payload in payloads)
     size = sum(len(piece) for piece in pieces(envelope, empty, {}, frame, boundary))
@@ -132,7 +134,7 @@ def _hollow(payload: Payload) -> Payload:
     )
 
 
-def _root_headers(frame: Frame) -> bytes:
+def _root_headers(frame: Packaging) -> bytes:
     encoding = "Content-Transfer-Encoding: base64\r\n" if frame.base64 else ""
     return (
         f"Content-ID: <{frame.root_id}>\r\nContent-Type: {frame.root_type}\r\n{encoding}\r\n"

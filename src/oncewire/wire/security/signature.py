@@ -123,7 +123,7 @@ class Verified(Covered):
     signature_name: str
 
 
-def verify(
+def verify_signature(
     envelope: bytes,
     parts: Sequence[PartDigests],
     trust: Trust,
@@ -162,7 +162,7 @@ def covered(envelope: bytes, parts: Sequence[PartDigests]) -> Covered:
 
 def _cover(
     root: etree._Element,
-    frame: wrapping.Frame,
+    frame: wrapping.ShapedDocument,
     signature: _Signature,
     covering: SignedReference,
     parts: Sequence[PartDigests],

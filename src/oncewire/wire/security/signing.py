@@ -19,7 +19,7 @@ from oncewire.errors import SecurityFailure
 from oncewire.wire.security import algorithms, certificates, nodeset, references, wrapping
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.references import DS, PartDigests, SignedReference
-from oncewire.wire.security.wrapping import Frame
+from oncewire.wire.security.wrapping import ShapedDocument
 
 _XML = "{http://www.w3.org/XML/1998/namespace}"
 
@@ -82,7 +82,7 @@ def computed_references(
 
 def _references(
     root: etree._Element,
-    frame: Frame,
+    frame: ShapedDocument,
     parts: Sequence[PartDigests],
     digest: str,
     canonicalization: str,
@@ -106,7 +106,9 @@ def _references(
     return (first, *rest)
 
 
-def _uris_of_parts(root: etree._Element, frame: Frame, parts: Sequence[PartDigests]) -> list[str]:
+def _uris_of_parts(
+    root: etree._Element, frame: ShapedDocument, parts: Sequence[PartDigests]
+) -> list[str]:
     """The URI of each part as the Manifest writes it: the standard wants both equal."""
     written = {
         references.content_id_of(uri): uri

@@ -43,7 +43,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ShapedDocument:
     """A document with its shape: the elements that its places mean."""
 
     shape: Shape
@@ -84,7 +84,7 @@ EBMS2 = Shape(
 )
 
 
-def frame_of(root: etree._Element) -> Frame:
+def frame_of(root: etree._Element) -> ShapedDocument:
     """The frame of the document, or SecurityFailure where there is none that can be signed."""
     if root.tag == f"{{{SOAP}}}Envelope":
         return _ebms2_frame(root)
@@ -94,7 +94,7 @@ def frame_of(root: etree._Element) -> Frame:
     raise SecurityFailure(f"{str(root.tag)[:120]} is neither a SOAP envelope nor an ebXMLHeader")
 
 
-def _ebms2_frame(root: etree._Element) -> Frame:
+def _ebms2_frame(root: etree._Element) -> ShapedDocument:
     children = list(root.iterchildren(etree.Element))
     names = [child.tag for child in children]
     if names[:1] != [f"{{{SOAP}}}Header"] or names.count(f"{{{SOAP}}}Header") != 1:
@@ -102,10 +102,12 @@ def _ebms2_frame(root: etree._Element) -> Frame:
     if names[1:2] != [f"{{{SOAP}}}Body"] or names.count(f"{{{SOAP}}}Body") != 1:
         raise SecurityFailure("the SOAP Header is not followed by exactly one SOAP Body")
     header, body = children[:2]
-    return Frame(EBMS2, header, {"nowhere": None, "root": root, "header": header, "body": body})
+    return ShapedDocument(
+        EBMS2, header, {"nowhere": None, "root": root, "header": header, "body": body}
+    )
 
 
-def _draft_frame(root: etree._Element, namespace: str | None) -> Frame:
+def _draft_frame(root: etree._Element, namespace: str | None) -> ShapedDocument:
     """Drafts up to 0.93: the blocks stand in ebXMLHeader itself; a hop rewrites its routing.
 
     The drafts' own signature section is lost; this follows MS 1.0, whose transform leaves out by
@@ -122,7 +124,7 @@ def _draft_frame(root: etree._Element, namespace: str | None) -> Frame:
         exclusion=Exclusion(elements=frozenset({hop})),
         manifest=f"{space}Manifest",
     )
-    return Frame(shape, root, {"nowhere": None, "root": root})
+    return ShapedDocument(shape, root, {"nowhere": None, "root": root})
 
 
 _DRAFT_BLOCKS = (
@@ -136,7 +138,7 @@ _DRAFT_BLOCKS = (
 )
 
 
-def check_blocks(root: etree._Element, frame: Frame) -> None:
+def check_blocks(root: etree._Element, frame: ShapedDocument) -> None:
     """Every block once per actor and in its own place, and no id given twice, signed or not."""
     _check_ids(root)
     shape = frame.shape
@@ -144,14 +146,16 @@ def check_blocks(root: etree._Element, frame: Frame) -> None:
     for element in root.iter(*shape.places):
         tag = str(element.tag)
         if element.getparent() is not frame.elements[shape.places[tag]]:
-            raise SecurityFailure(f"{_word(tag)} stands where the standard has none of it")
+            raise SecurityFailure(f"{_local_name(tag)} stands where the standard has none of it")
         # An absent actor means the To Party, so both spellings are one block given twice.
         actor = element.get(ACTOR, TO_PARTY_MSH) if tag in shape.hop_blocks else ""
         if (tag, actor) in seen:
-            raise SecurityFailure(f"{_word(tag)} stands twice", location=f"//{_word(tag)}")
+            raise SecurityFailure(
+                f"{_local_name(tag)} stands twice", location=f"//{_local_name(tag)}"
+            )
         seen.add((tag, actor))
     if (shape.required, "") not in seen:
-        raise SecurityFailure(f"the message has no {_word(shape.required)}")
+        raise SecurityFailure(f"the message has no {_local_name(shape.required)}")
 
 
 def _check_ids(root: etree._Element) -> None:
@@ -167,14 +171,14 @@ def _check_ids(root: etree._Element) -> None:
             given.add(text)
 
 
-def check_left_out(subtrees: Iterable[etree._Element], frame: Frame) -> None:
+def check_left_out(subtrees: Iterable[etree._Element], frame: ShapedDocument) -> None:
     """Refuse a signature that leaves out anything but the blocks a hop may rewrite."""
     for element in subtrees:
         tag = str(element.tag)
         if element.getparent() is not frame.header or tag not in frame.shape.hop_blocks:
             raise SecurityFailure(
-                f"{_word(tag)} is addressed to the next hop, so no signature covers it",
-                location=f"//{_word(tag)}/@actor",
+                f"{_local_name(tag)} is addressed to the next hop, so no signature covers it",
+                location=f"//{_local_name(tag)}/@actor",
                 remedy="only AckRequested, Acknowledgment, SyncReply and hop blocks may be",
             )
 
@@ -222,6 +226,6 @@ def manifest_uris(root: etree._Element, manifest: str) -> list[str]:
     ]
 
 
-def _word(tag: str) -> str:
+def _local_name(tag: str) -> str:
     """A Clark name as a reader says it: without its namespace."""
     return tag.rpartition("}")[2][:120]
