@@ -195,8 +195,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "take a partner without TLS",
         "oncewire.entry.party.partners",
-        '        if not options.insecure and not one.url.startswith("https://"):\n',
-        "        if not one.url:\n",
+        '        if not options.insecure and not side_card.url.startswith("https://"):\n',
+        "        if not side_card.url:\n",
         tests=(f"{_SECURE}::test_without_tls_nobody_is_a_partner_by_accident",),
     ),
     Mutant(

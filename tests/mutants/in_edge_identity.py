@@ -131,7 +131,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "a reply speaks for every partner",
         _SECURE,
-        "    if not any(one.is_reached_at(source.address) for one in agreements):\n",
+        "    if not any(agreement.is_reached_at(source.address) for agreement in agreements):\n",
         "    if not agreements:\n",
         tests=(
             f"{_UNPROVEN}::test_a_reply_of_one_partner_says_nothing_for_another",

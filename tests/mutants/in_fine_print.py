@@ -63,8 +63,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a pause that is lifted resends what goes to others",
         "oncewire.handler.upkeep.operate",
-        "if one is not None and one.peer == peer]\n",
-        "if one is not None]\n",
+        "if kept is not None and kept.peer == peer]\n",
+        "if kept is not None]\n",
         requirement="RTY-8",
         tests=(f"{_PAUSE}::test_a_pause_that_is_lifted_sends_nothing_to_anybody_else",),
     ),
@@ -192,7 +192,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "looks at messages in trouble stay where they were when the time moves",
         "oncewire.handler.node",
-        "        self.troubled = {one: until and until + by for one, until in self.troubled.items()}\n",
+        "        self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
@@ -282,7 +282,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "anybody hears what became of a message",
         "oncewire.handler.answering.signals",
-        "        if one.facts.from_party in partner or one.peer == peer_label(agreement)\n",
+        "        if stored.facts.from_party in partner or stored.peer == peer_label(agreement)\n",
         "",
         requirement="OPS-2",
         tests=(f"{_RETAIN}::test_nobody_else_hears_what_became_of_a_message",),
@@ -397,8 +397,8 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "a neighbour is not told of what it sent on",
         "oncewire.handler.answering.signals",
-        "        if one.facts.from_party in partner or one.peer == peer_label(agreement)\n",
-        "        if one.facts.from_party in partner\n",
+        "        if stored.facts.from_party in partner or stored.peer == peer_label(agreement)\n",
+        "        if stored.facts.from_party in partner\n",
         requirement="OPS-2",
         tests=(f"{_HUB}::test_a_neighbour_is_told_what_became_of_what_it_sent_on",),
     ),

@@ -203,8 +203,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a retry overtakes its own slow attempt",
         "oncewire.handler.sending.transmit",
-        "    free = [one for one in due if one not in node.in_flight and one not in node.stuck]\n",
-        "    free = [one for one in due if one not in node.stuck]\n",
+        "    free = [due_id for due_id in due if due_id not in node.in_flight and due_id not in node.stuck]\n",
+        "    free = [due_id for due_id in due if due_id not in node.stuck]\n",
         requirement="RTY-1",
         tests=(f"{_CLAIMS}::test_a_slow_attempt_is_not_overtaken_by_its_own_retry",),
     ),

@@ -158,7 +158,7 @@ class PartyTerms:
 
     def reaches(self, party: Party) -> bool:
         """Whether that party is this one or lies behind it."""
-        return self.is_named_by(party) or any(one in self.behind for one in party.ids)
+        return self.is_named_by(party) or any(party_id in self.behind for party_id in party.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,9 @@ class Agreement:
     def is_reached_at(self, address: str) -> bool:
         """Whether that is an address we send to under it: of the partner, or of the hub."""
         ends = [self.partner.endpoints, () if self.via is None else self.via.endpoints]
-        ends += [one.endpoints for one in self.bindings() if one.direction is Direction.SEND]
+        ends += [
+            binding.endpoints for binding in self.bindings() if binding.direction is Direction.SEND
+        ]
         return any(end.address == address for some in ends for end in some)
 
     def default(self, direction: Direction) -> ActionBinding:

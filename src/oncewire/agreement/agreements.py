@@ -43,11 +43,17 @@ class Withdrawn:
 
 def withdrawn_in(agreements: Iterable[Agreement]) -> Withdrawn:
     """What those agreements say of certificates that are believed no more."""
-    secured = [binding.security for one in agreements for binding in one.bindings()]
+    secured = [binding.security for agreement in agreements for binding in agreement.bindings()]
     return Withdrawn(
         frozenset(der for security in secured for der in security.revoked),
-        tuple(dict.fromkeys(der for one in secured for der in one.revocation_lists)),
-        tuple(dict.fromkeys(der for one in secured for der in one.trust_anchors)),
+        tuple(
+            dict.fromkeys(
+                der for each_security in secured for der in each_security.revocation_lists
+            )
+        ),
+        tuple(
+            dict.fromkeys(der for each_security in secured for der in each_security.trust_anchors)
+        ),
     )
 
 
@@ -58,10 +64,10 @@ class Agreements:
         self._all = tuple(agreements)
         self.form = form or Form()
         self._by_id: dict[str, list[Agreement]] = {}
-        for one in self._all:
-            for name in dict.fromkeys((one.cpa_id, *one.also_known_as)):
-                self._refuse_twin(name, one)
-                self._by_id.setdefault(name, []).append(one)
+        for agreement in self._all:
+            for name in dict.fromkeys((agreement.cpa_id, *agreement.also_known_as)):
+                self._refuse_twin(name, agreement)
+                self._by_id.setdefault(name, []).append(agreement)
 
     def _refuse_twin(self, name: str, new: Agreement) -> None:
         for old in self._by_id.get(name, ()):
@@ -93,24 +99,24 @@ class Agreements:
     def between(self, own: Party, partner: Party) -> tuple[Agreement, ...]:
         """Those between two parties, whatever they are called."""
         return tuple(
-            one
-            for one in self._all
-            if one.own.is_named_by(own) and one.partner.is_named_by(partner)
+            agreement
+            for agreement in self._all
+            if agreement.own.is_named_by(own) and agreement.partner.is_named_by(partner)
         )
 
     def toward(self, party: Party) -> Agreement | None:
         """The agreement under which a hop passes messages on to that party."""
-        for one in self._all:
-            if one.forwards and one.partner.reaches(party):
-                return one
+        for agreement in self._all:
+            if agreement.forwards and agreement.partner.reaches(party):
+                return agreement
         return None
 
     def find(self, message: Message, *, receiving: bool) -> Found:
         """The agreement a message is sent or received under, or the error it earns."""
         candidates = self.by_cpa_id(message.header.cpa_id)
-        for one in candidates:
-            if _fits(one, message, receiving=receiving):
-                return Found(one)
+        for agreement in candidates:
+            if _fits(agreement, message, receiving=receiving):
+                return Found(agreement)
         loose = self._by_parties(message, receiving=receiving)
         if loose is not None:
             return loose
@@ -120,12 +126,17 @@ class Agreements:
 
     def _by_parties(self, message: Message, *, receiving: bool) -> Found | None:
         """Where the CPAId is a directory's key (NHS, PHINMS), or we are a hop (HOP-5)."""
-        for one in self._all:
-            if one.any_cpa_id and _fits(one, message, receiving=receiving):
-                return Found(one)
+        for agreement in self._all:
+            if agreement.any_cpa_id and _fits(agreement, message, receiving=receiving):
+                return Found(agreement)
         sender, receiver = message.header.from_party, message.header.to_party
         before = next(
-            (one for one in self._all if one.forwards and _comes_from(one, sender, message)), None
+            (
+                agreement
+                for agreement in self._all
+                if agreement.forwards and _comes_from(agreement, sender, message)
+            ),
+            None,
         )
         if before is not None and receiving and _is_ours(before.own, receiver, message):
             # A neighbour's signal about its own hop: no one is behind it.
@@ -138,10 +149,10 @@ class Agreements:
     def _unknown(self, message: Message, *, receiving: bool) -> EbxmlError | SoapFault:
         header = message.header
         form = self.form
-        for one in self._all:
+        for agreement in self._all:
             # A partner we know is answered in the way agreed with it.
-            if one.partner.is_named_by(header.from_party):
-                form = one.form
+            if agreement.partner.is_named_by(header.from_party):
+                form = agreement.form
                 break
         problem = f"there is no agreement {header.cpa_id}"
         remedy = "use the CPAId of the agreement, or install it"
@@ -216,9 +227,9 @@ def _wrong_party(
     """The agreement exists, but is between others: name the side that does not fit."""
     header = message.header
     known = [
-        one
-        for one in candidates
-        if _matches(one, _ends(one, receiving=receiving)[0], header.from_party, message)
+        agreement
+        for agreement in candidates
+        if _matches(agreement, _ends(agreement, receiving=receiving)[0], header.from_party, message)
     ]
     if known:
         party, location = header.to_party, TO

@@ -150,11 +150,17 @@ def _binding(draft: Draft, base: Layer, entry: Entry) -> ActionBinding:
 def _refuse_twins(actions: Iterable[ActionBinding]) -> None:
     """Two entries for the same messages would make their terms a matter of luck."""
     seen: set[tuple[Any, ...]] = set()
-    for one in actions:
-        key = (one.direction, one.service, one.action, one.from_role, one.to_role)
+    for binding in actions:
+        key = (
+            binding.direction,
+            binding.service,
+            binding.action,
+            binding.from_role,
+            binding.to_role,
+        )
         if key in seen:
             raise AgreementProblem(
-                f"there are two entries for {one.label}",
+                f"there are two entries for {binding.label}",
                 key="actions",
                 remedy="keep one of them",
             )

@@ -75,8 +75,8 @@ def layer(values: Mapping[str, object], origin: Origin, where: str = "") -> dict
 def merge(*layers: Layer) -> dict[str, Value]:
     """One layer: where several speak, the last one counts."""
     merged: dict[str, Value] = {}
-    for one in layers:
-        merged.update(one)
+    for each_layer in layers:
+        merged.update(each_layer)
     return merged
 
 

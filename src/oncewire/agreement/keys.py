@@ -257,7 +257,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
         for choice_name in choices:
             tails.setdefault(choice_name.rpartition(".")[2], choice_name)
         close = difflib.get_close_matches(tail, tails, n=1, cutoff=0.6)
-        found = [tails[one] for one in close] or found
+        found = [tails[word] for word in close] or found
     return found[0] if found else ""
 
 

@@ -68,7 +68,7 @@ def _plain_text(plain: Any) -> str:
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, list):
-        return ", ".join(_plain_text(one) for one in plain) or "none"
+        return ", ".join(_plain_text(item) for item in plain) or "none"
     return str(plain)
 
 
@@ -181,7 +181,7 @@ def _read_range(raw: object) -> SequenceRange:
     if isinstance(raw, str) and raw in NAMED_RANGES:
         return NAMED_RANGES[raw]
     if isinstance(raw, list | tuple) and len(raw) == 2:
-        first, last = (_read_whole(one, 0, 4_294_967_295) for one in raw)
+        first, last = (_read_whole(item, 0, 4_294_967_295) for item in raw)
         return SequenceRange(first, last)
     raise wrong(raw, looks)
 
@@ -214,11 +214,11 @@ def choice(options: type[Enum], aliases: dict[object, Enum] | None = None) -> Va
     return _kind(looks, read, lambda option: option.value)
 
 
-def _listed(raw: object, one: Callable[[object], Any], looks: str) -> tuple[Any, ...]:
+def _listed(raw: object, read_item: Callable[[object], Any], looks: str) -> tuple[Any, ...]:
     items = raw if isinstance(raw, list | tuple) else [raw]
     if len(items) > LIST_MAX:
         raise InvalidValue(f"a list of {len(items)} is too long", remedy=f"write {looks}")
-    return tuple(dict.fromkeys(one(item) for item in items))
+    return tuple(dict.fromkeys(read_item(item) for item in items))
 
 
 def optional(kind: ValueKind) -> ValueKind:
@@ -260,9 +260,9 @@ RANGE = _kind("the name of a sequence range, or [first, last]", _read_range, _wr
 NAMES = _kind("a list of names", lambda raw: _listed(raw, read_id, "a list of names"), list)
 EXTENSION = choice(Extension)
 EXTENSIONS = _kind(
-    "a list of " + ", ".join(one.value for one in Extension),
+    "a list of " + ", ".join(extension.value for extension in Extension),
     _read_extensions,
-    lambda chosen: sorted(one.value for one in chosen),
+    lambda chosen: sorted(item.value for item in chosen),
 )
 CERTIFICATES = _kind(
     "a certificate file or PEM text, or a list of them",

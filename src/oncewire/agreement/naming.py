@@ -35,4 +35,4 @@ def receiver_of(side: PartyTerms, party: Party) -> Party:
 
 def known_ids(side: PartyTerms, party: Party) -> tuple[PartyId, ...]:
     """The ids of a header by which the way to that party is known, in the agreement's order."""
-    return tuple(one for one in (*side.party.ids, *side.behind) if one in party.ids)
+    return tuple(party_id for party_id in (*side.party.ids, *side.behind) if party_id in party.ids)

@@ -209,10 +209,10 @@ def _listed(
     sender: Party | None,
     receiver: Party | None,
 ) -> ActionBinding:
-    found = [one for one in agreement.actions if one.direction is direction]
+    found = [binding for binding in agreement.actions if binding.direction is direction]
     of_service = _of_service(found, service)
-    of_action = [one for one in of_service if one.action == action] or [
-        one for one in of_service if one.action is None
+    of_action = [binding for binding in of_service if binding.action == action] or [
+        binding for binding in of_service if binding.action is None
     ]
     if not of_action:
         if agreement.listed_only:
@@ -233,17 +233,17 @@ def _of_service(bindings: list[ActionBinding], service: Service | None) -> list[
     """Exactly that service; where one side leaves out the type, the only one of that value."""
     if service is None:
         return []
-    exact = [one for one in bindings if one.service == service]
+    exact = [binding for binding in bindings if binding.service == service]
     if exact:
         return exact
     alike = [
-        one
-        for one in bindings
-        if one.service is not None
-        and one.service.value == service.value
-        and (one.service.type is None or service.type is None)
+        binding
+        for binding in bindings
+        if binding.service is not None
+        and binding.service.value == service.value
+        and (binding.service.type is None or service.type is None)
     ]
-    return alike if len({one.service for one in alike}) == 1 else []
+    return alike if len({binding.service for binding in alike}) == 1 else []
 
 
 def _of_roles(
@@ -254,9 +254,10 @@ def _of_roles(
         if side is None or side.role is None:
             continue
         fitting = [
-            one
-            for one in bindings
-            if (one.from_role if location == FROM_ROLE else one.to_role) in (None, side.role)
+            binding
+            for binding in bindings
+            if (binding.from_role if location == FROM_ROLE else binding.to_role)
+            in (None, side.role)
         ]
         if not fitting:
             raise ValueNotRecognized(

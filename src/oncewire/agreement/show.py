@@ -101,7 +101,7 @@ def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return ", ".join(_value_text(one) for one in value)
+        return ", ".join(_value_text(item) for item in value)
     if isinstance(value, Endpoint):
         kind = "" if value.type.value == "allPurpose" else f" ({value.type.value})"
         return f"{value.transport} {value.address}{kind}"
@@ -111,7 +111,7 @@ def _value_text(value: Any) -> str:
 
 
 def _via_text(via: Via) -> str:
-    words = [via.label, *(_value_text(one) for one in via.endpoints)]
+    words = [via.label, *(_value_text(endpoint) for endpoint in via.endpoints)]
     if via.longest_retry is not None:
         words.append(f"gives up after {format_duration(via.longest_retry)}")
     if via.sync_timeout is not None:

@@ -87,11 +87,13 @@ class Engine:
         clock.begin(node)
         with node.store.reader() as reader:
             # Somebody may have mended what held these up.
-            node.troubled = {one.message_id: 1 for one in reader.incidents() if one.message_id}
+            node.troubled = {
+                incident.message_id: 1 for incident in reader.incidents() if incident.message_id
+            }
         with node.transition() as tx:
             parties = sorted(
-                {str(party_id) for one in node.agreements for party_id in one.own.party.ids}
-                | {party_id.value for one in node.agreements for party_id in one.own.party.ids}
+                {str(party_id) for deal in node.agreements for party_id in deal.own.party.ids}
+                | {party_id.value for deal in node.agreements for party_id in deal.own.party.ids}
             )
             detail: dict[str, object] = {
                 "version": __version__,
@@ -277,7 +279,7 @@ class Engine:
         found, position = [], 0
         while page := tx.notices_owed(PAGE, position):
             position = page[-1].position
-            found += [one.outgoing.message_id for one in page if self._is_untold(tx, one)]
+            found += [stored.outgoing.message_id for stored in page if self._is_untold(tx, stored)]
         return found
 
     def _is_untold(self, tx: Transaction, stored: StoredOutgoing) -> bool:
@@ -342,11 +344,11 @@ class Engine:
 
     def hand_over(self, limit: int, lease: Duration) -> list[GivenMessage]:
         """Hand messages to the application; to be believed only after the commit."""
-        return [one.taken for one in self._hand_over(limit, lease)]
+        return [given.taken for given in self._hand_over(limit, lease)]
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """The same for an application that looks at nothing but where a message stands."""
-        return [one.stored for one in self._hand_over(limit, lease)]
+        return [given.stored for given in self._hand_over(limit, lease)]
 
     def _hand_over(self, limit: int, lease: Duration) -> list[deliver.Given]:
         with self.node.transition() as tx:
@@ -366,7 +368,7 @@ class Engine:
         """The application will not take a message that it was offered again and again; False
         when it waits for the application no more."""
         with self.node.store.reader() as reader:
-            called = any(one.message_id == message_id for one in reader.incidents())
+            called = any(incident.message_id == message_id for incident in reader.incidents())
         with self.node.transition() as tx:
             stored = tx.incoming(sender, message_id)
             if stored is None or stored.incoming.state is not IncomingState.HANDED_OVER:

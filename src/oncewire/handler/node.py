@@ -201,7 +201,7 @@ class Node:
         self.acks_waiting = [
             (due + by, sender, message_id) for due, sender, message_id in self.acks_waiting
         ]
-        self.troubled = {one: until and until + by for one, until in self.troubled.items()}
+        self.troubled = {subject: until and until + by for subject, until in self.troubled.items()}
         self._moment = self._read_clocks()
         return by
 

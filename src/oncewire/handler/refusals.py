@@ -83,6 +83,6 @@ class Refusals:
         if self._due_at is not None:
             self._due_at += by
         self._counted = {
-            key: replace(one, first_at=one.first_at + by, last_at=one.last_at + by)
-            for key, one in self._counted.items()
+            key: replace(refusal, first_at=refusal.first_at + by, last_at=refusal.last_at + by)
+            for key, refusal in self._counted.items()
         }

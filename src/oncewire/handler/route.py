@@ -149,9 +149,11 @@ def agreement_toward(node: Node, party: str) -> Agreement | None:
 def as_of_today(node: Node, agreement: Agreement) -> Agreement:
     """The agreement of that name with the same two handlers, for a partner that has moved
     hears us at its new address; where it is gone, the one at hand."""
-    for one in node.agreements.by_cpa_id(agreement.cpa_id):
-        if peer_label(one) == peer_label(agreement) and one.own.is_named_by(agreement.own.party):
-            return one
+    for each_agreement in node.agreements.by_cpa_id(agreement.cpa_id):
+        if peer_label(each_agreement) == peer_label(agreement) and each_agreement.own.is_named_by(
+            agreement.own.party
+        ):
+            return each_agreement
     return agreement
 
 

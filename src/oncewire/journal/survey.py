@@ -108,7 +108,7 @@ def survey(ordered: Iterable[Row]) -> Survey:
     found.findings = [
         *copied(boots.values(), found.copies),
         *unstarted(boots.values(), found.holes, found.copies),
-        *(told(one) for one in found.aside if one.node not in found.copies),
+        *(told(aside) for aside in found.aside if aside.node not in found.copies),
     ]
     return found
 
@@ -120,13 +120,13 @@ def set_aside(row: Row, problem: str) -> Aside:
     )
 
 
-def told(one: Aside) -> Violation:
+def told(aside: Aside) -> Violation:
     """The finding about a row that was set aside."""
     return unreadable(
-        f"row {one.seq} of node {one.node}: {one.problem}",
-        message_id=one.message_id,
-        channel=one.channel,
-        node=one.node,
+        f"row {aside.seq} of node {aside.node}: {aside.problem}",
+        message_id=aside.message_id,
+        channel=aside.channel,
+        node=aside.node,
     )
 
 
@@ -149,10 +149,10 @@ def unstarted(
 ) -> list[Violation]:
     """Runs in which a handler was at work and no row says that it was started."""
     found = []
-    for one in boots:
-        if one.started or not one.at_work or one.node in copies:
+    for boot in boots:
+        if boot.started or not boot.at_work or boot.node in copies:
             continue
-        if any(hole.last + 1 == one.first for hole in holes.get(one.node, ())):
+        if any(hole.last + 1 == boot.first for hole in holes.get(boot.node, ())):
             continue  # The row may be among those that are missing.
         found.append(
             Violation(
@@ -160,8 +160,8 @@ def unstarted(
                 ViolationKind.UNSTARTED.value,
                 None,
                 None,
-                one.node,
-                f"From its row {one.first} on a handler was at work, but no row says that it was "
+                boot.node,
+                f"From its row {boot.first} on a handler was at work, but no row says that it was "
                 "started, and for which parties.",
             )
         )
@@ -204,8 +204,8 @@ def copied(boots: Iterable[Boot], copies: set[str]) -> list[Violation]:
 def _shared(boots: Iterable[Boot]) -> dict[tuple[str, int, Instant], set[str]]:
     """The names that share a run: the same process, position and instant."""
     names: dict[tuple[str, int, Instant], set[str]] = {}
-    for one in boots:
-        names.setdefault((one.boot, one.first, one.at), set()).add(one.node)
+    for boot in boots:
+        names.setdefault((boot.boot, boot.first, boot.at), set()).add(boot.node)
     return {key: nodes for key, nodes in names.items() if len(nodes) > 1}
 
 
@@ -229,19 +229,23 @@ def place(
     """The same from its parts."""
     context.ends = {node: end for node, end in ends.items() if node not in copies}
     context.holes = {node: list(some) for node, some in holes.items() if node not in copies}
-    for one in aside:
-        if one.node in copies:
+    for each_aside in aside:
+        if each_aside.node in copies:
             continue
-        if one.message_id is not None:
-            context.doubted.add(one.message_id)
+        if each_aside.message_id is not None:
+            context.doubted.add(each_aside.message_id)
         # Without a channel it may be any one's.
-        if one.channel is not None or one.kind not in _APART:
-            context.aside.setdefault((one.node, one.channel or ""), []).append(one.seq)
-        if one.kind == TERMS and one.terms_id is not None:
-            context.doubted_terms.add(one.terms_id)
-        if one.message_id is None and one.kind not in _APART:
+        if each_aside.channel is not None or each_aside.kind not in _APART:
+            context.aside.setdefault((each_aside.node, each_aside.channel or ""), []).append(
+                each_aside.seq
+            )
+        if each_aside.kind == TERMS and each_aside.terms_id is not None:
+            context.doubted_terms.add(each_aside.terms_id)
+        if each_aside.message_id is None and each_aside.kind not in _APART:
             # It may be any message's.
-            context.holes.setdefault(one.node, []).append(Hole(one.seq, one.seq, one.at, one.at))
+            context.holes.setdefault(each_aside.node, []).append(
+                Hole(each_aside.seq, each_aside.seq, each_aside.at, each_aside.at)
+            )
     for node, some in holes.items():
         if node not in copies:
             context.problems += [finding(node, hole) for hole in some]

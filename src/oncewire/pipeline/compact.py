@@ -66,7 +66,7 @@ def _journals(lake: Lake, version: Version, many: int) -> Version:
             made = _together(lake, run, f"{folder}/{first}-{last}")
             made = replace(made, key=node, first=first, last=last)
             made = replace(made, proof=digest_of(rows_in(lake, made)))
-            kept = [*(one for one in kept if one not in run), made]
+            kept = [*(each_entry for each_entry in kept if each_entry not in run), made]
     return version if kept == list(version.journal) else version.with_table("journal", kept)
 
 
@@ -75,7 +75,8 @@ def _following(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     run: list[Entry] = []
     for entry in entries:
         if run and (
-            entry.first != run[-1].last + 1 or sum(one.rows for one in run) + entry.rows > ENOUGH
+            entry.first != run[-1].last + 1
+            or sum(each_entry.rows for each_entry in run) + entry.rows > ENOUGH
         ):
             yield run
             run = []

@@ -80,7 +80,7 @@ def _of_fault(fault: ReadFault) -> dict[str, Any]:
     return (
         _fault(_code(error), getattr(error, "location", ""), error.problem)
         | _of_known(fault.known)
-        | {"notes": list(fault.notes), "errors": [_code(one) for one in fault.errors]}
+        | {"notes": list(fault.notes), "errors": [_code(each_error) for each_error in fault.errors]}
     )
 
 
@@ -155,5 +155,8 @@ def _values(row: dict[str, Any], payloads: bool, received: Received | None = Non
     found = received.message.payloads if received is not None else ()
     return (
         *values,
-        [(one.content_id, one.media_type, one.size, one.digest, one.data) for one in found],
+        [
+            (payload.content_id, payload.media_type, payload.size, payload.digest, payload.data)
+            for payload in found
+        ],
     )

@@ -57,8 +57,12 @@ def force_to_disk(root: Path, paths: Iterable[str]) -> None:
     folders: set[Path] = set()
     for folder in (root / path for path in paths):
         found = list(folder.rglob("*"))
-        files += [one for one in found if one.is_file() and "_SUCCESS" not in one.name]
-        folders.update(one for one in found if one.is_dir())
+        files += [
+            each_path
+            for each_path in found
+            if each_path.is_file() and "_SUCCESS" not in each_path.name
+        ]
+        folders.update(each_path for each_path in found if each_path.is_dir())
         folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
     with ThreadPoolExecutor(FORCED_AT_ONCE) as pool:
         for kind in (files, sorted(folders)):

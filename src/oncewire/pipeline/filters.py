@@ -39,39 +39,39 @@ def split(filters: Iterable[Filter], columns: set[str]) -> tuple[list[Filter], l
     """The filters that a source can take, and those that are left to Spark."""
     taken: list[Filter] = []
     left: list[Filter] = []
-    for one in filters:
-        (taken if _understood(one, columns) else left).append(one)
+    for condition in filters:
+        (taken if _understood(condition, columns) else left).append(condition)
     return taken, left
 
 
-def _understood(one: Filter, columns: set[str]) -> bool:
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+def _understood(condition: Filter, columns: set[str]) -> bool:
+    attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in columns:
         return False
-    if isinstance(one, IsNull | IsNotNull):
+    if isinstance(condition, IsNull | IsNotNull):
         return True
-    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    values = condition.value if isinstance(condition, In) else (getattr(condition, "value", None),)
     if len(values) > IN_MAX or not all(type(value) in (int, str) for value in values):
         return False
-    return type(one) in _COMPARED or isinstance(one, In)
+    return type(condition) in _COMPARED or isinstance(condition, In)
 
 
 def where(filters: Sequence[Filter]) -> tuple[str, tuple[Any, ...]]:
     """` AND ...` for a SQL statement that has a condition already, and its parameters."""
     parts: list[str] = []
     values: list[Any] = []
-    for one in filters:
-        column: str = one.attribute[0]  # type: ignore[attr-defined]
-        if isinstance(one, IsNull):
+    for condition in filters:
+        column: str = condition.attribute[0]  # type: ignore[attr-defined]
+        if isinstance(condition, IsNull):
             parts.append(f"{column} IS NULL")
-        elif isinstance(one, IsNotNull):
+        elif isinstance(condition, IsNotNull):
             parts.append(f"{column} IS NOT NULL")
-        elif isinstance(one, In):
-            parts.append(f"{column} IN ({', '.join('?' * len(one.value))})")
-            values.extend(one.value)
+        elif isinstance(condition, In):
+            parts.append(f"{column} IN ({', '.join('?' * len(condition.value))})")
+            values.extend(condition.value)
         else:
-            parts.append(f"{column} {_COMPARED[type(one)]} ?")
-            values.append(one.value)  # type: ignore[attr-defined]
+            parts.append(f"{column} {_COMPARED[type(condition)]} ?")
+            values.append(condition.value)  # type: ignore[attr-defined]
     return "".join(f" AND {part}" for part in parts), tuple(values)
 
 
@@ -80,16 +80,16 @@ def expression(filters: Sequence[Filter]) -> pc.Expression | None:
     import pyarrow.compute as pc
 
     whole: pc.Expression | None = None
-    for one in filters:
-        column = pc.field(one.attribute[0])  # type: ignore[attr-defined]
-        if isinstance(one, IsNull):
+    for condition in filters:
+        column = pc.field(condition.attribute[0])  # type: ignore[attr-defined]
+        if isinstance(condition, IsNull):
             part = column.is_null()
-        elif isinstance(one, IsNotNull):
+        elif isinstance(condition, IsNotNull):
             part = column.is_valid()
-        elif isinstance(one, In):
-            part = column.isin(list(one.value))
+        elif isinstance(condition, In):
+            part = column.isin(list(condition.value))
         else:
-            part = _compare(column, type(one), one.value)  # type: ignore[attr-defined]
+            part = _compare(column, type(condition), condition.value)  # type: ignore[attr-defined]
         whole = part if whole is None else whole & part
     return whole
 
@@ -108,13 +108,13 @@ def seq_bounds(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
     """What filters on `seq` say of the range `(start, end]`."""
     start: int | None = None
     end: int | None = None
-    for one in filters:
-        if getattr(one, "attribute", ()) != ("seq",):
+    for condition in filters:
+        if getattr(condition, "attribute", ()) != ("seq",):
             continue
-        if isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo):
-            low = one.value if isinstance(one, GreaterThan) else one.value - 1
+        if isinstance(condition, GreaterThan | GreaterThanOrEqual | EqualTo):
+            low = condition.value if isinstance(condition, GreaterThan) else condition.value - 1
             start = low if start is None else max(start, low)
-        if isinstance(one, LessThan | LessThanOrEqual | EqualTo):
-            high = one.value - 1 if isinstance(one, LessThan) else one.value
+        if isinstance(condition, LessThan | LessThanOrEqual | EqualTo):
+            high = condition.value - 1 if isinstance(condition, LessThan) else condition.value
             end = high if end is None else min(end, high)
     return start, end

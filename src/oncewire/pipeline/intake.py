@@ -100,16 +100,16 @@ def take_in(
 ) -> TakenIn:
     """Everything new in some books, read at that instant of the reader's clock."""
     check_distinct(books)
-    ranges = [one for book in books for one in new_ranges(version, book)]
+    ranges = [span for book in books for span in new_ranges(version, book)]
     taken = TakenIn(version)
-    for one in ranges:
-        tell(f"taking in {one.book.node} {one.start + 1}..{one.end}")
-    small = [one for one in ranges if one.end - one.start <= SMALL]
-    large = [one for one in ranges if one.end - one.start > SMALL]
+    for span in ranges:
+        tell(f"taking in {span.book.node} {span.start + 1}..{span.end}")
+    small = [span for span in ranges if span.end - span.start <= SMALL]
+    large = [span for span in ranges if span.end - span.start > SMALL]
     if small:
         taken = take_small_ranges(lake, taken, small)
     if large:
-        taken = take_ranges(lake, taken, [read_range(spark, one) for one in large], large)
+        taken = take_ranges(lake, taken, [read_range(spark, span) for span in large], large)
     noted = read_through(taken.version, books, now) if now else taken.version
     return with_silver(spark, lake, replace(taken, version=noted))
 
@@ -123,15 +123,15 @@ def read_through(version: Version, books: Iterable[Book], now: Instant) -> Versi
     return version
 
 
-def read_range(spark: SparkSession, one: Range) -> DataFrame:
+def read_range(spark: SparkSession, span: Range) -> DataFrame:
     """The rows of a range through `format("oncewire")`, each with what breaks its contract."""
     return (
         spark.read.format("oncewire")
         .option("table", CHECKED)
-        .option("node", one.book.node)
-        .option("startingSeq", str(one.start))
-        .option("endingSeq", str(one.end))
-        .load(one.book.path)
+        .option("node", span.book.node)
+        .option("startingSeq", str(span.start))
+        .option("endingSeq", str(span.end))
+        .load(span.book.path)
     )
 
 
@@ -153,7 +153,10 @@ def new_ranges(version: Version, book: Book) -> list[Range]:
     state = version.nodes.get(book.node)
     holes = () if state is None else state.holes[:HOLES_LOOKED_AT]
     late = [hole for hole in holes if book.count(hole.first - 1, hole.last)]
-    return [*found, *(Range(book, one.first - 1, one.last, fills=True) for one in late)]
+    return [
+        *found,
+        *(Range(book, each_hole.first - 1, each_hole.last, fills=True) for each_hole in late),
+    ]
 
 
 def new_range(version: Version, book: Book) -> tuple[int, int]:
@@ -209,9 +212,9 @@ def take_small_ranges(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> Ta
 
     folder = _landing(lake, taken, ranges)
     shutil.rmtree(folder, ignore_errors=True)
-    for index, one in enumerate(ranges):
-        batches = one.book.batches(one.start, one.end, COLUMNS, ())
-        checked = list(with_problems(batches, one.book.node))
+    for index, span in enumerate(ranges):
+        batches = span.book.batches(span.start, span.end, COLUMNS, ())
+        checked = list(with_problems(batches, span.book.node))
         if not checked:
             continue
         rows = pa.Table.from_batches(checked).cast(arrow(nullable(CHECKED_JOURNAL)))
@@ -227,25 +230,25 @@ def take_small_ranges(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> Ta
 
 def _landing(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> Path:
     """Where the rows of several ranges are written together, before each has its own place."""
-    digest = _digest(one.name for one in ranges)
+    digest = _digest(span.name for span in ranges)
     return lake.root / f"bronze/landing/v{taken.version.number + 1:08d}-{digest}"
 
 
 def _place_all(lake: Lake, taken: TakenIn, ranges: Sequence[Range], folder: Path) -> TakenIn:
-    for index, one in enumerate(ranges):
-        taken = _placed(lake, taken, one, folder, index)
+    for index, span in enumerate(ranges):
+        taken = _placed(lake, taken, span, folder, index)
     shutil.rmtree(folder, ignore_errors=True)
     return taken
 
 
-def _placed(lake: Lake, taken: TakenIn, one: Range, landing: Path, index: int) -> TakenIn:
+def _placed(lake: Lake, taken: TakenIn, span: Range, landing: Path, index: int) -> TakenIn:
     """The rows of one range at their place in bronze, counted and looked over."""
-    book, version = one.book, taken.version
-    entry = _moved(lake, landing / f"{PART}={index}-rows", f"bronze/journal/{one.name}")
-    entry = replace(entry, key=book.node, first=one.start + 1, last=one.end)
-    aside = _set_aside(lake, landing / f"{PART}={index}-aside", one)
+    book, version = span.book, taken.version
+    entry = _moved(lake, landing / f"{PART}={index}-rows", f"bronze/journal/{span.name}")
+    entry = replace(entry, key=book.node, first=span.start + 1, last=span.end)
+    aside = _set_aside(lake, landing / f"{PART}={index}-aside", span)
     write_node_file((lake.root / entry.path).parent, book.node, JOURNAL_VERSION)
-    expected = book.count(one.start, one.end)
+    expected = book.count(span.start, span.end)
     if entry.rows + aside.rows != expected:
         raise JournalProblem(
             f"{expected} rows of {book.node} were to be taken in, and {entry.rows + aside.rows} "
@@ -253,8 +256,8 @@ def _placed(lake: Lake, taken: TakenIn, one: Range, landing: Path, index: int) -
             remedy="run again; if it stays so, another program changes the journal",
         )
     before = version.nodes.get(book.node)
-    state = before if one.fills and before is not None else _state_at(book, one.end, before)
-    holes = _holes(lake, one, (entry, aside), before)
+    state = before if span.fills and before is not None else _state_at(book, span.end, before)
+    holes = _holes(lake, span, (entry, aside), before)
     entry = replace(entry, proof=digest_of(rows_in(lake, entry)))
     head = chained("" if before is None else before.head, entry.proof)
     version = version.adding("journal", entry).with_node(
@@ -262,7 +265,7 @@ def _placed(lake: Lake, taken: TakenIn, one: Range, landing: Path, index: int) -
     )
     if aside.rows:
         version = version.adding("quarantine", aside)
-    if one.fills:
+    if span.fills:
         version = forgetting(version)
     return TakenIn(
         version,
@@ -271,20 +274,20 @@ def _placed(lake: Lake, taken: TakenIn, one: Range, landing: Path, index: int) -
     )
 
 
-def _set_aside(lake: Lake, found: Path, one: Range) -> Entry:
+def _set_aside(lake: Lake, found: Path, span: Range) -> Entry:
     """The few rows that break the contract, as the table `quarantine` has them."""
     import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 
-    path = f"bronze/quarantine/{one.name}"
+    path = f"bronze/quarantine/{span.name}"
     shutil.rmtree(lake.root / path, ignore_errors=True)
     if not found.is_dir():
-        return Entry(path, 0, one.book.node)
+        return Entry(path, 0, span.book.node)
     rows = ds.dataset(found, format="parquet").to_table()
     whole = rows.select(JOURNAL.fieldNames())
     values = {
-        "source": pa.array([one.book.path] * rows.num_rows, pa.string()),
+        "source": pa.array([span.book.path] * rows.num_rows, pa.string()),
         "raw": pa.array(
             [json.dumps({k: v for k, v in row.items() if v is not None}, ensure_ascii=False)
              for row in whole.to_pylist()],
@@ -297,7 +300,7 @@ def _set_aside(lake: Lake, found: Path, one: Range) -> Entry:
     )
     (lake.root / path).mkdir(parents=True)
     pq.write_table(table, lake.root / path / "part-0.parquet", compression="zstd")
-    return Entry(path, table.num_rows, one.book.node)
+    return Entry(path, table.num_rows, span.book.node)
 
 
 def forgetting(version: Version) -> Version:
@@ -318,7 +321,7 @@ def _moved(lake: Lake, found: Path, path: str) -> Entry:
 
 
 def _holes(
-    lake: Lake, one: Range, entries: Sequence[Entry], before: NodeState | None
+    lake: Lake, span: Range, entries: Sequence[Entry], before: NodeState | None
 ) -> tuple[Hole, ...]:
     """What is missing of a node after a range was taken in.
 
@@ -326,17 +329,17 @@ def _holes(
     number of rows says so; an export may hold anything.
     """
     known = () if before is None else before.holes
-    filled = next((hole for hole in known if one.fills and hole.first == one.start + 1), None)
+    filled = next((hole for hole in known if span.fills and hole.first == span.start + 1), None)
     kept = [hole for hole in known if hole is not filled]
-    start = 0 if before is None else one.start
+    start = 0 if before is None else span.start
     rows = sum(entry.rows for entry in entries)
-    if one.book.local_only and rows == one.end - start:
+    if span.book.local_only and rows == span.end - start:
         return tuple(kept)
-    runs = _runs([lake.root / entry.path for entry in entries if entry.rows], one.book)
-    last = (one.end + 1, runs[-1][1][1] if runs else 0)
+    runs = _runs([lake.root / entry.path for entry in entries if entry.rows], span.book)
+    last = (span.end + 1, runs[-1][1][1] if runs else 0)
     first: Edge = (start, None if before is None else before.at)
     if filled is not None:
-        first, last = (one.start, filled.before), (one.end + 1, filled.after)
+        first, last = (span.start, filled.before), (span.end + 1, filled.after)
     ends = [first, *(run[1] for run in runs)]
     begins = [*(run[0] for run in runs), last]
     found = [
@@ -353,7 +356,9 @@ def _runs(folders: Sequence[Path], book: Book) -> list[tuple[Edge, Edge]]:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    tables = [ds.dataset(one, format="parquet").to_table(columns=["seq", "at"]) for one in folders]
+    tables = [
+        ds.dataset(path, format="parquet").to_table(columns=["seq", "at"]) for path in folders
+    ]
     if not tables:
         return []
     rows = pa.concat_tables(tables).sort_by("seq")

@@ -171,8 +171,8 @@ def _batch(
                 tell(f"batch {batch}: {book.node} {ranges[-1].start + 1}..{last}")
             if ranges:
                 frames = [
-                    held.where((f.col("node") == one.book.node) & (f.col("seq") > one.start))
-                    for one in ranges
+                    held.where((f.col("node") == span.book.node) & (f.col("seq") > span.start))
+                    for span in ranges
                 ]
                 taken = take_ranges(lake, taken, frames, ranges)
                 counted[0] += taken.rows

@@ -61,7 +61,7 @@ class Judging:
         homes = sorted((name, sorted(nodes)) for name, nodes in self.context.homes.items())
         doubts = [
             sorted(
-                (node, [list(one) for one in some]) for node, some in self.context.holes.items()
+                (node, [list(hole) for hole in some]) for node, some in self.context.holes.items()
             ),
             sorted(self.context.doubted),
             sorted(self.context.doubted_terms),
@@ -100,7 +100,7 @@ def gather(lake: Lake, version: Version, *, ended: bool) -> Judging:
     found.problems = [
         *survey.copied(boots, copies),
         *survey.unstarted(boots, holes, copies),
-        *(survey.told(one) for one in aside if one.node not in copies),
+        *(survey.told(each_aside) for each_aside in aside if each_aside.node not in copies),
         *found.problems,
     ]
     if not ended:
@@ -131,15 +131,16 @@ def _boots(folders: list[str]) -> list[survey.Boot]:
     found: dict[tuple[str, str], survey.Boot] = {}
     for folder in folders:
         for values in ds.dataset(folder, format="parquet").to_table().to_pylist():
-            one = survey.Boot(**values)
-            known = found.get((one.node, one.boot))
+            known_boot = survey.Boot(**values)
+            known = found.get((known_boot.node, known_boot.boot))
             if known is not None:
-                first = min(known, one, key=lambda boot: boot.first)
-                one = first._replace(
-                    started=known.started or one.started, at_work=known.at_work or one.at_work
+                first = min(known, known_boot, key=lambda boot: boot.first)
+                known_boot = first._replace(
+                    started=known.started or known_boot.started,
+                    at_work=known.at_work or known_boot.at_work,
                 )
-            found[one.node, one.boot] = one
-    return sorted(found.values(), key=lambda one: (one.node, one.first))
+            found[known_boot.node, known_boot.boot] = known_boot
+    return sorted(found.values(), key=lambda each_boot: (each_boot.node, each_boot.first))
 
 
 def _aside(folders: list[str]) -> list[survey.Aside]:
@@ -152,7 +153,7 @@ def _aside(folders: list[str]) -> list[survey.Aside]:
         for folder in folders
         for values in ds.dataset(folder, format="parquet").to_table(columns=names).to_pylist()
     ]
-    return sorted(found, key=lambda one: (one.node, one.seq))
+    return sorted(found, key=lambda aside: (aside.node, aside.seq))
 
 
 def _few(folders: list[str]) -> list[Row]:

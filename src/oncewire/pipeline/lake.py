@@ -78,7 +78,7 @@ class Lake:
         """A version by its number, as long as it is kept."""
         file = self.root / VERSIONS / f"{number:08d}.json"
         if not file.is_file():
-            kept = ", ".join(sorted(str(int(one.stem)) for one in file.parent.glob("*.json")))
+            kept = ", ".join(sorted(str(int(path.stem)) for path in file.parent.glob("*.json")))
             raise JournalProblem(
                 f"the lake at {self.root} does not keep version {number}",
                 remedy=f"choose one of {kept}",
@@ -163,8 +163,12 @@ class Lake:
         divided = frame.withColumn("part", frame[by])
         divided.repartition("part").write.mode("overwrite").partitionBy("part").parquet(str(folder))
         return [
-            Entry(f"{path}/{one.name}", count_rows(one), one.name.removeprefix("part="))
-            for one in sorted(folder.glob("part=*"))
+            Entry(
+                f"{path}/{each_path.name}",
+                count_rows(each_path),
+                each_path.name.removeprefix("part="),
+            )
+            for each_path in sorted(folder.glob("part=*"))
         ]
 
     def publish(self, version: Version) -> Version:
@@ -226,12 +230,12 @@ class Lake:
         if not folder.is_dir() or folder.relative_to(self.root).as_posix() in kept:
             return 0
         removed, has_data = 0, False
-        for one in list(folder.iterdir()):
-            if one.is_symlink() or one.name == NOT_DATA:
+        for each_path in list(folder.iterdir()):
+            if each_path.is_symlink() or each_path.name == NOT_DATA:
                 continue
-            if one.is_dir() and one.name != "_temporary":
-                removed += self._sweep_folder(one, kept)
-            elif one.suffix == ".parquet" or one.name in ("_temporary", "_SUCCESS"):
+            if each_path.is_dir() and each_path.name != "_temporary":
+                removed += self._sweep_folder(each_path, kept)
+            elif each_path.suffix == ".parquet" or each_path.name in ("_temporary", "_SUCCESS"):
                 has_data = True
         if has_data and not any(path.startswith(self._under(folder)) for path in kept):
             shutil.rmtree(folder, ignore_errors=True)
@@ -253,6 +257,6 @@ def count_values(lake: Lake, version: Version, column: str, *tables: str) -> dic
         for folder in lake.folders(version, table):
             values = ds.dataset(folder, format="parquet").to_table(columns=[column])[column]
             found.update(
-                {one["values"]: one["counts"] for one in values.value_counts().to_pylist()}
+                {row["values"]: row["counts"] for row in values.value_counts().to_pylist()}
             )
     return dict(found)

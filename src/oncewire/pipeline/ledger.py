@@ -149,18 +149,21 @@ class _Page:
 
         schema = arrow(FOLDED)
         values = [
-            one.outcome
-            or (next(told.message_id for told in one.violations if told.message_id), *_NOTHING)
-            for one in judged
+            each_verdict.outcome
+            or (
+                next(told.message_id for told in each_verdict.violations if told.message_id),
+                *_NOTHING,
+            )
+            for each_verdict in judged
         ]
-        ids = [one[0] or "" for one in values]
+        ids = [outcome[0] or "" for outcome in values]
         outcomes = batch_of(list(zip(*values, strict=True)), arrow(OUTCOME))
         told = [found for _, found, _, _ in judged]
         # The last thing that is known to have happened to it, on any node.
         ended = pc.max_element_wise(*(outcomes[name].cast(pa.int64()) for name in _INSTANTS))
         rest = {
             "verdict": _verdicts(judged, outcomes["outcome"]),
-            "extent": [one.extent.value for one in judged],
+            "extent": [each_verdict.extent.value for each_verdict in judged],
             "document": [message_id in self._documents for message_id in ids],
             "from_peer": [
                 self._peers.of(message_id, receiver)
@@ -185,14 +188,14 @@ class _Page:
     ) -> list[bool]:
         """Whether nothing more is expected of each message."""
         return [
-            one.outcome is not None
-            and one.outcome.final
-            and one.settled
-            and one.extent is Extent.JUDGED
+            each_verdict.outcome is not None
+            and each_verdict.outcome.final
+            and each_verdict.settled
+            and each_verdict.extent is Extent.JUDGED
             and at is not None
-            and one.outcome.message_id not in self._waiting
-            and not any(found.predicate == QUARANTINE for found in one.violations)
-            for one, at in zip(judged, ended, strict=True)
+            and each_verdict.outcome.message_id not in self._waiting
+            and not any(found.predicate == QUARANTINE for found in each_verdict.violations)
+            for each_verdict, at in zip(judged, ended, strict=True)
         ]
 
 
@@ -235,8 +238,10 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
     ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
     gravest = f.array_min(
         f.transform(
-            f.filter("more", lambda one: one["predicate"] != QUARANTINE),
-            lambda one: f.struct(ranks[one["kind"]].alias("rank"), one["kind"].alias("kind")),
+            f.filter("more", lambda column: column["predicate"] != QUARANTINE),
+            lambda column: f.struct(
+                ranks[column["kind"]].alias("rank"), column["kind"].alias("kind")
+            ),
         )
     )
     own = f.struct(

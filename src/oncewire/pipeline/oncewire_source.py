@@ -173,7 +173,9 @@ class OncewireSource(DataSource):
         path = path.removeprefix("file://").removeprefix("file:")
         table, known = options.get("table", "journal"), TABLES
         if is_lake(path):
-            known = {CHECKED: CHECKED_JOURNAL} | {one.name: one.schema for one in EVERY.values()}
+            known = {CHECKED: CHECKED_JOURNAL} | {
+                each_table.name: each_table.schema for each_table in EVERY.values()
+            }
         if table not in known:
             names = ", ".join(name for name in known if name != CHECKED)
             raise InvalidValue(f"{path} has no table {table!r}", remedy=f"choose one of {names}")

@@ -45,12 +45,14 @@ class Reconciliation:
     @property
     def agreed(self) -> int:
         """Messages on which both books say the same."""
-        return self.compared - len({one["message_id"] for one in self.disagreements})
+        return self.compared - len(
+            {disagreement["message_id"] for disagreement in self.disagreements}
+        )
 
     @property
     def kinds(self) -> dict[str, int]:
         """How many disagreements of each kind."""
-        return dict(Counter(one["disagreement"] for one in self.disagreements))
+        return dict(Counter(disagreement["disagreement"] for disagreement in self.disagreements))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def reconcile(
             compared += row["compared"]
         else:
             disagreements.append({name: row[name] for name in RECONCILIATION.fieldNames()})
-    disagreements.sort(key=lambda one: (one["disagreement"], one["message_id"]))
+    disagreements.sort(key=lambda each_row: (each_row["disagreement"], each_row["message_id"]))
     return Reconciliation((ours.node, theirs.node), compared, tuple(disagreements))
 
 

@@ -352,7 +352,9 @@ class _Refresh:
         tables = ("message_findings", *OF_OTHERS)
         every = [self._findings(self._version, table) for table in tables]
         problems: list[Violation] = self._judging.context.problems
-        every.append(self._spark.createDataFrame([tuple(one) for one in problems], FINDING))
+        every.append(
+            self._spark.createDataFrame([tuple(violation) for violation in problems], FINDING)
+        )
         self._write("violations", told_once(union(every)).coalesce(1))
         far = extents.judged_channels(self._lake, self._version, self._before, self._judging)
         self._write("judged", self._spark.createDataFrame(far, JUDGED).coalesce(1))

@@ -70,10 +70,10 @@ def gather(lake: Lake) -> Facts:
 def sentence(facts: Facts) -> str:
     """The verdict in one sentence."""
     messages = sum(facts.verdicts.values())
-    broken = [one for one in facts.findings if one["predicate"] != QUARANTINE]
+    broken = [finding for finding in facts.findings if finding["predicate"] != QUARANTINE]
     wrong = len(facts.findings) - len(broken)
-    waiting = sum(one["not_yet"] for one in facts.judged)
-    doubted = sum(one["in_doubt"] for one in facts.judged)
+    waiting = sum(row["not_yet"] for row in facts.judged)
+    doubted = sum(row["in_doubt"] for row in facts.judged)
     judged = messages - waiting - doubted
     if not facts.findings and not judged and messages:
         said = "No promise was found broken."
@@ -138,21 +138,21 @@ def _latency(service: list[dict[str, Any]]) -> str:
     rows = []
     for (partner, direction), hours in sorted(found.items()):
         middle = [
-            sorted(one[name] for one in hours)[len(hours) // 2]
+            sorted(hour[name] for hour in hours)[len(hours) // 2]
             for name in ("latency_p50", "latency_p95", "latency_p99")
         ]
-        worst = max(one["latency_p99"] for one in hours)
+        worst = max(hour["latency_p99"] for hour in hours)
         rows.append((partner, direction, *(f"{value:.3f}" for value in (*middle, worst))))
     head = ("partner", "direction", "p50 s", "p95 s", "p99 s", "worst hour's p99 s")
     return table(head, rows, SHOWN_MAX)
 
 
 def _gaps(facts: Facts) -> str:
-    states = Counter(one["state"] for one in facts.gaps)
+    states = Counter(gap["state"] for gap in facts.gaps)
     rows = [
-        (one["node"], one["channel"], one["side"], one["epoch"], one["first_missing"],
-         one["missing"], one["state"])
-        for one in sorted(facts.gaps, key=lambda one: (one["state"], one["channel"]))
+        (gap["node"], gap["channel"], gap["side"], gap["epoch"], gap["first_missing"],
+         gap["missing"], gap["state"])
+        for gap in sorted(facts.gaps, key=lambda row: (row["state"], row["channel"]))
     ]  # fmt: skip
     head = ("node", "channel", "side", "epoch", "first", "how many", "state")
     holes = [
@@ -164,7 +164,7 @@ def _gaps(facts: Facts) -> str:
 
 
 def _causes(findings: list[dict[str, Any]]) -> str:
-    counted = Counter((one["predicate"], one["kind"]) for one in findings)
+    counted = Counter((finding["predicate"], finding["kind"]) for finding in findings)
     rows = [(predicate, kind, count) for (predicate, kind), count in counted.most_common()]
     return table(("predicate", "kind", "how often"), rows, SHOWN_MAX)
 
@@ -185,12 +185,12 @@ def _best_effort(service: list[dict[str, Any]]) -> str:
 
 def _judged(judged: list[dict[str, Any]]) -> str:
     ordered = sorted(
-        judged, key=lambda one: (-one["not_yet"], -one["in_doubt"], str(one["through"]))
+        judged, key=lambda row: (-row["not_yet"], -row["in_doubt"], str(row["through"]))
     )
     rows = [
-        (one["sender"] or "", one["partner"] or one["receiver"] or "", one["channel"] or "",
-         one["through"] or "everything", one["clock"], one["not_yet"], one["in_doubt"])
-        for one in ordered
+        (row["sender"] or "", row["partner"] or row["receiver"] or "", row["channel"] or "",
+         row["through"] or "everything", row["clock"], row["not_yet"], row["in_doubt"])
+        for row in ordered
     ]  # fmt: skip
     head = ("sender", "partner", "channel", "through", "clock", "not yet", "in doubt")
     return table(head, rows, SHOWN_MAX)
@@ -198,8 +198,8 @@ def _judged(judged: list[dict[str, Any]]) -> str:
 
 def _findings(findings: list[dict[str, Any]]) -> str:
     rows = [
-        (one["kind"], one["message_id"] or "", one["node"] or "", one["sentence"])
-        for one in findings
+        (finding["kind"], finding["message_id"] or "", finding["node"] or "", finding["sentence"])
+        for finding in findings
     ]
     return table(("kind", "message", "node", "what"), rows, SHOWN_MAX)
 

@@ -70,7 +70,7 @@ def bar(counts: Mapping[str, int]) -> str:
     if not total:
         return ""
     parts, keys = [], []
-    for index, (name, count) in enumerate(sorted(counts.items(), key=lambda one: -one[1])):
+    for index, (name, count) in enumerate(sorted(counts.items(), key=lambda pair: -pair[1])):
         colour = COLOURS[index % len(COLOURS)]
         parts.append(f'<span style="flex:{count};background:{colour}"></span>')
         share = f"{count:,} ({count / total:.1%})"

@@ -38,7 +38,9 @@ OUTSIDE = (
 
 def modules() -> list[str]:
     """The names of all modules that the digest covers."""
-    inside = [one.name for one in walk_packages(oncewire.journal.__path__, "oncewire.journal.")]
+    inside = [
+        module.name for module in walk_packages(oncewire.journal.__path__, "oncewire.journal.")
+    ]
     return sorted((*inside, *OUTSIDE))
 
 

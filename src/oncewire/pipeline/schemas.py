@@ -364,4 +364,4 @@ def only(schema: StructType, names: list[str]) -> StructType:
 
 def nullable(schema: StructType) -> StructType:
     """The same columns, none of them promised: a reader of others' files cannot promise."""
-    return StructType([StructField(one.name, one.dataType, True) for one in schema.fields])
+    return StructType([StructField(column.name, column.dataType, True) for column in schema.fields])

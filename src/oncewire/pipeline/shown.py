@@ -46,10 +46,10 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
     beside.symlink_to(os.path.relpath(folder, root))
     old = link.readlink().name if link.is_symlink() else ""
     beside.replace(link)
-    for one in folder.parent.iterdir():
+    for path in folder.parent.iterdir():
         # Whoever listed the one before may still be at work.
-        if one.name not in (folder.name, old):
-            shutil.rmtree(one, ignore_errors=True)
+        if path.name not in (folder.name, old):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _same(file: Path, name: Path) -> None:

@@ -124,7 +124,7 @@ class SmallRefresh:
             self._lake.write_table(
                 made.filter(pc.equal(made[by], day)), f"{path}/part={day}", key=str(day)
             )
-            for day in sorted({one.as_py() for one in pc.unique(made[by])})
+            for day in sorted({value.as_py() for value in pc.unique(made[by])})
         ]
 
     def _findings(self, version: Version, *tables: str) -> list[Violation]:
@@ -146,9 +146,9 @@ class SmallRefresh:
         states = self._read("channel_states", channels.CHANNEL_STATES).to_pylist()
         fed: list[tuple[Row, bytes | None]] = [(row, None) for row in rows]
         fed += [
-            (_stand_in(one), one["state"])
-            for one in states
-            if (one["node"], one["channel"]) in touched
+            (_stand_in(each_state), each_state["state"])
+            for each_state in states
+            if (each_state["node"], each_state["channel"]) in touched
         ]
         fed.sort(key=lambda pair: (pair[0].channel, pair[0].node, pair[0].seq))
         findings, gaps, kept = [], [], []
@@ -165,17 +165,19 @@ class SmallRefresh:
                 kept.append((node, channel, seq, rules_digest(), state))
         keys = {f"{node} {channel}" for node, channel in touched}
         findings += [
-            tuple(one.values())
-            for one in self._read("channel_findings", FINDINGS_OF).to_pylist()
-            if one["of"] not in keys
+            tuple(finding.values())
+            for finding in self._read("channel_findings", FINDINGS_OF).to_pylist()
+            if finding["of"] not in keys
         ]
         gaps += [
-            tuple(one.values())
-            for one in self._read("sequence_gaps", SEQUENCE_GAPS).to_pylist()
-            if (one["node"], one["channel"]) not in touched
+            tuple(values.values())
+            for values in self._read("sequence_gaps", SEQUENCE_GAPS).to_pylist()
+            if (values["node"], values["channel"]) not in touched
         ]
         kept += [
-            tuple(one.values()) for one in states if (one["node"], one["channel"]) not in touched
+            tuple(each_state.values())
+            for each_state in states
+            if (each_state["node"], each_state["channel"]) not in touched
         ]
         self._write("channel_findings", findings, FINDINGS_OF)
         self._write("sequence_gaps", gaps, SEQUENCE_GAPS)
@@ -190,9 +192,9 @@ class SmallRefresh:
         new = {(row.node, row.seq) for row in self._new}
         settled = self._before.judged.get("settled_before")
         rows = [
-            (one.pop("document"), Row(**one))
-            for one in self._read("documents", DOCUMENT_ROWS).to_pylist()
-            if one["node"] not in self._judging.copies
+            (values.pop("document"), Row(**values))
+            for values in self._read("documents", DOCUMENT_ROWS).to_pylist()
+            if values["node"] not in self._judging.copies
         ]
         touched = {
             document
@@ -202,12 +204,13 @@ class SmallRefresh:
         some = [(document, row) for document, row in rows if document in touched]
         some.sort(key=lambda pair: (pair[0], pair[1].node, pair[1].seq))
         found = [
-            tuple(one) for one in fold_documents((row for _, row in some), self._judging.context)
+            tuple(violation)
+            for violation in fold_documents((row for _, row in some), self._judging.context)
         ]
         found += [
-            tuple(one)
-            for one in self._findings(self._before, "document_findings")
-            if one.message_id not in touched
+            tuple(violation)
+            for violation in self._findings(self._before, "document_findings")
+            if violation.message_id not in touched
         ]
         self._write("document_findings", found, VIOLATIONS)
 
@@ -246,15 +249,21 @@ class SmallRefresh:
         if not closed:
             return rows
         changed = (Counter(told) - Counter(before)) + (Counter(before) - Counter(told))
-        ids = {row.message_id for row in self._new} | {one.message_id for one in changed}
-        wanted = pa.array(sorted(one for one in ids if one is not None), pa.string())
+        ids = {row.message_id for row in self._new} | {
+            violation.message_id for violation in changed
+        }
+        wanted = pa.array(
+            sorted(message_id for message_id in ids if message_id is not None), pa.string()
+        )
         found = self._table(
             (entry.path for entry in closed),
             LEDGER,
             ["message_id", "closed_on"],
             pc.field("message_id").isin(wanted),
         )
-        self._opened = {one["message_id"]: str(one["closed_on"]) for one in found.to_pylist()}
+        self._opened = {
+            values["message_id"]: str(values["closed_on"]) for values in found.to_pylist()
+        }
         if self._opened:
             new = {entry.path for entry in new_entries(self._before)}
             history = [entry.path for entry in self._before.journal if entry.path not in new]
@@ -272,21 +281,21 @@ class SmallRefresh:
         made = pa.Table.from_batches(folded, arrow(FOLDED))
         ids, own = made["message_id"].to_pylist(), made["violations"].to_pylist()
         findings = [
-            (*(one[name] for name in Violation._fields), message_id)
+            (*(value[name] for name in Violation._fields), message_id)
             for message_id, some in zip(ids, own, strict=True)
-            for one in some or ()
+            for value in some or ()
         ]
         known = set(ids)
         findings += [
-            tuple(one.values())
-            for one in self._read("message_findings", FINDINGS_OF).to_pylist()
-            if one["of"] not in known
+            tuple(finding.values())
+            for finding in self._read("message_findings", FINDINGS_OF).to_pylist()
+            if finding["of"] not in known
         ]
         self._write("message_findings", findings, FINDINGS_OF)
         more: dict[str, list[Violation]] = {}
-        for one in told:
-            if one.message_id in known:
-                more.setdefault(one.message_id or "", []).append(one)
+        for violation in told:
+            if violation.message_id in known:
+                more.setdefault(violation.message_id or "", []).append(violation)
         return _with_findings(made, ids, own, more) if more else made
 
     def _without_opened(self, days: set[str]) -> list[Entry]:
@@ -318,8 +327,8 @@ class SmallRefresh:
         rows = self._table((entry.path for entry in entries), LEDGER, SERVICE_COLUMNS).to_pylist()
         made = partner_service(rows, days)
         by_day: dict[date, list[tuple[Any, ...]]] = {}
-        for one in made:
-            by_day.setdefault(one[3].date(), []).append(one)
+        for values in made:
+            by_day.setdefault(values[3].date(), []).append(values)
         replaced = None if days is None else {str(day) for day in days}
         old = [
             entry
@@ -353,7 +362,7 @@ class SmallRefresh:
         """The version with everything that this run made."""
         tables = ("message_findings", "channel_findings", "document_findings")
         every = [*self._findings(self._version, *tables), *self._judging.context.problems]
-        self._write("violations", [tuple(one) for one in told_once(every)], VIOLATIONS)
+        self._write("violations", [tuple(violation) for violation in told_once(every)], VIOLATIONS)
         far = extents.judged_channels(self._lake, self._version, self._before, self._judging)
         self._write("judged", far, JUDGED)
         nodes = {
@@ -400,9 +409,9 @@ def _with_findings(
             continue
         # Sorted, because the order in which they were found must not show; empty comes first.
         ordered = sorted(
-            found, key=lambda one: tuple((value is not None, value or "") for value in one)
+            found, key=lambda finding: tuple((value is not None, value or "") for value in finding)
         )
-        violations[index] = [*(own[index] or ()), *(one._asdict() for one in ordered)]
+        violations[index] = [*(own[index] or ()), *(violation._asdict() for violation in ordered)]
         gravest = verdict("", found)
         known = RANK.get(verdicts[index], len(RANK))
         if gravest and RANK[gravest] < known:

@@ -46,9 +46,9 @@ def tables(folders: list[str], aside: list[str]) -> dict[str, pa.Table]:
         for row in rows_of_batch(batch)
     ]
     held = [
-        one
+        values
         for folder in aside
-        for one in ds.dataset(folder, format="parquet").to_table(
+        for values in ds.dataset(folder, format="parquet").to_table(
             columns=["node", "boot", "seq", "at", "kind"]
         ).to_pylist()
     ]  # fmt: skip
@@ -75,7 +75,7 @@ def _boots(rows: list[Row], aside: list[dict[str, Any]]) -> list[tuple[Any, ...]
     found: dict[tuple[str, str], list[Any]] = {}
     facts: list[tuple[Any, ...]] = [
         *((row.node, row.boot, row.seq, row.at, row.kind) for row in rows),
-        *(tuple(one.values()) for one in aside),
+        *(tuple(copy.values()) for copy in aside),
     ]
     for node, boot, seq, at, kind in facts:
         if node is None or boot is None:

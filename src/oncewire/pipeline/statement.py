@@ -151,8 +151,8 @@ def _both_have_it(
     return None, ""
 
 
-def _number(one: Statement) -> int | None:
-    return None if one.outcome is None else one.outcome.sequence_number
+def _number(statement: Statement) -> int | None:
+    return None if statement.outcome is None else statement.outcome.sequence_number
 
 
 def _strange_acks(sender: Statement, receiver: Statement) -> list[str]:

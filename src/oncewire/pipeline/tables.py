@@ -36,8 +36,8 @@ def _table(name: str, layer: str, schema: StructType, *stored: str) -> Table:
 
 
 OPEN: dict[str, Table] = {
-    one.name: one
-    for one in (
+    each_entry.name: each_entry
+    for each_entry in (
         _table("messages", "silver", schemas.MESSAGES),
         _table("attempts", "silver", schemas.ATTEMPTS),
         _table("ledger", "gold", schemas.LEDGER, "ledger_closed", "ledger_open"),
@@ -52,8 +52,8 @@ OPEN: dict[str, Table] = {
 EVERY: dict[str, Table] = {
     **OPEN,
     **{
-        one.name: one
-        for one in (
+        each_entry.name: each_entry
+        for each_entry in (
             _table("journal", "bronze", schemas.JOURNAL),
             _table("quarantine", "bronze", schemas.QUARANTINE),
             _table("envelopes", "bronze", schemas.ENVELOPES),

@@ -73,7 +73,9 @@ class Version:
     def adding(self, table: str, *entries: Entry) -> Version:
         """The same with more directories for one table; an equal path is replaced."""
         paths = {entry.path for entry in entries}
-        old = (one for one in self.tables.get(table, ()) if one.path not in paths)
+        old = (
+            each_entry for each_entry in self.tables.get(table, ()) if each_entry.path not in paths
+        )
         return self.with_table(table, (*old, *entries))
 
     def with_node(self, node: str, state: NodeState) -> Version:
@@ -100,5 +102,5 @@ class Version:
 
 
 def _state(values: dict[str, Any]) -> NodeState:
-    holes = tuple(Hole(*one) for one in values.get("holes", ()))
+    holes = tuple(Hole(*hole_values) for hole_values in values.get("holes", ()))
     return NodeState(**{**values, "holes": holes})

@@ -307,7 +307,7 @@ class Actor:
 
         def take() -> None:
             found = self.engine.take(16, LEASE)
-            taken.extend((one.incoming.sender, one.incoming.message_id) for one in found)
+            taken.extend((stored.incoming.sender, stored.incoming.message_id) for stored in found)
 
         if self.turn("take", take):
             for sender, message_id in taken:

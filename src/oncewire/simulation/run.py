@@ -70,12 +70,12 @@ class Result:
             "violations": len(self.violations),
             "found": [
                 {
-                    "predicate": one.predicate,
-                    "kind": one.kind,
-                    "message_id": one.message_id,
-                    "sentence": one.sentence,
+                    "predicate": violation.predicate,
+                    "kind": violation.kind,
+                    "message_id": violation.message_id,
+                    "sentence": violation.sentence,
                 }
-                for one in self.violations
+                for violation in self.violations
             ],
             "faults": dict(sorted(self.faults.items())),
             "transitions": self.transitions,
@@ -153,7 +153,7 @@ class Simulation:
                 conversation_id="year",
                 message_id=f"order-{number}@buyer",
             )
-            self.clock.after(number * PACE, lambda one=submission: buyer.submit(one))  # type: ignore[misc]
+            self.clock.after(number * PACE, lambda item=submission: buyer.submit(item))  # type: ignore[misc]
         self.actor("seller").consume()
         self.clock.after(OPERATOR, self._operate)
 
@@ -196,7 +196,13 @@ class Simulation:
 def _count(rows: list[Row], kind: str) -> int:
     """Orders of the buyer to which that happened; failure notices of hubs do not count."""
     ids = {row.message_id for row in rows if row.kind == kind}
-    return len([one for one in ids if one is not None and one.endswith("@buyer")])
+    return len(
+        [
+            message_id
+            for message_id in ids
+            if message_id is not None and message_id.endswith("@buyer")
+        ]
+    )
 
 
 def simulate(options: Options, seed: int) -> Result:

@@ -54,7 +54,7 @@ def _agreement(
     values["cpa_id"] = cpa_id
     values["own"], values["partner"] = _side(own), _side(partner)
     if behind:
-        values["partner"]["behind"] = [f"urn:sim:{one}" for one in behind]
+        values["partner"]["behind"] = [f"urn:sim:{name}" for name in behind]
     if via is not None:
         values["via"] = _side(via)
     if own.startswith("hub"):
@@ -89,7 +89,9 @@ def _side(name: str) -> dict[str, Any]:
 
 def _as_toml(values: dict[str, Any]) -> str:
     """Plain values and one level of tables as TOML; JSON spells strings and lists alike."""
-    lines = [f"{key} = {json.dumps(one)}" for key, one in values.items() if type(one) is not dict]
+    lines = [
+        f"{key} = {json.dumps(item)}" for key, item in values.items() if type(item) is not dict
+    ]
     for section, table in values.items():
         if isinstance(table, dict):
             lines.append(f"[{section}]")

@@ -118,7 +118,9 @@ class MemoryReader:
 
     def refusals(self, limit: int = 100) -> list[Refusal]:
         found = self._tables.refusals.rows.values()
-        return sorted(found, key=lambda one: (-one.last_at, one.code, one.address))[:limit]
+        return sorted(found, key=lambda refusal: (-refusal.last_at, refusal.code, refusal.address))[
+            :limit
+        ]
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
         sending, receiving = self._tables.sending.rows, self._tables.receiving.rows

@@ -343,14 +343,14 @@ class MemoryTransaction(KeepingSteps):
     def count_refusals(self, refusals: Iterable[Refusal]) -> None:
         table = self._tables.refusals
         newest = 0
-        for one in refusals:
-            place = (one.code, one.address)
+        for refusal in refusals:
+            place = (refusal.code, refusal.address)
             if table.get(place) is None and len(table.rows) >= REFUSALS_MAX:
-                place = (one.code, "")
+                place = (refusal.code, "")
             before = table.get(place)
-            counted = replace(one, address=place[1])
+            counted = replace(refusal, address=place[1])
             table.put(place, counted if before is None else before + counted)
-            newest = max(newest, one.last_at)
+            newest = max(newest, refusal.last_at)
         for place, known in list(table.rows.items()):
             if known.last_at < newest - REFUSALS_KEPT:
                 table.put(place, None)

@@ -20,7 +20,7 @@ from oncewire.store.sqlite_writer import SqliteWriter
 
 
 def _sql_list(words: Iterable[str]) -> str:
-    return ", ".join(f"'{word}'" for word in sorted(str(one) for one in words))
+    return ", ".join(f"'{word}'" for word in sorted(str(each_word) for each_word in words))
 
 
 # Every statement is put together from the words of our own enumerations.

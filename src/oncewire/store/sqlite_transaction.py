@@ -144,10 +144,16 @@ class SqliteTransaction(MendingSteps, KeepingSteps):
     def count_refusals(self, refusals: Iterable[Refusal]) -> None:
         writer = self._writer
         newest = 0
-        for one in refusals:
-            rest = (one.count, one.first_at, one.last_at, one.problem, one.message_id)
-            writer.run(_COUNT_REFUSAL, (one.code, one.address, *rest, REFUSALS_MAX))
-            newest = max(newest, one.last_at)
+        for refusal in refusals:
+            rest = (
+                refusal.count,
+                refusal.first_at,
+                refusal.last_at,
+                refusal.problem,
+                refusal.message_id,
+            )
+            writer.run(_COUNT_REFUSAL, (refusal.code, refusal.address, *rest, REFUSALS_MAX))
+            newest = max(newest, refusal.last_at)
         writer.run("DELETE FROM refusal WHERE last_at < ?", (newest - REFUSALS_KEPT,))
 
     # --- time ---

@@ -158,7 +158,7 @@ def error_message_for(
 ) -> Message:
     """The message that reports errors in another one to its sender."""
     facts = _facts(about)
-    listed = tuple(one if isinstance(one, Error) else Error.of(one) for one in errors)
+    listed = tuple(error if isinstance(error, Error) else Error.of(error) for error in errors)
     dialect = _dialect(facts, envelope)
     header = _header(facts, envelope, MessageKind.ERROR)
     return Message(
@@ -355,10 +355,10 @@ def _sound(party: Party | None) -> Party | None:
     ids: list[PartyId] = []
     # Whoever wrote them may have written a thousand: each is looked at once.
     types: set[str] = set()
-    for one in party.ids:
-        if one.type not in types and (one.type or is_uri(one.value)):
-            ids.append(one)
-            types.update(filter(None, (one.type,)))
+    for party_id in party.ids:
+        if party_id.type not in types and (party_id.type or is_uri(party_id.value)):
+            ids.append(party_id)
+            types.update(filter(None, (party_id.type,)))
     if len(ids) == len(party.ids):
         return party
     return Party(tuple(ids), party.role) if ids else None
@@ -371,7 +371,11 @@ def _ends(hop: RoutingHeader, dialect: Dialect) -> tuple[PartyId | None, PartyId
     step = 1 if dialect is Dialect.RM_078 else -1
     ends = []
     for names in (sender, receiver):
-        sound = [one for one in names[::step] if one and (one.type or is_uri(one.value))]
+        sound = [
+            party_id
+            for party_id in names[::step]
+            if party_id and (party_id.type or is_uri(party_id.value))
+        ]
         ends.append(sound[0] if sound else None)
     return ends[0], ends[1]
 

@@ -117,7 +117,7 @@ def read_header(
         schema_problems=reading.schema_problems,
         signed=reading.signed,
         charset=charset,
-        complete=all(one.content_id is None for one in reading.message.manifest),
+        complete=all(reference.content_id is None for reference in reading.message.manifest),
     )
 
 
@@ -128,7 +128,7 @@ def read_all(
     validation: Validation = Validation.REPORT,
 ) -> tuple[Received, ...]:
     """Every message of a body: one, or several that came together (SYNC-8, C30)."""
-    return tuple(read(one, limits, validation=validation) for one in unbundle(parcel, limits))
+    return tuple(read(inner, limits, validation=validation) for inner in unbundle(parcel, limits))
 
 
 def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:
@@ -254,8 +254,14 @@ def referring(message: Message) -> Message:
     named: set[str | None] = set()
     if message.manifest:
         ids = tuple(payload.content_id for payload in message.payloads)
-        named = {part_of(one.content_id, ids) for one in message.manifest if one.content_id}
-    missing = [one for one in message.payloads if one.content_id not in named]
+        named = {
+            part_of(reference.content_id, ids)
+            for reference in message.manifest
+            if reference.content_id
+        }
+    missing = [
+        each_payload for each_payload in message.payloads if each_payload.content_id not in named
+    ]
     if not missing:
         return message
     added = tuple(Reference(reference_to(payload.content_id)) for payload in missing)

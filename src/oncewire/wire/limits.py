@@ -218,7 +218,7 @@ class _Counting:
         limits, children, namespaces = self._limits, self._children, self._namespaces
         self.elements += 1
         children[-1] += 1
-        namespaces.append(namespaces[-1] + sum(one[:5] == "xmlns" for one in attributes[::2]))
+        namespaces.append(namespaces[-1] + sum(name[:5] == "xmlns" for name in attributes[::2]))
         if self.elements > limits.header_elements:
             raise _past("the header has too many elements", "header_elements", limits)
         if children[-1] > limits.header_siblings:

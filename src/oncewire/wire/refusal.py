@@ -73,7 +73,7 @@ class PartialHeader:
             return False
         # With the agreement's name alone, the agreement says who to answer.
         known = (self.from_party, self.last_hop, self.cpa_id)
-        return any(one is not None for one in known)
+        return any(party is not None for party in known)
 
 
 class ReadFault(OncewireError):

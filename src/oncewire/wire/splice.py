@@ -116,7 +116,7 @@ def layout(envelope: bytes, charset: str | None = None) -> Layout:
             location="header",
             remedy="only a header that was read can be spliced",
         ) from None
-    found = tuple(one for one in blocks if one is not None)
+    found = tuple(block for block in blocks if block is not None)
     return Layout(envelope, piece_encoding(envelope, encoding), found, typed)
 
 
@@ -132,7 +132,7 @@ class Edit:
 def apply(where: Layout, edits: list[Edit]) -> bytes:
     """The envelope with the edits made; every byte outside them is equal."""
     result = where.envelope
-    for edit in sorted(edits, key=lambda one: (one.start, one.end), reverse=True):
+    for edit in sorted(edits, key=lambda each_edit: (each_edit.start, each_edit.end), reverse=True):
         written = edit.text.encode(where.encoding, "xmlcharrefreplace")
         result = result[: edit.start] + written + result[edit.end :]
     return result

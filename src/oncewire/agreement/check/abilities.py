@@ -49,7 +49,7 @@ def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[D
 
 def _transports(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger]:
     wanted = binding.terms.transports
-    missing = [one for one in wanted if one in TRANSPORTS and one not in abilities.transports]
+    missing = [name for name in wanted if name in TRANSPORTS and name not in abilities.transports]
     if not missing:
         return
     alone = len(missing) == len(wanted)

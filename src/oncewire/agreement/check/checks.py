@@ -50,14 +50,20 @@ def check_all(
 ) -> tuple[Finding, ...]:
     """The findings about every agreement, and about how those of a hub fit together."""
     everything = tuple(agreements)
-    found = [finding for one in everything for finding in check(one, now=now, abilities=abilities)]
+    found = [
+        finding
+        for agreement in everything
+        for finding in check(agreement, now=now, abilities=abilities)
+    ]
     try:
         Agreements(everything)
     except AgreementProblem as problem:
         found.append(_finding_of(problem))
     for cpa_id, danger in hub_dangers(everything):
         found += _sorted(cpa_id, [(danger, "")])
-    return tuple(sorted(found, key=lambda one: list(Severity).index(one.severity)))
+    return tuple(
+        sorted(found, key=lambda each_finding: list(Severity).index(each_finding.severity))
+    )
 
 
 def check_toml(
@@ -120,4 +126,4 @@ def _sorted(cpa_id: str, found: Iterable[tuple[Danger, str]]) -> tuple[Finding, 
 
 def _by_severity(findings: Iterable[Finding]) -> Iterator[Finding]:
     order = list(Severity)
-    yield from sorted(findings, key=lambda one: order.index(one.severity))
+    yield from sorted(findings, key=lambda finding: order.index(finding.severity))

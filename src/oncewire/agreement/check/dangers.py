@@ -82,12 +82,12 @@ def _period(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:
 
 def _parties(agreement: Agreement) -> Iterator[Danger]:
     for name, side in (("own", agreement.own), ("partner", agreement.partner)):
-        for one in side.party.ids:
-            if one.type is None and not is_uri(one.value):
+        for party_id in side.party.ids:
+            if party_id.type is None and not is_uri(party_id.value):
                 yield Danger(
                     Severity.DANGER,
                     f"{name}.type",
-                    f"the PartyId {one.value} has no type and is no URI; other handlers "
+                    f"the PartyId {party_id.value} has no type and is no URI; other handlers "
                     "answer it with Inconsistent",
                     f"give [{name}] a type, or use a URI as party_id",
                 )
@@ -243,7 +243,9 @@ def _sync(binding: ActionBinding) -> Iterator[Danger]:
             "SyncReply and MessageOrder exclude each other; partners answer Inconsistent",
             "give up the synchronous reply or the order",
         )
-    asks = any(one is not AckRequest.NONE for one in (terms.ack_requested, terms.hop_ack_requested))
+    asks = any(
+        request is not AckRequest.NONE for request in (terms.ack_requested, terms.hop_ack_requested)
+    )
     alone = terms.ack_bundling is AckBundling.STANDALONE
     draft = binding.rules.sync is Requested.WHEN_STATED
     if terms.sync_mode is SyncReplyMode.RESPONSE_ONLY and asks and (alone or draft):
@@ -286,7 +288,7 @@ def _addresses(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]
                 "use one of " + ", ".join(TRANSPORTS),
             )
         elif binding.direction is Direction.SEND and not any(
-            one.transport == transport for one in endpoints
+            endpoint.transport == transport for endpoint in endpoints
         ):
             yield Danger(
                 Severity.ERROR,
@@ -294,15 +296,15 @@ def _addresses(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]
                 f"the partner has no address for {transport}",
                 f"add {transport} to [partner], or take it out of delivery.transports",
             )
-    for one in endpoints:
-        if one.transport == "http" and one.address.lower().startswith("http:"):
+    for endpoint in endpoints:
+        if endpoint.transport == "http" and endpoint.address.lower().startswith("http:"):
             yield Danger(
                 Severity.DANGER,
                 "partner.http" if binding.direction is Direction.SEND else "own.http",
-                f"{one.address} is plain HTTP: anyone on the way can read and change messages",
+                f"{endpoint.address} is plain HTTP: anyone on the way can read and change messages",
                 "use https",
             )
-    typed = {one.type for one in endpoints}
+    typed = {endpoint.type for endpoint in endpoints}
     if endpoints and EndpointType.ALL_PURPOSE not in typed and EndpointType.ERROR not in typed:
         yield Danger(
             Severity.HINT,

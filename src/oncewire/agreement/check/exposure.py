@@ -36,14 +36,17 @@ def _unseen(agreement: Agreement) -> Iterator[Danger]:
     """Where the partner is known by its certificate alone, what comes without one is refused."""
     via = agreement.via
     ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
-    if any(one.transport == "http" and not one.address.startswith("https:") for one in ends):
+    if any(
+        endpoint.transport == "http" and not endpoint.address.startswith("https:")
+        for endpoint in ends
+    ):
         yield Danger(
             Severity.DANGER,
             "partner.http",
             "the partner is known by a TLS certificate, but replies come over plain http",
             "give an https address, or require signatures: such replies are ignored",
         )
-    if any(one.transport != "http" for one in ends):
+    if any(endpoint.transport != "http" for endpoint in ends):
         yield Danger(
             Severity.DANGER,
             "partner.client_certificates",
@@ -161,32 +164,32 @@ def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger
             yield Danger(
                 Severity.ERROR, key, "a certificate cannot be read", "ask the partner for it again"
             )
-        good = [one for one in known if one is not None]
+        good = [cert for cert in known if cert is not None]
         if now is None:
             continue
         # During a roll-over two are valid at once: the older one may run out.
-        last = max((one.not_after for one in good), default=None)
-        for one in good:
-            if one.not_after <= now:
-                severity = Severity.ERROR if one.not_after == last else Severity.HINT
+        last = max((cert.not_after for cert in good), default=None)
+        for cert in good:
+            if cert.not_after <= now:
+                severity = Severity.ERROR if cert.not_after == last else Severity.HINT
                 yield Danger(
                     severity,
                     key,
-                    f"the certificate {one.subject} expired at {format_instant(one.not_after)}",
+                    f"the certificate {cert.subject} expired at {format_instant(cert.not_after)}",
                     "install the partner's new certificate",
                 )
-            elif one.not_after <= now + EXPIRING_SOON and one.not_after == last:
+            elif cert.not_after <= now + EXPIRING_SOON and cert.not_after == last:
                 yield Danger(
                     Severity.DANGER,
                     key,
-                    f"the certificate {one.subject} expires at {format_instant(one.not_after)}",
+                    f"the certificate {cert.subject} expires at {format_instant(cert.not_after)}",
                     "ask the partner for its new certificate now",
                 )
-            if one.not_before > now:
+            if cert.not_before > now:
                 yield Danger(
                     Severity.HINT,
                     key,
-                    f"the certificate {one.subject} is valid from "
-                    f"{format_instant(one.not_before)} on",
+                    f"the certificate {cert.subject} is valid from "
+                    f"{format_instant(cert.not_before)} on",
                     "keep the old one until then",
                 )

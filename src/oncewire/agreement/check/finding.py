@@ -54,4 +54,4 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """Whether the agreement can be used: no finding is an error."""
-        return not any(one.severity is Severity.ERROR for one in self.findings)
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)

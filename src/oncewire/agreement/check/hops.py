@@ -34,7 +34,7 @@ def via_dangers(agreement: Agreement) -> Iterator[Danger]:
 
 def hub_dangers(agreements: Iterable[Agreement]) -> Iterator[tuple[str, Danger]]:
     """We are the hub: each partner that sends to us against each that we send on to."""
-    hubs = [one for one in agreements if one.forwards]
+    hubs = [agreement for agreement in agreements if agreement.forwards]
     for before in hubs:
         for onward in hubs:
             if before is onward:

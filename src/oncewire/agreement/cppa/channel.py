@@ -90,9 +90,9 @@ def read_endpoints(transport: Element | None) -> tuple[Endpoint, ...]:
     protocol = text_of(place, "TransportProtocol") or text_of(place, "ReceivingProtocol")
     scheme = (text_of(place, "TransportSecurity", "Protocol") or "https").lower()
     found = []
-    for one in children(place, "Endpoint"):
-        address = attribute(one, "uri") or ""
-        kind = attribute(one, "type") or EndpointType.ALL_PURPOSE.value
+    for element in children(place, "Endpoint"):
+        address = attribute(element, "uri") or ""
+        kind = attribute(element, "type") or EndpointType.ALL_PURPOSE.value
         if address and kind in {known.value for known in EndpointType}:
             found.append(_endpoint(protocol, scheme, address, EndpointType(kind)))
     return tuple(dict.fromkeys(found))
@@ -118,9 +118,9 @@ def _transport_name(protocol: str | None) -> str | None:
 def _exchange(binding: Element | None) -> Exchange:
     reliable = child(binding, "ReliableMessaging")
     values = attributes(reliable)
-    for one in (*inside(reliable), *inside(binding)):
-        if one.text and one.text.strip() and len(one) == 0:
-            values.setdefault(local(one), one.text.strip())
+    for element in (*inside(reliable), *inside(binding)):
+        if element.text and element.text.strip() and len(element) == 0:
+            values.setdefault(local(element), element.text.strip())
     # Attributes of the binding itself, where drafts put parameters, but not its version.
     for name, value in attributes(binding).items():
         if name != "version":

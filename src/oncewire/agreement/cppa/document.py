@@ -101,29 +101,35 @@ def read_document(xml: bytes | str) -> CpaDocument:
         )
     is_2_0 = etree.QName(root).namespace == CPPA_2_0
     status = child(root, "Status")
-    packaging = {attribute(one, "mimetype") or "" for one in descendants(root, "Encapsulation")}
+    packaging = {
+        attribute(element, "mimetype") or "" for element in descendants(root, "Encapsulation")
+    }
     return CpaDocument(
         cpa_id=attribute(root, "cpaid") or "",
         is_2_0=is_2_0,
         status=(attribute(status, "value") if status is not None else None) or "agreed",
         start=text_of(root, "Start"),
         end=text_of(root, "End"),
-        parties=tuple(_party(one) for one in children(root, "PartyInfo")),
+        parties=tuple(_party(element) for element in children(root, "PartyInfo")),
         encapsulations=tuple(sorted(packaging - {""})),
     )
 
 
 def _party(info: Element) -> CpaParty:
-    transports = {attribute(one, "transportId"): one for one in children(info, "Transport")}
-    exchanges = {attribute(one, "docExchangeId"): one for one in children(info, "DocExchange")}
+    transports = {
+        attribute(element, "transportId"): element for element in children(info, "Transport")
+    }
+    exchanges = {
+        attribute(element, "docExchangeId"): element for element in children(info, "DocExchange")
+    }
     channels = {}
-    for one in children(info, "DeliveryChannel"):
-        channel = read_channel(one, transports, exchanges)
+    for element in children(info, "DeliveryChannel"):
+        channel = read_channel(element, transports, exchanges)
         channels[channel.channel_id] = channel
     ids = tuple(
-        PartyId((one.text or "").strip(), attribute(one, "type"))
-        for one in children(info, "PartyId")
-        if (one.text or "").strip()
+        PartyId((element.text or "").strip(), attribute(element, "type"))
+        for element in children(info, "PartyId")
+        if (element.text or "").strip()
     )
     return CpaParty(
         name=attribute(info, "partyName") or "",
@@ -131,33 +137,33 @@ def _party(info: Element) -> CpaParty:
         channels=channels,
         actions=tuple(_actions(info)),
         certificates={
-            attribute(one, "certId") or "": _certificates(one)
-            for one in children(info, "Certificate")
+            attribute(element, "certId") or "": _certificates(element)
+            for element in children(info, "Certificate")
         },
         anchors={
-            attribute(one, "securityId") or "": tuple(
+            attribute(element, "securityId") or "": tuple(
                 attribute(anchor, "certId") or ""
-                for anchor in children(child(one, "TrustAnchors"), "AnchorCertificateRef")
+                for anchor in children(child(element, "TrustAnchors"), "AnchorCertificateRef")
             )
-            for one in children(info, "SecurityDetails")
+            for element in children(info, "SecurityDetails")
         },
         default_channel=attribute(info, "defaultMshChannelId") or next(iter(channels), None),
         overrides={
-            attribute(one, "action") or "": attribute(one, "channelId") or ""
-            for one in children(info, "OverrideMshActionBinding")
+            attribute(element, "action") or "": attribute(element, "channelId") or ""
+            for element in children(info, "OverrideMshActionBinding")
         },
         endpoints=tuple(
-            dict.fromkeys(end for one in transports.values() for end in read_endpoints(one))
+            dict.fromkeys(end for element in transports.values() for end in read_endpoints(element))
         ),
     )
 
 
 def _certificates(element: Element) -> tuple[bytes, ...]:
     found = []
-    for one in descendants(element, "X509Certificate"):
-        if (one.text or "").strip():
+    for each_element in descendants(element, "X509Certificate"):
+        if (each_element.text or "").strip():
             try:
-                found.append(from_base64(one.text or ""))
+                found.append(from_base64(each_element.text or ""))
             except InvalidValue as error:
                 raise AgreementProblem(
                     f"Certificate {attribute(element, 'certId')}: {error.problem}",
@@ -179,8 +185,8 @@ def _actions(info: Element) -> Iterator[CpaAction]:
                 )
             service = Service(value, attribute(element, "type"))
             listed = list(descendants(binding, "CanSend", "CanReceive"))
-            for one in listed:
-                yield _action(one, service, name)
+            for each_element in listed:
+                yield _action(each_element, service, name)
             if attribute(binding, "channelId") is not None:
                 yield from _whole_service(binding, service, name)
 
@@ -197,7 +203,9 @@ def _action(element: Element, service: Service, role: str | None) -> CpaAction:
         other_id=text_of(element, "OtherPartyActionBinding"),
         role=role,
         channel_ids=tuple(
-            text for one in children(this, "ChannelId") if (text := (one.text or "").strip())
+            text
+            for each_element in children(this, "ChannelId")
+            if (text := (each_element.text or "").strip())
         ),
         business=attributes(child(this, "BusinessTransactionCharacteristics")),
     )
@@ -209,12 +217,12 @@ def _whole_service(binding: Element, service: Service, role: str | None) -> Iter
     channels = (channel,) if channel else ()
     for direction in Direction:
         yield CpaAction(direction, service, None, role=role, channel_ids=channels)
-        for one in children(binding, "Override"):
-            other = attribute(one, "channelId")
+        for element in children(binding, "Override"):
+            other = attribute(element, "channelId")
             yield CpaAction(
                 direction,
                 service,
-                attribute(one, "action"),
+                attribute(element, "action"),
                 role=role,
                 channel_ids=(other,) if other else channels,
             )

@@ -101,7 +101,7 @@ def _sides(document: CpaDocument, own: str | int) -> tuple[CpaParty, CpaParty]:
     ]
     if len(matches) != 1:
         names = "; ".join(
-            f"{party.label} ({', '.join(str(one) for one in party.ids) or 'no PartyId'})"
+            f"{party.label} ({', '.join(str(party_id) for party_id in party.ids) or 'no PartyId'})"
             for party in parties
         )
         raise AgreementProblem(
@@ -113,7 +113,11 @@ def _sides(document: CpaDocument, own: str | int) -> tuple[CpaParty, CpaParty]:
 
 
 def _is_called(party: CpaParty, word: str) -> bool:
-    names = {party.label, *(one.value for one in party.ids), *(str(one) for one in party.ids)}
+    names = {
+        party.label,
+        *(party_id.value for party_id in party.ids),
+        *(str(party_id) for party_id in party.ids),
+    }
     return word in names
 
 
@@ -172,7 +176,9 @@ def _moment(text: str | None, what: str) -> Instant | None:
 
 
 def _party_terms(party: CpaParty) -> PartyTerms:
-    http = next((one.address for one in party.endpoints if one.transport == "http"), None)
+    http = next(
+        (endpoint.address for endpoint in party.endpoints if endpoint.transport == "http"), None
+    )
     shown = [
         fingerprint(der)
         for channel in party.channels.values()
@@ -243,8 +249,8 @@ def _signal_entry(flow: _Flow, action: str | None) -> Entry:
 
 def _pairs(flow: _Flow) -> Iterator[tuple[CpaAction | None, CpaAction | None]]:
     """What one side can send with what the other can receive; either may stand alone."""
-    sends = [one for one in flow.sender.actions if one.direction is Direction.SEND]
-    takes = [one for one in flow.receiver.actions if one.direction is Direction.RECEIVE]
+    sends = [action for action in flow.sender.actions if action.direction is Direction.SEND]
+    takes = [action for action in flow.receiver.actions if action.direction is Direction.RECEIVE]
     left = list(takes)
     for send in sends:
         match = _counterpart(send, takes)
@@ -256,12 +262,12 @@ def _pairs(flow: _Flow) -> Iterator[tuple[CpaAction | None, CpaAction | None]]:
 
 
 def _counterpart(send: CpaAction, takes: list[CpaAction]) -> CpaAction | None:
-    for one in takes:
-        if send.other_id is not None and one.binding_id == send.other_id:
-            return one
-    for one in takes:
-        if (one.service, one.action) == (send.service, send.action):
-            return one
+    for action in takes:
+        if send.other_id is not None and action.binding_id == send.other_id:
+            return action
+    for action in takes:
+        if (action.service, action.action) == (send.service, send.action):
+            return action
     return None
 
 
@@ -271,7 +277,7 @@ def _action_entry(flow: _Flow, send: CpaAction | None, receive: CpaAction | None
         raise AgreementProblem("an action binding is empty", remedy="ask for the CPA again")
     sends = _channels(flow.sender, send)
     takes = _reachable(sends, _channels(flow.receiver, receive))
-    endpoints: list[Endpoint] = [end for one in takes for end in one.endpoints]
+    endpoints: list[Endpoint] = [end for channel in takes for end in channel.endpoints]
     # Without the sender's side the receiver's channel is all there is to go by.
     sender = next(iter(sends or takes), None)
     receiver = next(iter(takes), None)
@@ -292,14 +298,16 @@ def _reachable(sends: list[Channel], takes: list[Channel]) -> list[Channel]:
     A party may offer mail and HTTP for one action; which of them is meant is the sender's
     choice, and its retries and characteristics belong to that one.
     """
-    ways = {one.sends_on for one in sends if one.sends_on is not None}
-    fitting = [one for one in takes if any(end.transport in ways for end in one.endpoints)]
+    ways = {channel.sends_on for channel in sends if channel.sends_on is not None}
+    fitting = [
+        channel for channel in takes if any(end.transport in ways for end in channel.endpoints)
+    ]
     return fitting or takes
 
 
 def _channels(party: CpaParty, action: CpaAction | None) -> list[Channel]:
     ids = action.channel_ids if action is not None else ()
-    named = [channel for one in ids if (channel := party.channel(one)) is not None]
+    named = [channel for party_id in ids if (channel := party.channel(party_id)) is not None]
     if named or action is None:
         return named
     default = party.channel(party.default_channel)

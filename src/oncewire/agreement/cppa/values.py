@@ -205,11 +205,11 @@ def _anchors(own: CpaParty, channel: Channel | None) -> list[bytes]:
         return []
     ends = {
         name
-        for one in own.channels.values()
+        for each_channel in own.channels.values()
         for name in (
-            one.client_certificate,
-            one.sender.signing_certificate,
-            one.receiver.encryption_certificate,
+            each_channel.client_certificate,
+            each_channel.sender.signing_certificate,
+            each_channel.receiver.encryption_certificate,
         )
     }
     found: list[bytes] = []
@@ -227,13 +227,13 @@ def not_offered(document: CpaDocument) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for party in document.parties:
         found += [
-            ("delivery.transports", f"the transport {one.transport} is not offered")
-            for one in party.endpoints
-            if one.transport not in TRANSPORTS
+            ("delivery.transports", f"the transport {endpoint.transport} is not offered")
+            for endpoint in party.endpoints
+            if endpoint.transport not in TRANSPORTS
         ]
         for channel in party.channels.values():
             found += _channel_not_offered(channel)
-    if any("pkcs7" in one for one in document.encapsulations):
+    if any("pkcs7" in encapsulation for encapsulation in document.encapsulations):
         found.append(
             (
                 "security.encrypt",

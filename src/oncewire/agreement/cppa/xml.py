@@ -55,9 +55,9 @@ def local(element: Element) -> str:
 def children(element: Element | None, name: str) -> Iterator[Element]:
     """The child elements of that local name."""
     if element is not None:
-        for one in element.iterchildren(etree.Element):
-            if local(one) == name:
-                yield one
+        for each_element in element.iterchildren(etree.Element):
+            if local(each_element) == name:
+                yield each_element
 
 
 def child(element: Element | None, *path: str) -> Element | None:
@@ -96,6 +96,6 @@ def inside(element: Element | None) -> Iterator[Element]:
 
 def descendants(element: Element, *names: str) -> Iterator[Element]:
     """Every element below with one of those local names, in document order."""
-    for one in element.iter(etree.Element):
-        if local(one) in names:
-            yield one
+    for each_element in element.iter(etree.Element):
+        if local(each_element) in names:
+            yield each_element

@@ -36,7 +36,7 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
 
 
 def _first_http(endpoints: tuple[Endpoint, ...]) -> str | None:
-    return next((one.address for one in endpoints if one.transport == "http"), None)
+    return next((endpoint.address for endpoint in endpoints if endpoint.transport == "http"), None)
 
 
 def _party_ids(name: str, table: Table, key: str) -> tuple[PartyId, ...]:
@@ -75,9 +75,9 @@ def read_endpoints(name: str, table: Table) -> tuple[Endpoint, ...]:
         place = f"{name}.{transport}"
         types = raw if isinstance(raw, dict) else {EndpointType.ALL_PURPOSE.value: raw}
         for kind, addresses in types.items():
-            if kind not in {one.value for one in EndpointType}:
+            if kind not in {each_kind.value for each_kind in EndpointType}:
                 raise unknown_key(
-                    f"{place}.{kind}", [f"{place}.{one.value}" for one in EndpointType]
+                    f"{place}.{kind}", [f"{place}.{each_kind.value}" for each_kind in EndpointType]
                 )
             found += [
                 Endpoint(transport, word(place, address), EndpointType(kind))

@@ -149,7 +149,9 @@ def _policies(table: Table, known: list[str], apart: set[str], place: str = "") 
             )
         for key, value in raw.items():
             if f"{name}.{key}" not in KEYS:
-                raise unknown_key(f"{name}.{key}", [one for one in known if "." in one])
+                raise unknown_key(
+                    f"{name}.{key}", [each_name for each_name in known if "." in each_name]
+                )
             found[f"{name}.{key}"] = value
     return found
 
@@ -169,13 +171,13 @@ def _entries(
     table: Table, own: PartyTerms, partner: PartyTerms, load: Load | None, name: str
 ) -> tuple[Entry, ...]:
     raw = table.get("actions", [])
-    if not isinstance(raw, list) or not all(isinstance(one, dict) for one in raw):
+    if not isinstance(raw, list) or not all(isinstance(item, dict) for item in raw):
         raise AgreementProblem(
             "actions is not a list of tables", key="actions", remedy="write [[actions]]"
         )
     entries: list[Entry] = []
-    for one in raw:
-        entries += _entry(one, own, partner, load, name)
+    for item in raw:
+        entries += _entry(item, own, partner, load, name)
     whole = [entry.direction for entry in entries if entry.service is None]
     if len(whole) != len(set(whole)):
         raise AgreementProblem(

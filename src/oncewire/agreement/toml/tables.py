@@ -23,7 +23,7 @@ def known_only(place: str, table: Table, known: tuple[str, ...]) -> None:
     """Refuses a key of a small table that is not one of those known."""
     for key in table:
         if key not in known:
-            raise unknown_key(f"{place}.{key}", [f"{place}.{one}" for one in known])
+            raise unknown_key(f"{place}.{key}", [f"{place}.{name}" for name in known])
 
 
 def section(table: Table, name: str, *, needed: bool = True) -> Table:
@@ -84,7 +84,7 @@ def moment(table: Table, key: str) -> int | None:
 def aliases(table: Table) -> tuple[str, ...]:
     """Other CPAIds that mean the same agreement."""
     raw = table.get("also_known_as", [])
-    return tuple(word("also_known_as", one) for one in (raw if isinstance(raw, list) else [raw]))
+    return tuple(word("also_known_as", item) for item in (raw if isinstance(raw, list) else [raw]))
 
 
 def contents(key: str, raw: object, load: Load | None) -> list[object]:

@@ -162,7 +162,7 @@ def _difference(
     ways = binding.endpoints
     if binding.direction is Direction.SEND and agreement.via is not None:
         ways = agreement.via.endpoints or ways
-    transports = tuple(dict.fromkeys(one.transport for one in ways))
+    transports = tuple(dict.fromkeys(endpoint.transport for endpoint in ways))
     spoken = merge(profile_values(agreement.profile), base)
     said = {
         name: value
@@ -226,17 +226,19 @@ def _side(side: PartyTerms) -> list[str]:
 
 def _ids(ids: Iterable[PartyId]) -> str:
     listed = [
-        f"{{value = {text(one.value)}"
-        + (f", type = {text(one.type)}}}" if one.type is not None else "}")
-        for one in ids
+        f"{{value = {text(party_id.value)}"
+        + (f", type = {text(party_id.type)}}}" if party_id.type is not None else "}")
+        for party_id in ids
     ]
     return "[" + ", ".join(listed) + "]"
 
 
 def _addresses(endpoints: Iterable[Endpoint]) -> list[str]:
     found: dict[str, dict[EndpointType, list[str]]] = {}
-    for one in endpoints:
-        found.setdefault(one.transport, {}).setdefault(one.type, []).append(one.address)
+    for endpoint in endpoints:
+        found.setdefault(endpoint.transport, {}).setdefault(endpoint.type, []).append(
+            endpoint.address
+        )
     return [
         f"{transport} = {{"
         + ", ".join(f"{kind.value} = {plain_text(values)}" for kind, values in kinds.items())
@@ -313,7 +315,7 @@ def plain_text(plain: Any) -> str:
     if isinstance(plain, int):
         return str(plain)
     if isinstance(plain, list):
-        return "[" + ", ".join(plain_text(one) for one in plain) + "]"
+        return "[" + ", ".join(plain_text(item) for item in plain) + "]"
     return text(str(plain))
 
 

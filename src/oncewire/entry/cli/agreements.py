@@ -69,13 +69,20 @@ def check(
                 findings.append((here(path), bad))
         by_id = {agreement.cpa_id: name for name, agreement in found}
         judged = check_all([agreement for _, agreement in found], now=now(), abilities=able())
-        findings += [(by_id.get(one.cpa_id, ""), one) for one in judged]
+        findings += [(by_id.get(each_finding.cpa_id, ""), each_finding) for each_finding in judged]
         worst = {finding.severity for _, finding in findings}
         bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}
         columns = ("severity", "file", "key", "sentence", "fix", "scopes")
         rows = [
-            (one.severity, name, one.key, one.sentence, one.fix, one.scopes)
-            for name, one in findings
+            (
+                each_finding.severity,
+                name,
+                each_finding.key,
+                each_finding.sentence,
+                each_finding.fix,
+                each_finding.scopes,
+            )
+            for name, each_finding in findings
         ]
         return Report(
             {"checked": len(files)},
@@ -88,7 +95,7 @@ def check(
 
 
 def _counted(findings: list[tuple[str, Finding]]) -> str:
-    words = [one.severity.value for _, one in findings]
+    words = [finding.severity.value for _, finding in findings]
     counts = ((words.count(word), word) for word in ("error", "danger", "hint"))
     return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
 
@@ -115,7 +122,7 @@ def show(
         agreement = _read(path, party)
         if toml:
             return Report({"file": str(path)} if json else {}, text=write_toml(agreement))
-        listed = [one for one in rows(agreement) if one.key.startswith(only)]
+        listed = [row for row in rows(agreement) if row.key.startswith(only)]
         columns = ("scope", "key", "value", "origin", "where", "says")
         return Report(
             {"file": str(path), "cpa_id": agreement.cpa_id, "profile": agreement.profile},
@@ -124,8 +131,8 @@ def show(
                     "values",
                     columns,
                     [
-                        (one.scope, one.key, one.value, one.origin, one.where, one.says)
-                        for one in listed
+                        (row.scope, row.key, row.value, row.origin, row.where, row.says)
+                        for row in listed
                     ],
                 ),
             ),
@@ -192,7 +199,9 @@ def profiles(json: Json = False) -> None:
     def work() -> Report:
         from oncewire.agreement.profiles import PROFILES
 
-        rows = [(one.name, one.extends or "", one.says) for one in PROFILES.values()]
+        rows = [
+            (profile.name, profile.extends or "", profile.says) for profile in PROFILES.values()
+        ]
         return Report(listings=(Listing("profiles", ("profile", "extends", "says"), rows),))
 
     output.answer(work, json=json)
@@ -205,14 +214,14 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
     """Each file with the party that we are in it, where we know."""
     from oncewire.entry.party.agreements import files_in
 
-    if named and all(Path(one).is_file() for one in named):
-        return [(Path(one), own or _own_of(config)) for one in named]
+    if named and all(Path(name).is_file() for name in named):
+        return [(Path(name), own or _own_of(config)) for name in named]
     settings = loaded(config).settings
     party = own or settings.party.party_id or None
     everything = files_in(settings.path(settings.agreements.folder))
     if not named:
         return [(path, party) for path in everything]
-    return [(_find(one, everything, party), party) for one in named]
+    return [(_find(name, everything, party), party) for name in named]
 
 
 def _own_of(config: Path | None) -> str | None:

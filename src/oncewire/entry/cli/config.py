@@ -139,13 +139,13 @@ def _agreement_problems(settings: Settings) -> Iterator[Problem]:
         yield output.problem_of(error, "agreements")
         return
     own = settings.party.party_id
-    for one in kept:
-        if own not in {party_id.value for party_id in one.agreement.own.party.ids}:
+    for known in kept:
+        if own not in {party_id.value for party_id in known.agreement.own.party.ids}:
             yield Problem(
-                f"{one.file.name} is an agreement of {one.agreement.own.party}, not of {own}",
-                str(one.file),
+                f"{known.file.name} is an agreement of {known.agreement.own.party}, not of {own}",
+                str(known.file),
                 "correct [own] party_id, or remove the file",
             )
-    for finding in check_all([one.agreement for one in kept], now=now(), abilities=able()):
+    for finding in check_all([known.agreement for known in kept], now=now(), abilities=able()):
         if finding.severity is Severity.ERROR:
             yield Problem(finding.sentence, f"{finding.cpa_id} {finding.key}", finding.fix)

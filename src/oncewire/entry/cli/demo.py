@@ -208,7 +208,10 @@ def _report(outcome: DemoResult, books: Books | Unread) -> Report:
         "seed": outcome.plan.seed,
     }
     found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
-    rows = [(one.predicate, one.kind, one.message_id or "", one.sentence) for one in found]
+    rows = [
+        (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
+        for violation in found
+    ]
     fine = books.excused if isinstance(books, Unread) else books.clean(outcome.plan.messages)
     return Report(
         facts | _spark_facts(books),
@@ -237,7 +240,9 @@ def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
     if isinstance(books, Unread):
         return ()
     told = ("message_id", "disagreement", "sender_says", "receiver_says", "sentence")
-    different = [[one[name] for name in told] for one in books.disagreements[:SHOWN_MAX]]
+    different = [
+        [disagreement[name] for name in told] for disagreement in books.disagreements[:SHOWN_MAX]
+    ]
     joined = (*books.parties, books.compared, books.agreed, len(books.disagreements))
     return (
         Listing("ledger", ("verdict", "messages"), list(books.verdicts.items()), "Ledger by Spark"),

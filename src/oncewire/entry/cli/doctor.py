@@ -42,8 +42,8 @@ def doctor(
 
         settings = loaded(config).settings
         found = _findings(settings, timeout if partners else None, quiet=json)
-        rows = [(one.what, one.grade, one.finding, one.fix) for one in found]
-        grades = [one.grade for one in found]
+        rows = [(finding.what, finding.grade, finding.finding, finding.fix) for finding in found]
+        grades = [finding.grade for finding in found]
         bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
         summary = (
             "Everything is sound." if not bad + warnings else f"{bad} bad, {warnings} doubtful."

@@ -97,7 +97,9 @@ def _known(settings: Settings, reader: Reader, found: str) -> Report:
         "digest": outcome.digest,
         "terms": outcome.terms_id,
         "legal_hold": reader.on_hold(found),
-        "removed": moment(max((one.removed_at for one in reader.removed(found)), default=None)),
+        "removed": moment(
+            max((removed.removed_at for removed in reader.removed(found)), default=None)
+        ),
     }
     place = at_party(settings)
     told = explain(rows, outlook=outlook(reader, found, now(), place))
@@ -237,7 +239,7 @@ def verify(
         else:
             chosen = [loaded(config).settings]
         with output.progress("reading journals", None, quiet=json) as advance:
-            rows = [row for one in chosen for row in journal_rows(one, advance)]
+            rows = [row for party in chosen for row in journal_rows(party, advance)]
         return verdict_report(judge(rows, ended=ended, now=now()), ended=ended)
 
     output.answer(work, json=json)
@@ -269,8 +271,14 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
     }
     columns = ("predicate", "kind", "node", "message_id", "sentence")
     rows = [
-        (one.predicate, one.kind, one.node, one.message_id or "", one.sentence)
-        for one in found[:SHOWN_MAX]
+        (
+            violation.predicate,
+            violation.kind,
+            violation.node,
+            violation.message_id or "",
+            violation.sentence,
+        )
+        for violation in found[:SHOWN_MAX]
     ]
     problems: tuple[Problem, ...] = ()
     if len(found) > SHOWN_MAX:

@@ -53,14 +53,14 @@ def complete_outgoing(incomplete: str) -> list[str]:
     """States of messages that were sent."""
     from oncewire.protocol.states import OutgoingState
 
-    return [one.value for one in OutgoingState if one.value.startswith(incomplete)]
+    return [state.value for state in OutgoingState if state.value.startswith(incomplete)]
 
 
 def complete_incoming(incomplete: str) -> list[str]:
     """States of messages that arrived."""
     from oncewire.protocol.states import IncomingState
 
-    return [one.value for one in IncomingState if one.value.startswith(incomplete)]
+    return [state.value for state in IncomingState if state.value.startswith(incomplete)]
 
 
 class Names:
@@ -78,10 +78,10 @@ class Names:
         except OncewireError:
             # A listing must work even if an agreement is broken at the moment.
             return
-        for one in kept:
-            for party_id in one.agreement.partner.party.ids:
-                self._names.setdefault(str(party_id), one.file.stem)
-                self._names.setdefault(party_id.value, one.file.stem)
+        for known in kept:
+            for party_id in known.agreement.partner.party.ids:
+                self._names.setdefault(str(party_id), known.file.stem)
+                self._names.setdefault(party_id.value, known.file.stem)
 
     def __call__(self, party: str) -> str:
         return self._names.get(party, party)
@@ -98,9 +98,11 @@ def find_channel(reader: Reader, wanted: str) -> str:
 
     sending, receiving = reader.channels()
     # A damaged channel, and the handler's own, are named by their incidents.
-    named = [one.channel for one in reader.incidents() if one.channel is not None]
+    named = [incident.channel for incident in reader.incidents() if incident.channel is not None]
     keys = list(
-        dict.fromkeys([one.key for one in sending] + [one.key for one in receiving] + named)
+        dict.fromkeys(
+            [channel.key for channel in sending] + [channel.key for channel in receiving] + named
+        )
     )
     if wanted in keys:
         return wanted
@@ -125,13 +127,13 @@ def find_id(reader: Reader, wanted: str) -> str:
     if reader.journal_of(wanted):
         return wanted
     ids = dict.fromkeys(
-        one.outgoing.message_id
-        for one in reader.outgoing_list(limit=LOOKED_AT)
-        if wanted in one.outgoing.message_id
+        stored.outgoing.message_id
+        for stored in reader.outgoing_list(limit=LOOKED_AT)
+        if wanted in stored.outgoing.message_id
     ) | dict.fromkeys(
-        one.incoming.message_id
-        for one in reader.incoming_list(limit=LOOKED_AT)
-        if wanted in one.incoming.message_id
+        stored.incoming.message_id
+        for stored in reader.incoming_list(limit=LOOKED_AT)
+        if wanted in stored.incoming.message_id
     )
     if len(ids) == 1:
         return next(iter(ids))

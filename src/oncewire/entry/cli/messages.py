@@ -88,7 +88,7 @@ def _validation(word: str) -> Validation:
     try:
         return Validation(word)
     except ValueError:
-        known = ", ".join(one.value for one in Validation)
+        known = ", ".join(validation.value for validation in Validation)
         raise InvalidValue(f"--validation {word!r} is not known", remedy=f"use {known}") from None
 
 
@@ -104,7 +104,9 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
     from oncewire.wire.security.digests import signature_parts
 
     pinned = [
-        one for path in certificates for one in load_certificates(read_bytes(path, "certificate"))
+        certificate
+        for path in certificates
+        for certificate in load_certificates(read_bytes(path, "certificate"))
     ]
     try:
         received = codec.read(open_capture(data).parcel)
@@ -124,13 +126,13 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
 def _described(values: dict[str, Any]) -> Report:
     if "messages" in values:
         rest = {name: value for name, value in values.items() if name != "messages"}
-        parts = tuple(_described(one) for one in values["messages"])
-        worst = max((one.exit_code for one in parts), default=output.OK)
+        parts = tuple(_described(message) for message in values["messages"])
+        worst = max((report.exit_code for report in parts), default=output.OK)
         return Report(rest, parts=("messages", parts), exit_code=worst)
     facts, listings = {}, []
     for name, value in values.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            rows = [tuple(one.values()) for one in value]
+            rows = [tuple(item.values()) for item in value]
             title = name.replace("_", " ")
             listings.append(Listing(name, tuple(value[0]), rows, title=title))
         else:
@@ -268,11 +270,11 @@ def replay(
         parted: list[tuple[object, ...]] = []
         recorded = exchanges(archive)
         with output.progress("replaying", len(recorded), quiet=json) as advance:
-            for one in recorded:
-                row, differences = _compared(one, form)
-                parted += [(one.name, *pair) for pair in differences]
+            for exchange in recorded:
+                row, differences = _compared(exchange, form)
+                parted += [(exchange.name, *pair) for pair in differences]
                 if differences or every or row[-1]:
-                    rows.append((one.name, *row[:3], len(differences), row[3]))
+                    rows.append((exchange.name, *row[:3], len(differences), row[3]))
                 advance(1)
         differing = len({row[0] for row in parted})
         columns = ("exchange", "message_id", "theirs", "ours", "differences", "note")
@@ -289,15 +291,17 @@ def replay(
     output.answer(work, json=json)
 
 
-def _compared(one: Exchange, form: Form) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
+def _compared(
+    exchange: Exchange, form: Form
+) -> tuple[tuple[object, ...], list[tuple[str, str, str]]]:
     """The row of one exchange and its differences; trouble with one is its note, not the end."""
     from oncewire.errors import OncewireError
     from oncewire.wire.inspection.capture import open_capture
     from oncewire.wire.inspection.compare import compare
 
     try:
-        request = open_capture(one.request())
-        content = one.answer() if one.answer is not None else b""
+        request = open_capture(exchange.request())
+        content = exchange.answer() if exchange.answer is not None else b""
         answer = open_capture(content) if content.strip() else None
         found: Comparison = compare(request, answer, form, now=now())
     except OncewireError as error:

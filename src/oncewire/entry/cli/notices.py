@@ -51,14 +51,14 @@ def listed(
         name = Names(settings)
         rows = [
             (
-                moment(one.outgoing.submitted_at),
-                notice_of(one.outgoing).notice_id,
-                name(one.facts.to_party),
-                one.facts.action,
-                one.outgoing.state,
-                one.outgoing.reason,
+                moment(stored.outgoing.submitted_at),
+                notice_of(stored.outgoing).notice_id,
+                name(stored.facts.to_party),
+                stored.facts.action,
+                stored.outgoing.state,
+                stored.outgoing.reason,
             )
-            for one in found
+            for stored in found
         ]
         hint = f"oncewire notices confirm NOTICE_ID{at_party(settings)}"
         return Report(
@@ -148,14 +148,14 @@ async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, boo
 
     readers = open_readers(settings)
     with readers.reader() as reader:
-        owed = [notice_of(one.outgoing).notice_id for one in reader.notices_owed(LOOKED_AT)]
+        owed = [notice_of(stored.outgoing).notice_id for stored in reader.notices_owed(LOOKED_AT)]
     readers.close()
     async with reach(settings) as verbs:
-        found = [_meant(one, owed) for one in wanted]
-        return [(one, await verbs.confirm_notice(one)) for one in found]
+        found = [_meant(message_id, owed) for message_id in wanted]
+        return [(message_id, await verbs.confirm_notice(message_id)) for message_id in found]
 
 
 def _meant(wanted: str, owed: list[str]) -> str:
     """The notice that is meant: the only one that waits and has the text in its id, else itself."""
-    found = [one for one in owed if wanted in one]
+    found = [message_id for message_id in owed if wanted in message_id]
     return found[0] if len(found) == 1 else wanted

@@ -68,15 +68,15 @@ def status(config: Config = None, json: Json = False) -> None:
         open_ones = len(undecided)
         lives = found is not None and found.running
         facts |= {"running": lives, "incidents": open_ones, "notices": untold}
-        for one in filter(is_of_clock, undecided):
-            facts["clock"] = one.reason
+        for incident in filter(is_of_clock, undecided):
+            facts["clock"] = incident.reason
         if found is not None:
             facts |= {"pid": found.pid, "url": found.url, "lag_ms": found.lag_ms}
             facts |= {"stuck": found.stuck} if found.stuck else {}
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
         if strangers or json:
-            facts["strangers_refused"] = sum(one.count for one in strangers)
+            facts["strangers_refused"] = sum(refusal.count for refusal in strangers)
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
         hints = tuple(
             f"oncewire {verb}{at_party(settings)}"
@@ -95,8 +95,14 @@ def status(config: Config = None, json: Json = False) -> None:
 def _refusals(strangers: list[Refusal]) -> Listing:
     """What strangers sent and nobody took, the latest first."""
     rows: list[tuple[Any, ...]] = [
-        (one.code, one.address, one.count, moment(one.last_at), one.problem[:80])
-        for one in strangers
+        (
+            refusal.code,
+            refusal.address,
+            refusal.count,
+            moment(refusal.last_at),
+            refusal.problem[:80],
+        )
+        for refusal in strangers
     ]
     return Listing("refused", ("code", "address", "count", "last", "problem"), rows)
 
@@ -133,17 +139,26 @@ def _state(reader: Reader, message_id: str) -> str:
     sent = reader.outgoing(message_id)
     if sent is not None:
         return sent.outgoing.state.value
-    return next((one.incoming.state.value for one in reader.incoming(message_id)), "")
+    return next((stored.incoming.state.value for stored in reader.incoming(message_id)), "")
 
 
 def _channels(reader: Reader) -> list[tuple[Any, ...]]:
     """Every channel; those that wait for the operator come first."""
     sending, receiving = reader.channels()
     rows: list[tuple[Any, ...]] = [
-        (one.key, "out", one.epoch, one.next_number, one.suspended, one.suspended_reason)
-        for one in sending
+        (
+            channel.key,
+            "out",
+            channel.epoch,
+            channel.next_number,
+            channel.suspended,
+            channel.suspended_reason,
+        )
+        for channel in sending
     ]
-    rows += [(one.key, "in", one.epoch, one.expected, False, "") for one in receiving]
+    rows += [
+        (channel.key, "in", channel.epoch, channel.expected, False, "") for channel in receiving
+    ]
     return sorted(rows, key=lambda row: not row[4])
 
 
@@ -167,18 +182,18 @@ def incidents(
             return Report(listings=(Listing("incidents", columns, (), empty=empty),))
         with open_readers(settings).reader() as reader:
             found = reader.incidents(open_only=not every)
-            undecided = [one for one in found if one.resolved_at is None]
+            undecided = [incident for incident in found if incident.resolved_at is None]
             hints = next_steps(reader, undecided, now(), at_party(settings))
         rows = [
             (
-                one.id,
-                moment(one.opened_at),
-                one.reason,
-                one.message_id,
-                one.channel,
-                moment(one.resolved_at),
+                incident.id,
+                moment(incident.opened_at),
+                incident.reason,
+                incident.message_id,
+                incident.channel,
+                moment(incident.resolved_at),
             )
-            for one in found
+            for incident in found
         ]
         return Report(
             listings=(Listing("incidents", columns, rows, empty=empty),),
@@ -355,7 +370,7 @@ def _decided(
         raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
     readers = open_readers(settings)
     with readers.reader() as reader:
-        ids = [find_id(reader, one) for one in wanted or ()]
+        ids = [find_id(reader, message_id) for message_id in wanted or ()]
         stream = find_channel(reader, channel) if channel else None
 
     async def run() -> bool:
@@ -365,7 +380,9 @@ def _decided(
 
     at_rest = asyncio.run(run())
     with readers.reader() as reader:
-        rows = [(one, _state(reader, one)) for one in ids] + ([(stream, "")] if stream else [])
+        rows = [(message_id, _state(reader, message_id)) for message_id in ids] + (
+            [(stream, "")] if stream else []
+        )
     readers.close()
     waits = at_rest and later
     note = " No handler runs: it takes effect with `oncewire serve`." if waits else ""

@@ -31,14 +31,16 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
     if stored is None or stored.outgoing.state in FINAL_OUTGOING:
         return ""
     sent = stored.outgoing
-    channels = {one.key: one for one in reader.channels()[0]}
+    channels = {each_channel.key: each_channel for each_channel in reader.channels()[0]}
     channel = channels.get(sent.channel or "")
     if channel is not None and channel.suspended:
         return (
             f"its channel {channel.key} is suspended ({channel.suspended_reason}) until "
             f"`{resume_channel(channel.key, place)}`"
         )
-    trouble = [one.reason for one in reader.incidents() if one.message_id == message_id]
+    trouble = [
+        incident.reason for incident in reader.incidents() if incident.message_id == message_id
+    ]
     if trouble and sent.state is not OutgoingState.SUSPENDED:
         return f"{trouble[0]}; it is looked at again every minute while a handler runs"
     if sent.state is OutgoingState.WAITING:
@@ -86,19 +88,19 @@ def next_steps(
     from oncewire.handler.delivering.notices import is_about_a_notice
 
     found: dict[str, str] = {}
-    for one in incidents:
-        if one.message_id is None:
-            if is_of_clock(one):
+    for incident in incidents:
+        if incident.message_id is None:
+            if is_of_clock(incident):
                 found.setdefault("clock", f"oncewire clock accept{place}")
-            if one.channel is not None:
-                found.setdefault("channel", resume_channel(one.channel, place))
+            if incident.channel is not None:
+                found.setdefault("channel", resume_channel(incident.channel, place))
             continue
-        named = f"{quote(one.message_id)}{place}"
+        named = f"{quote(incident.message_id)}{place}"
         found.setdefault("why", f"oncewire why {named}")
-        if is_about_a_notice(one.reason):
+        if is_about_a_notice(incident.reason):
             found.setdefault("notices", f"oncewire notices{place}")
             continue
-        verb = _verb(reader, one.message_id, now)
+        verb = _verb(reader, incident.message_id, now)
         found.setdefault(verb, f"oncewire {verb} {named}")
     return tuple(found.values())
 
@@ -112,7 +114,7 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
 
     stored = reader.outgoing(message_id)
     arrived = [] if stored is not None else reader.incoming(message_id)
-    if any(one.incoming.state is IncomingState.HELD for one in arrived):
+    if any(kept.incoming.state is IncomingState.HELD for kept in arrived):
         return "resume"
     if arrived:
         return "inbox confirm"

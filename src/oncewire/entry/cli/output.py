@@ -130,9 +130,9 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, bytes):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -283,14 +283,14 @@ def _one_line(value: Any) -> str:
     A number keeps it: of what there are 13 is all that it says.
     """
     if isinstance(value, list):
-        return ", ".join(_one_line(one) for one in value)
+        return ", ".join(_one_line(item) for item in value)
     if isinstance(value, dict):
-        filled = {name: one for name, one in value.items() if not _empty(one)}
+        filled = {name: item for name, item in value.items() if not _empty(item)}
         if len(filled) == 1:
             only = next(iter(filled.values()))
             if not isinstance(only, int | float):
                 return _one_line(only)
-        return ", ".join(f"{name} {_one_line(one)}" for name, one in filled.items())
+        return ", ".join(f"{name} {_one_line(item)}" for name, item in filled.items())
     return str(value)
 
 

@@ -216,8 +216,14 @@ def _added(
         )
         hints[:0] = told
     rows = [
-        (one.partner, one.cpa_id, one.profile, here(one.agreement), one.fingerprint)
-        for one in added
+        (
+            each_added.partner,
+            each_added.cpa_id,
+            each_added.profile,
+            here(each_added.agreement),
+            each_added.fingerprint,
+        )
+        for each_added in added
     ]
     columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
     return Report(
@@ -238,7 +244,9 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
         f"by telephone: is {card.fingerprint} your fingerprint?",
         f"when it uses the new one: oncewire partner revoke {card.name} --all-but-newest",
     ]
-    if card.url not in (one.address for one in known_partner(settings, card.name).endpoints):
+    if card.url not in (
+        endpoint.address for endpoint in known_partner(settings, card.name).endpoints
+    ):
         agreement = here(partner_file(settings, card.name))
         hints.append(f"its card names another address, {card.url}: write it into {agreement}")
     return Report(

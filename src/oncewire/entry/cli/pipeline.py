@@ -73,8 +73,8 @@ def run(
 
     def work() -> Report:
         place, settings = _lake(lake), _settings(conf)
-        books = [_book(one) for one in store or []]
-        archives = [_there(one, "archive") for one in archive or []]
+        books = [_book(each_place) for each_place in store or []]
+        archives = [_there(path, "archive") for path in archive or []]
         if not books and not archives:
             _need_lake(lake)
         with session(master, settings, json=json) as (spark, tell):
@@ -115,7 +115,7 @@ def stream(
 
     def work() -> Report:
         _lake(lake)
-        books = [_book(one) for one in store]
+        books = [_book(place) for place in store]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
             from oncewire.pipeline.lake import Lake
@@ -210,8 +210,8 @@ def prove(lake: LakePath, store: Stores = None, json: Json = False) -> None:
         place = _lake(lake)
         version = place.current()
         found = [check_lake(place, version)]
-        for one in store or []:
-            found += [check_book(place, version, book) for book in open_books(_book(one))]
+        for each_place in store or []:
+            found += [check_book(place, version, book) for book in open_books(_book(each_place))]
         return report_of_proof(found, version.nodes)
 
     output.answer(work, json=json)
@@ -231,7 +231,7 @@ def compact(lake: LakePath, json: Json = False) -> None:
         with place.writing() as before:
             made = compacted(place, before, many=2)
             version = place.publish(made) if made != before else before
-        counts = [sum(map(len, one.tables.values())) for one in (before, version)]
+        counts = [sum(map(len, either.tables.values())) for either in (before, version)]
         return Report(
             facts={"version": version.number, "directories": counts[1], "before": counts[0]},
             summary=f"{counts[0]} directories are {counts[1]} now",
@@ -364,10 +364,10 @@ def session(
 def _settings(conf: list[str] | None) -> dict[str, str]:
     """The values of --conf."""
     found = {}
-    for one in conf or []:
-        key, equals, value = one.partition("=")
+    for setting in conf or []:
+        key, equals, value = setting.partition("=")
         if not equals:
-            raise InvalidValue(f"--conf {one!r} has no value", remedy="write it as key=value")
+            raise InvalidValue(f"--conf {setting!r} has no value", remedy="write it as key=value")
         found[key] = value
     return found
 

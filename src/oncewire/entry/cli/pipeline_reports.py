@@ -55,7 +55,7 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         "rules": found.rules,
     }
     columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
-    every = [_values(one, columns) for one in (*found.violations, *found.quarantined)]
+    every = [_values(violation, columns) for violation in (*found.violations, *found.quarantined)]
     listings = [
         Listing("findings", columns, every if json else every[:SHOWN_MAX]),
         _extents_of_check(found, json=json),
@@ -63,7 +63,10 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
     if json:
         short = ("kind", "message_id")
         listings.insert(
-            0, Listing("violations", short, [_values(one, short) for one in found.violations])
+            0,
+            Listing(
+                "violations", short, [_values(violation, short) for violation in found.violations]
+            ),
         )
     unjudged = len(found.quarantined)
     waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
@@ -83,9 +86,9 @@ def _extents_of_check(found: Verification, *, json: bool) -> Listing:
     columns = ("sender", "receiver", "partner", "channel", "through", "clock", "messages",
                "not_yet", "in_doubt")  # fmt: skip
     ordered = sorted(
-        found.judged, key=lambda one: (-one["not_yet"], str(one["through"]), str(one["channel"]))
+        found.judged, key=lambda row: (-row["not_yet"], str(row["through"]), str(row["channel"]))
     )
-    rows = [[shown(one[name]) for name in columns] for one in ordered]
+    rows = [[shown(row[name]) for name in columns] for row in ordered]
     return Listing("judged", columns, rows if json else rows[:SHOWN_MAX], "Judged through")
 
 
@@ -95,8 +98,11 @@ def shown(value: Any) -> Any:
 
 def report_of_proof(found: Sequence[Proven], nodes: Mapping[str, NodeState]) -> Report:
     """What is not as it was taken in."""
-    differences = [one for proven in found for one in proven.differences]
-    rows = [[one.node, one.seq, one.what, one.sentence] for one in differences]
+    differences = [difference for proven in found for difference in proven.differences]
+    rows = [
+        [difference.node, difference.seq, difference.what, difference.sentence]
+        for difference in differences
+    ]
     count = sum(proven.rows for proven in found)
     return Report(
         facts={
@@ -115,7 +121,7 @@ def report_of_books(found: Reconciliation, *, json: bool) -> Report:
         "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
         "sender_proof", "receiver_proof", "sentence",
     )  # fmt: skip
-    rows = [[one[name] for name in columns] for one in found.disagreements]
+    rows = [[disagreement[name] for name in columns] for disagreement in found.disagreements]
     ours, theirs = found.parties
     return Report(
         facts={

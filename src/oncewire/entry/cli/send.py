@@ -98,9 +98,9 @@ def _submissions(
 
     agreement = find_agreement(load_readable(settings), to, cpa)
     if each:
-        groups = [[payload_of(one, 1)] for one in files]
+        groups = [[payload_of(name, 1)] for name in files]
     else:
-        groups = [[payload_of(one, number) for number, one in enumerate(files, 1)]]
+        groups = [[payload_of(name, number) for number, name in enumerate(files, 1)]]
     return [submission_of(agreement, payloads, options) for payloads in groups]
 
 
@@ -138,16 +138,21 @@ async def _send_all(
         if timeout is None:
             advance(1)
     if timeout is None:
-        return [(one.message_id, "", one.repeated) for one in accepted]
+        return [
+            (each_accepted.message_id, "", each_accepted.repeated) for each_accepted in accepted
+        ]
 
     async def outcome(message_id: str) -> str:
         state = await verbs.wait(message_id, timeout)
         advance(1)
         return "" if state is None else state.value
 
-    states = await asyncio.gather(*(outcome(one.message_id) for one in accepted))
+    states = await asyncio.gather(
+        *(outcome(each_accepted.message_id) for each_accepted in accepted)
+    )
     return [
-        (one.message_id, state, one.repeated) for one, state in zip(accepted, states, strict=True)
+        (each_accepted.message_id, state, each_accepted.repeated)
+        for each_accepted, state in zip(accepted, states, strict=True)
     ]
 
 

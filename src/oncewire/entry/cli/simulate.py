@@ -171,7 +171,7 @@ def _report(results: list[Result], *, many: bool) -> Report:
     dicts = [result.as_dict() for result in results]
 
     def total(name: str) -> int:
-        return sum(int(str(one[name])) for one in dicts)
+        return sum(int(str(facts[name])) for facts in dicts)
 
     facts: dict[str, object] = {"seed": results[0].seed}
     if many:
@@ -182,13 +182,19 @@ def _report(results: list[Result], *, many: bool) -> Report:
     facts["faults"] = {name: count for name, count in sorted(faults.items()) if " " not in name}
     facts["crash_points"] = {name: count for name, count in sorted(faults.items()) if " " in name}
     facts["transitions"] = total("transitions")
-    facts["simulated_seconds"] = round(sum(one.simulated_seconds for one in results), 3)
-    facts["wall_seconds"] = round(sum(one.wall_seconds for one in results), 3)
+    facts["simulated_seconds"] = round(sum(run.simulated_seconds for run in results), 3)
+    facts["wall_seconds"] = round(sum(run.wall_seconds for run in results), 3)
     broken = [result for result in results if result.violations]
     rows = [
-        (result.seed, one.predicate, one.kind, one.message_id or "", one.sentence)
+        (
+            result.seed,
+            violation.predicate,
+            violation.kind,
+            violation.message_id or "",
+            violation.sentence,
+        )
         for result in broken
-        for one in result.violations
+        for violation in result.violations
     ]
     listing = Listing(
         "found", ("seed", "predicate", "kind", "message_id", "sentence"), rows[:SHOWN_MAX]

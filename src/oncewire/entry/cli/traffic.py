@@ -64,27 +64,29 @@ def outbox(
         from oncewire.protocol.states import OutgoingState
 
         settings = loaded(config).settings
-        states = [_state(OutgoingState, one) for one in state or ()]
+        states = [_state(OutgoingState, word) for word in state or ()]
         columns = ("submitted", "message_id", "to", "action", "state", "tries", "bytes", "reason")
         if not has_store(settings):
             return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
         with open_readers(settings).reader() as reader:
             found = reader.outgoing_list(states=states, limit=limit)
-            suspended = {one.key: one for one in reader.channels()[0] if one.suspended}
+            suspended = {
+                channel.key: channel for channel in reader.channels()[0] if channel.suspended
+            }
             counts = reader.counts()
         name = Names(settings)
         rows = [
             (
-                moment(one.outgoing.submitted_at),
-                one.outgoing.message_id,
-                name(one.facts.to_party),
-                one.facts.action,
-                one.outgoing.state,
-                one.outgoing.attempts,
-                one.facts.size,
-                held_up(one, suspended),
+                moment(stored.outgoing.submitted_at),
+                stored.outgoing.message_id,
+                name(stored.facts.to_party),
+                stored.facts.action,
+                stored.outgoing.state,
+                stored.outgoing.attempts,
+                stored.facts.size,
+                held_up(stored, suspended),
             )
-            for one in found
+            for stored in found
         ]
         return Report(
             listings=(Listing("messages", columns, rows, empty="Nothing was sent."),),
@@ -100,7 +102,7 @@ def _state(states: Any, word: str) -> Any:
     try:
         return states(word.lower())
     except ValueError:
-        known = ", ".join(one.value for one in states)
+        known = ", ".join(state.value for state in states)
         raise InvalidValue(f"there is no state {word!r}", remedy=f"use one of {known}") from None
 
 
@@ -141,7 +143,7 @@ def listed(
         from oncewire.protocol.states import IncomingState
 
         settings = loaded(config).settings
-        states = [_state(IncomingState, one) for one in state or ()]
+        states = [_state(IncomingState, word) for word in state or ()]
         columns = ("received", "message_id", "from", "action", "state", "bytes")
         if not has_store(settings):
             nothing = Listing("messages", columns, (), empty="Nothing has arrived.")
@@ -152,14 +154,14 @@ def listed(
         name = Names(settings)
         rows = [
             (
-                moment(one.incoming.received_at),
-                one.incoming.message_id,
-                name(one.facts.from_party),
-                one.facts.action,
-                one.incoming.state,
-                one.facts.size,
+                moment(stored.incoming.received_at),
+                stored.incoming.message_id,
+                name(stored.facts.from_party),
+                stored.facts.action,
+                stored.incoming.state,
+                stored.facts.size,
             )
-            for one in found
+            for stored in found
         ]
         ready = counts["in.ready"] + counts["in.handed_over"]
         return Report(
@@ -219,7 +221,9 @@ def _handed_out(settings: Settings) -> str:
     if not count:
         return ""
     what = "1 message is" if count == 1 else f"{count} messages are"
-    ends = [one.incoming.lease_until for one in found if one.incoming.lease_until is not None]
+    ends = [
+        stored.incoming.lease_until for stored in found if stored.incoming.lease_until is not None
+    ]
     if not ends:
         return f"{what} handed out and not confirmed."
     when = f"at {moment(min(ends))}"
@@ -300,11 +304,11 @@ async def _confirm(settings: Settings, wanted: list[str]) -> list[tuple[str, str
 
     readers = open_readers(settings)
     with readers.reader() as reader:
-        ids = {find_id(reader, one) for one in wanted}
+        ids = {find_id(reader, wanted_id) for wanted_id in wanted}
         senders = [
-            (one.incoming.sender, one.incoming.message_id)
-            for one in reader.incoming_list(limit=100_000)
-            if one.incoming.message_id in ids
+            (stored.incoming.sender, stored.incoming.message_id)
+            for stored in reader.incoming_list(limit=100_000)
+            if stored.incoming.message_id in ids
         ]
     readers.close()
     missing = ids - {message_id for _, message_id in senders}

@@ -102,7 +102,9 @@ def _shrunk(tally: Tally) -> list[Result]:
     from oncewire.simulation.wild.shrink import shrink
 
     broken = tally.broken
-    first = [shrink(draw(one.plan.seed), one.violations[:1]) for one in broken[:SHRUNK_MAX]]
+    first = [
+        shrink(draw(result.plan.seed), result.violations[:1]) for result in broken[:SHRUNK_MAX]
+    ]
     return first + broken[SHRUNK_MAX:]
 
 
@@ -115,7 +117,7 @@ def _report(tally: Tally, broken: list[Result], seeds: range) -> Report:
         "messages": tally.messages,
         "delivered": tally.delivered,
         "notified": tally.notified,
-        "violations": sum(len(one.violations) for one in tally.broken),
+        "violations": sum(len(result.violations) for result in tally.broken),
         "options": dict(sorted(tally.options.items())),
         "happened": dict(sorted(tally.happened.items())),
         "terms": coverage.terms,
@@ -128,11 +130,11 @@ def _report(tally: Tally, broken: list[Result], seeds: range) -> Report:
     }
     if not broken:
         return Report(facts, summary=f"0 violations in {tally.worlds} wild world(s).")
-    facts["replay"] = [one.plan.command for one in broken]
+    facts["replay"] = [result.plan.command for result in broken]
     rows = [
-        (one.plan.seed, told.predicate, told.kind, told.message_id or "", told.sentence)
-        for one in broken
-        for told in one.violations
+        (result.plan.seed, told.predicate, told.kind, told.message_id or "", told.sentence)
+        for result in broken
+        for told in result.violations
     ]
     listing = Listing(
         "found", ("seed", "predicate", "kind", "message_id", "sentence"), rows[:SHOWN_MAX]

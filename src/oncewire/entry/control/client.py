@@ -176,7 +176,7 @@ class Remote:
         return Status(**{name: value for name, value in found.items() if name in _STATUS})
 
 
-_STATUS = {one.name for one in fields(Status)}
+_STATUS = {field.name for field in fields(Status)}
 
 
 def _result(answer: ControlFrame) -> dict[str, Any]:

@@ -139,7 +139,7 @@ async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
 
 
 def _sizes(given: Any) -> list[int]:
-    good = isinstance(given, list) and all(type(one) is int and one >= 0 for one in given)
+    good = isinstance(given, list) and all(type(values) is int and values >= 0 for values in given)
     if not good or len(given) > PARTS_MAX or sum(given) > BODY_MAX:
         raise _bad(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
     return list(given)
@@ -162,7 +162,7 @@ def submission_frame(submission: Submission, contents: Sequence[bytes]) -> Contr
         "service": submission.service.value,
         "service_type": submission.service.type,
         "action": submission.action,
-        "payloads": [[one.content_id, one.media_type] for one in submission.payloads],
+        "payloads": [[payload.content_id, payload.media_type] for payload in submission.payloads],
         "conversation_id": submission.conversation_id,
         "message_id": submission.message_id,
         "ref_to_message_id": submission.ref_to_message_id,

@@ -128,8 +128,8 @@ class ControlServer:
 
     async def _take(self, arguments: dict[str, Any]) -> ControlFrame:
         taken = await self._verbs.take(_limit(arguments))
-        parts = tuple(content(payload) for one in taken for payload in one.payloads)
-        frame = _good(messages=[one.facts() for one in taken])
+        parts = tuple(content(payload) for message in taken for payload in message.payloads)
+        frame = _good(messages=[message.facts() for message in taken])
         return ControlFrame(frame.values, parts)
 
     async def _confirm(self, arguments: dict[str, Any]) -> ControlFrame:
@@ -138,7 +138,7 @@ class ControlServer:
 
     async def _notices(self, arguments: dict[str, Any]) -> ControlFrame:
         found = await self._verbs.notices(_limit(arguments))
-        return _good(notices=[notice_facts(one) for one in found])
+        return _good(notices=[notice_facts(notice) for notice in found])
 
     async def _confirm_notice(self, arguments: dict[str, Any]) -> ControlFrame:
         return _good(first=await self._verbs.confirm_notice(_text(arguments, "notice_id")))

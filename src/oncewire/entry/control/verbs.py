@@ -145,7 +145,7 @@ class Running:
 
     async def take(self, limit: int) -> list[ReceivedMessage]:
         """See `Verbs`."""
-        return [ReceivedMessage.of(one) for one in await self.handler.take(limit)]
+        return [ReceivedMessage.of(given) for given in await self.handler.take(limit)]
 
     async def confirm(self, sender: str, message_id: str) -> bool:
         """See `Verbs`."""
@@ -228,7 +228,7 @@ class AtRest:
     async def take(self, limit: int) -> list[ReceivedMessage]:
         """See `Verbs`."""
         taken = self._do(lambda: self.engine.hand_over(limit, self.lease))
-        return [ReceivedMessage.of(one) for one in taken]
+        return [ReceivedMessage.of(given) for given in taken]
 
     async def confirm(self, sender: str, message_id: str) -> bool:
         """See `Verbs`."""

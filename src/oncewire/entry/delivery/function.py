@@ -82,10 +82,10 @@ class Function:
         if isinstance(answers, Submission):
             return (answers,)
         found = tuple(answers)
-        for one in found:
-            if not isinstance(one, Submission):
+        for answer in found:
+            if not isinstance(answer, Submission):
                 raise InvalidValue(
-                    f"the function returned a {type(one).__name__}",
+                    f"the function returned a {type(answer).__name__}",
                     remedy="return nothing, or a list of Submissions",
                 )
         return found

@@ -69,7 +69,7 @@ class ReceivedMessage:
             taken.redelivered,
             taken.payloads,
             "" if header.service is None else header.service.type or "",
-            tuple(f"{one.code}: {one.description}".rstrip(": ") for one in taken.warnings),
+            tuple(f"{error.code}: {error.description}".rstrip(": ") for error in taken.warnings),
         )
 
     def reply(self, action: str, *documents: Document, message_id: str | None = None) -> Submission:
@@ -86,7 +86,7 @@ class ReceivedMessage:
             self.cpa_id,
             Service(service, self.service_type or None),
             action,
-            tuple(_payload(one, number) for number, one in enumerate(documents, 1)),
+            tuple(_payload(document, number) for number, document in enumerate(documents, 1)),
             conversation_id=self.conversation_id,
             message_id=message_id,
             ref_to_message_id=self.message_id,
@@ -108,7 +108,7 @@ class ReceivedMessage:
             "ref_to_message_id": self.ref_to_message_id,
             "redelivered": self.redelivered,
             "warnings": list(self.warnings),
-            "payloads": [payload_facts(one) for one in self.payloads],
+            "payloads": [payload_facts(payload) for payload in self.payloads],
         }
 
     @classmethod
@@ -116,8 +116,8 @@ class ReceivedMessage:
         """What `facts` told, with the payloads' bytes beside it."""
         described = facts["payloads"]
         payloads = tuple(
-            Payload.of(one["content_id"], one["media_type"], data)
-            for one, data in zip(described, contents, strict=True)
+            Payload.of(each_facts["content_id"], each_facts["media_type"], data)
+            for each_facts, data in zip(described, contents, strict=True)
         )
         rest = {name: value for name, value in facts.items() if name != "payloads"}
         rest["warnings"] = tuple(facts.get("warnings", ()))

@@ -83,8 +83,8 @@ def event_id(sender: str, message_id: str) -> str:
 def event_of(message: ReceivedMessage) -> dict[str, Any]:
     """The CloudEvent of a message. Payloads are in it, as base64."""
     payloads = [
-        {**payload_facts(one), "data_base64": base64.b64encode(content(one)).decode()}
-        for one in message.payloads
+        {**payload_facts(payload), "data_base64": base64.b64encode(content(payload)).decode()}
+        for payload in message.payloads
     ]
     return {
         "specversion": "1.0",

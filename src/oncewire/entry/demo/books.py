@@ -35,7 +35,9 @@ class Books:
     @property
     def agreed(self) -> int:
         """Messages on which both books say the same."""
-        return self.compared - len({one["message_id"] for one in self.disagreements})
+        return self.compared - len(
+            {disagreement["message_id"] for disagreement in self.disagreements}
+        )
 
     def clean(self, messages: int) -> bool:
         """Whether each of so many orders is delivered, and both parties say so of each."""

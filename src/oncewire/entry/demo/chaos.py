@@ -132,10 +132,10 @@ class ChaosProxy:
 
     def _fate(self, chance: random.Random) -> Fate:
         drawn = chance.random()
-        for one in fields(self.weather)[:5]:
-            drawn -= getattr(self.weather, one.name)
+        for field in fields(self.weather)[:5]:
+            drawn -= getattr(self.weather, field.name)
             if drawn < 0:
-                return Fate(one.name)
+                return Fate(field.name)
         return Fate.PASSED
 
     async def _hold(self) -> None:

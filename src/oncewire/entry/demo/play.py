@@ -314,7 +314,7 @@ class Demo:
         self.progress.phase = "judging both journals"
         self._watch(self.progress)
         parties = [self._settings[name] for name in (BUYER, SELLER)]
-        rows = [row for one in parties for row in journal_rows(one)]
+        rows = [row for party in parties for row in journal_rows(party)]
         return DemoResult(
             plan=self.plan,
             verdict=judge(rows, ended=True, now=self._world.now()),
@@ -323,7 +323,7 @@ class Demo:
             network=self._network(),
             seconds=self.progress.seconds,
             settled=settled,
-            stores=tuple(one.path(one.store.path) for one in parties),
+            stores=tuple(party.path(party.store.path) for party in parties),
         )
 
 

@@ -253,7 +253,11 @@ def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
     with readers.reader() as reader:
         last = reader.last_seq()
         rows = reader.journal_since(max(0, last - 1), 1)
-        doubts = [one for one in reader.incidents() if not (one.message_id or one.channel)]
+        doubts = [
+            incident
+            for incident in reader.incidents()
+            if not (incident.message_id or incident.channel)
+        ]
     readers.close()
     if doubts:
         fix = "set it right, or say that it is right: `oncewire clock accept`"
@@ -287,7 +291,7 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
     said = when or "none was old enough to be removed yet"
     yield Finding("retention", Grade.GOOD, f"{kept} messages are kept; {said}")
     if refusals:
-        count, last = sum(one.count for one in refusals), refusals[0]
+        count, last = sum(refusal.count for refusal in refusals), refusals[0]
         yield Finding(
             "strangers",
             Grade.GOOD,

@@ -100,14 +100,16 @@ async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) 
         party_name(settings),
         # It remembers nothing: a Ping is not a message that must arrive.
         MemoryStore(party_name(settings)),
-        Agreements(one.agreement for one in chosen),
+        Agreements(known.agreement for known in chosen),
         RealWorld(),
         keys=keys_of(settings),
     )
     transport = http_transport(settings, chosen, listen=False)
     await transport.start(_nobody_home)
     try:
-        return list(await asyncio.gather(*(_ping(node, transport, one, timeout) for one in chosen)))
+        return list(
+            await asyncio.gather(*(_ping(node, transport, known, timeout) for known in chosen))
+        )
     finally:
         await transport.stop()
 

@@ -114,7 +114,7 @@ def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique
         time_to_live=parse_duration(words.time_to_live) if words.time_to_live else None,
         sequence=words.sequence if words.sequence >= 0 else None,
         sync_reply=words.sync,
-        payloads=tuple(payload_of(one, at) for at, one in enumerate(words.payloads, 1)),
+        payloads=tuple(payload_of(place, at) for at, place in enumerate(words.payloads, 1)),
     )
 
 
@@ -139,10 +139,10 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 def _chosen(word: str, option: str, words: type[Word]) -> Word:
-    for one in words:
-        if one.value.lower() == word.lower():
-            return one
-    known = ", ".join(one.value.lower() for one in words)
+    for each_word in words:
+        if each_word.value.lower() == word.lower():
+            return each_word
+    known = ", ".join(each_word.value.lower() for each_word in words)
     raise InvalidValue(f"--{option} {word!r} is not known", remedy=f"use one of {known}")
 
 
@@ -239,7 +239,8 @@ def _signer(keys: KeyFiles) -> codec.Signer:
 
     def signed(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         parts = [
-            PartDigests(one.content_id, {"sha256": bytes.fromhex(one.digest)}) for one in payloads
+            PartDigests(payload.content_id, {"sha256": bytes.fromhex(payload.digest)})
+            for payload in payloads
         ]
         return sign(envelope, parts, key, certificate, SigningChoice(name)).envelope
 

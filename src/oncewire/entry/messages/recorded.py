@@ -69,7 +69,11 @@ def _in_zip(place: Path) -> Iterable[tuple[str, Read]]:
 
     try:
         with zipfile.ZipFile(place) as archive:
-            names = sorted(one.filename for one in archive.infolist() if not one.is_dir())
+            names = sorted(
+                each_member.filename
+                for each_member in archive.infolist()
+                if not each_member.is_dir()
+            )
     except zipfile.BadZipFile as error:
         raise InvalidValue(f"{place} is a damaged zip: {error}", remedy="record it again") from None
     for name in names:
@@ -91,7 +95,7 @@ def _in_tar(place: Path) -> Iterable[tuple[str, Read]]:
                     break
     except (tarfile.TarError, EOFError, OSError) as error:
         raise InvalidValue(f"{place} is a damaged tar: {error}", remedy="record it again") from None
-    return sorted(found, key=lambda one: one[0])
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def _bounded(data: bytes, name: str) -> bytes:

@@ -32,9 +32,9 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
             remedy="wait until the messages before it are acknowledged",
         )
     arrived = reader.incoming(message_id)
-    for one in arrived:
-        if one.parcel is not None:
-            return _whole(settings, one.parcel)
+    for stored in arrived:
+        if stored.parcel is not None:
+            return _whole(settings, stored.parcel)
     raise _reason(reader, message_id, refused=bool(arrived))
 
 

@@ -54,14 +54,16 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
             remedy="`oncewire partner add CARD` makes one",
         )
     if cpa_id:
-        found = [one for one in kept if cpa_id in (one.agreement.cpa_id, *_other_names(one))]
+        found = [
+            paper for paper in kept if cpa_id in (paper.agreement.cpa_id, *_other_names(paper))
+        ]
     elif to:
-        found = [one for one in kept if _is_called(one, to)]
+        found = [paper for paper in kept if _is_called(paper, to)]
     else:
         found = list(kept)
-    if len({one.file for one in found}) == 1:
+    if len({paper.file for paper in found}) == 1:
         return found[0]
-    known = ", ".join(f"{one.file.stem} ({one.agreement.cpa_id})" for one in kept)
+    known = ", ".join(f"{paper.file.stem} ({paper.agreement.cpa_id})" for paper in kept)
     if not found:
         raise NotHere(
             f"there is no agreement {cpa_id!r}" if cpa_id else f"there is no partner {to!r}",
@@ -79,7 +81,9 @@ def _other_names(kept: Kept) -> tuple[str, ...]:
 
 def _is_called(kept: Kept, name: str) -> bool:
     ids = kept.agreement.partner.party.ids
-    return name == kept.file.stem or any(name in (one.value, str(one)) for one in ids)
+    return name == kept.file.stem or any(
+        name in (party_id.value, str(party_id)) for party_id in ids
+    )
 
 
 def submission_of(
@@ -109,23 +113,23 @@ def submission_of(
 def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Service, str]:
     service = Service(*typed(options.service)) if options.service else None
     listed = [
-        one
-        for one in agreement.actions
-        if one.direction is Direction.SEND
-        and one.service is not None
-        and (service is None or one.service.value == service.value)
-        and (not options.action or one.action in (None, options.action))
+        binding
+        for binding in agreement.actions
+        if binding.direction is Direction.SEND
+        and binding.service is not None
+        and (service is None or binding.service.value == service.value)
+        and (not options.action or binding.action in (None, options.action))
     ]
     choices = [
         (only, action)
-        for only, action in dict.fromkeys((one.service, one.action) for one in listed)
+        for only, action in dict.fromkeys((binding.service, binding.action) for binding in listed)
         if only is not None
     ]
     if len(choices) == 1:
         only, action = choices[0]
         return service or only, options.action or action or ACTION
     if len(choices) > 1 and not (service and options.action):
-        names = ", ".join(f"{one} / {action or 'any'}" for one, action in choices)
+        names = ", ".join(f"{each_service} / {action or 'any'}" for each_service, action in choices)
         raise InvalidValue(
             f"agreement {agreement.cpa_id} has several services and actions",
             remedy=f"choose with --service and --action: {names}",

@@ -179,19 +179,19 @@ def _stamp(file: Path) -> tuple[int, int, int]:
 def _set_twins_apart(found: Readable) -> None:
     """Two agreements of one name are a trouble of the second."""
     try:
-        Agreements(one.agreement for one in found.kept)
+        Agreements(known.agreement for known in found.kept)
     except AgreementProblem:
         kept, found.kept[:] = list(found.kept), []
-        for one in kept:
+        for known in kept:
             try:
-                Agreements(other.agreement for other in (*found.kept, one))
-                found.kept.append(one)
+                Agreements(other.agreement for other in (*found.kept, known))
+                found.kept.append(known)
             except AgreementProblem as error:
-                found.problems[one.file] = AgreementProblem(
-                    f"{one.file}: {error.problem}", remedy=error.remedy
+                found.problems[known.file] = AgreementProblem(
+                    f"{known.file}: {error.problem}", remedy=error.remedy
                 )
 
 
 def agreements_of(settings: Settings) -> Agreements:
     """The party's agreements as the handler wants them."""
-    return Agreements(one.agreement for one in load_all(settings))
+    return Agreements(known.agreement for known in load_all(settings))

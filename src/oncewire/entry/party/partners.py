@@ -123,10 +123,10 @@ def known_partner(settings: Settings, name: str) -> PartyTerms:
 
 def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
     """Both sides listen with TLS, unless somebody says that it need not be."""
-    for side, one in (("this party", own), (card.name, card)):
-        if not options.insecure and not one.url.startswith("https://"):
+    for side, side_card in (("this party", own), (card.name, card)):
+        if not options.insecure and not side_card.url.startswith("https://"):
             raise InvalidValue(
-                f"{side} listens without TLS, at {one.url}",
+                f"{side} listens without TLS, at {side_card.url}",
                 remedy="make the party anew without --insecure, or set http.tls and http."
                 "client_certificates; or say --insecure here",
             )

@@ -95,7 +95,7 @@ def roll_over(settings: Settings, card: Card) -> Path:
     from oncewire.agreement.certificates import read_certificates, to_pem
 
     partner = known_partner(settings, card.name)
-    if card.party_id not in (one.value for one in partner.party.ids):
+    if card.party_id not in (party_id.value for party_id in partner.party.ids):
         raise InvalidValue(
             f"the card is of {card.party_id}, and our partner {card.name} is {partner.party}",
             remedy="ask the partner for its own card",

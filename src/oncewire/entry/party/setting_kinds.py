@@ -61,7 +61,7 @@ def _list(raw: Any) -> tuple[str, ...]:
     items = raw.split(",") if isinstance(raw, str) else raw
     if not isinstance(items, list | tuple):
         raise InvalidValue(f"{raw!r} is not a list", remedy='write ["one", "two"]')
-    return tuple(_text(one).strip() for one in items if _text(one).strip())
+    return tuple(_text(item).strip() for item in items if _text(item).strip())
 
 
 def _path(raw: Any) -> Path:
@@ -93,7 +93,7 @@ def _choice(words: type[StrEnum]) -> SettingKind:
         try:
             return words(str(raw).strip().lower())
         except ValueError:
-            listed = ", ".join(one.value for one in words)
+            listed = ", ".join(member.value for member in words)
             raise InvalidValue(f"{raw!r} is not known", remedy=f"use one of {listed}") from None
 
     return SettingKind(read, lambda value: str(value.value), lambda value: quoted(value.value))

@@ -211,10 +211,12 @@ def _keys() -> dict[str, Key]:
     found = {}
     for section, kind in SECTIONS.items():
         hints = get_type_hints(kind, include_extras=True)
-        for one in fields(kind):
-            name = f"{section}.{one.name}"
-            says, *marks = get_args(hints[one.name])[1:]
-            found[name] = Key(name, kind_of(kind, one.name), one.default, says, HIDDEN in marks)
+        for each_field in fields(kind):
+            name = f"{section}.{each_field.name}"
+            says, *marks = get_args(hints[each_field.name])[1:]
+            found[name] = Key(
+                name, kind_of(kind, each_field.name), each_field.default, says, HIDDEN in marks
+            )
     return found
 
 
@@ -305,10 +307,10 @@ def _check_private(file: Path, raw: Mapping[str, tuple[Any, str]]) -> None:
 def flags_of(given: Iterable[str]) -> dict[str, str]:
     """`--set name=value` flags as a mapping."""
     found = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+    for flag in given:
+        name, equals, value = flag.partition("=")
         if not equals:
-            raise InvalidValue(f"--set {one!r} has no value", remedy="write --set http.port=8443")
+            raise InvalidValue(f"--set {flag!r} has no value", remedy="write --set http.port=8443")
         if name.strip() not in KEYS:
             raise unknown_setting(name.strip(), "--set")
         found[name.strip()] = value
@@ -357,9 +359,9 @@ def _said(key: Key, given: tuple[Any, str] | None) -> Said:
 
 def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-    for one in said:
-        section, _, name = one.key.name.partition(".")
-        sections[section][name] = one.value
+    for each_said in said:
+        section, _, name = each_said.key.name.partition(".")
+        sections[section][name] = each_said.value
     made = {name: SECTIONS[name](**values) for name, values in sections.items()}
     return Settings(folder=folder.resolve(), **made)
 

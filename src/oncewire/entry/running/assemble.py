@@ -87,7 +87,7 @@ def keys_of(settings: Settings) -> Keys | None:
 def in_force(settings: Settings, kept: Iterable[Kept]) -> Agreements:
     """The agreements with partners, and the one by which the handler answers its own party."""
     own = agreement_with_itself(settings)
-    found = [one.agreement for one in kept]
+    found = [known.agreement for known in kept]
     return Agreements(found if own is None else [*found, own])
 
 

@@ -47,8 +47,8 @@ def start(settings: Settings, given: list[str]) -> str:
     # -P: as in the foreground, no module is taken from the folder that one happens to stand in.
     command = [sys.executable, "-P", "-m", "oncewire", "serve", "--json", "--detached"]
     command += ["-c", str(settings.folder)]
-    for one in given:
-        command += ["--set", one]
+    for option in given:
+        command += ["--set", option]
     with path.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603  (our own command, with checked settings)
             command,

@@ -179,8 +179,8 @@ def _copy_papers(settings: Settings, folder: Path) -> None:
     shutil.copy2(settings.folder / FILE, folder / FILE)
     keys = make_folder(folder / "keys", PRIVATE_FOLDER)
     for file in (settings.path(settings.keys.certificate), settings.path(settings.keys.key)):
-        for one in sorted(file.parent.glob(f"{file.stem}*{file.suffix}")):
-            shutil.copy2(one, keys / one.name)
+        for path in sorted(file.parent.glob(f"{file.stem}*{file.suffix}")):
+            shutil.copy2(path, keys / path.name)
     for source, name in (
         (settings.path(settings.keys.partners), "keys/partners"),
         (settings.path(settings.agreements.folder), "agreements"),
@@ -216,7 +216,7 @@ def _sync(folder: Path) -> None:
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-    for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+    for path in (folder, *(each_path for each_path in folder.rglob("*") if each_path.is_dir())):
         _sync_folder(path)
 
 

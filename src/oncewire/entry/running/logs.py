@@ -66,9 +66,9 @@ def clean(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):
-        return {str(key)[:64]: clean(str(key), one) for key, one in list(value.items())[:32]}
+        return {str(key)[:64]: clean(str(key), item) for key, item in list(value.items())[:32]}
     if isinstance(value, list | tuple | set | frozenset):
-        return [clean(name, one) for one in list(value)[:32]]
+        return [clean(name, item) for item in list(value)[:32]]
     return clean_text(str(value))
 
 
@@ -155,7 +155,7 @@ def only_errors() -> Iterator[None]:
     """For a handler that runs inside a command: the command's report tells what became of its
     messages, so only what it cannot tell is logged, unless logs were asked for already."""
     root = logging.getLogger("oncewire")
-    if any(not isinstance(one, logging.NullHandler) for one in root.handlers):
+    if any(not isinstance(each_handler, logging.NullHandler) for each_handler in root.handlers):
         yield
         return
     handler = logging.StreamHandler(sys.stderr)

@@ -41,14 +41,16 @@ def payloads_of(documents: Sequence[Document], media_type: str) -> list[Payload]
     from oncewire.entry.messages.composing import payload_of
 
     found = []
-    for number, one in enumerate(documents, 1):
-        if isinstance(one, Payload):
-            found.append(one)
-        elif isinstance(one, Path):
-            found.append(payload_of(f"{one};{media_type}" if media_type else str(one), number))
+    for number, document in enumerate(documents, 1):
+        if isinstance(document, Payload):
+            found.append(document)
+        elif isinstance(document, Path):
+            found.append(
+                payload_of(f"{document};{media_type}" if media_type else str(document), number)
+            )
         else:
             kind = media_type or "application/octet-stream"
-            found.append(Payload.of(f"payload-{number}@oncewire", kind, one))
+            found.append(Payload.of(f"payload-{number}@oncewire", kind, document))
     return found
 
 

@@ -126,7 +126,7 @@ def _peers(
         tls = _peer(file, identity)
         ends = [kept.agreement.partner.endpoints]
         ends += [binding.endpoints for binding in kept.agreement.bindings()]
-        for end in (one for some in ends for one in some):
+        for end in (endpoint for some in ends for endpoint in some):
             if end.address.startswith("https://"):
                 found[_origin(end.address)] = tls
     # Our own endpoints stand in the agreement too; nobody's certificate but ours is there.

@@ -184,8 +184,8 @@ def post_or_reply(
         return Answer(200, answer.parcel)
     incoming = stored.incoming
     sender, message_id = (incoming.sender, incoming.message_id) if stored.answer else ("", "")
-    for one in _apart(node, answer):
-        post_signal(node, agreement, one, sender=sender, message_id=message_id)
+    for own_way in _apart(node, answer):
+        post_signal(node, agreement, own_way, sender=sender, message_id=message_id)
     return NOTHING
 
 

@@ -240,7 +240,7 @@ def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Faul
 
 def words_of(fault: Fault) -> str:
     """A fault in one line."""
-    details = "; ".join(f"{one.code} {one.description}".strip() for one in fault.details)
+    details = "; ".join(f"{entry.code} {entry.description}".strip() for entry in fault.details)
     return f"SOAP Fault {fault.code}: {fault.string}" + (f" ({details})" if details else "")
 
 
@@ -334,9 +334,9 @@ def _status(
     agreement = resolution.agreement
     partner = {str(party_id) for party_id in agreement.partner.party.ids}
     found = [
-        one
-        for one in tx.incoming_by_id(request.ref_to_message_id)
-        if one.facts.from_party in partner or one.peer == peer_label(agreement)
+        stored
+        for stored in tx.incoming_by_id(request.ref_to_message_id)
+        if stored.facts.from_party in partner or stored.peer == peer_label(agreement)
     ]
     status, received_at = MessageStatus.NOT_RECOGNIZED, None
     if found:

@@ -101,7 +101,7 @@ def check_reference(tx: Transaction, message: Message, resolution: Resolution) -
     sent = tx.outgoing(reference)
     if sent is not None and is_receiver(agreement, sent):
         return
-    if any(one.peer == peer_label(agreement) for one in tx.incoming_by_id(reference)):
+    if any(stored.peer == peer_label(agreement) for stored in tx.incoming_by_id(reference)):
         return
     if tx.removed(reference):
         # Known, and older than it had to be kept.

@@ -68,9 +68,9 @@ def received_from(
     node: Node, tx: Transaction, party: Party, message_id: str
 ) -> StoredIncoming | None:
     """The message of that id whose sender these ids may mean, in whatever order they stand."""
-    for one in tx.incoming_by_id(message_id):
-        if _is_meant(node, tx, party, one.incoming.sender, one.agreement_id):
-            return one
+    for stored in tx.incoming_by_id(message_id):
+        if _is_meant(node, tx, party, stored.incoming.sender, stored.agreement_id):
+            return stored
     return None
 
 

@@ -65,7 +65,7 @@ def give_up_received(node: Node, tx: Transaction, message_id: str) -> bool:
     except StoreDamaged:
         found = []
     hopeless = [
-        one for one in found if one.incoming.state in _WAITING and not _reads(node, tx, one)
+        kept for kept in found if kept.incoming.state in _WAITING and not _reads(node, tx, kept)
     ]
     if not found and tx.mend(message_id):
         hopeless = tx.incoming_by_id(message_id)
@@ -142,11 +142,11 @@ def mend_channel(node: Node, tx: Transaction, key: str) -> bool:
     receiving = tx.receiving_channel(key)
     if receiving is not None:
         held = [
-            Held(one.incoming.number, one.incoming.message_id)
-            for one in tx.held(HELD_MAX)
-            if one.incoming.channel == key
-            and one.incoming.epoch == receiving.epoch
-            and one.incoming.number is not None
+            Held(stored.incoming.number, stored.incoming.message_id)
+            for stored in tx.held(HELD_MAX)
+            if stored.incoming.channel == key
+            and stored.incoming.epoch == receiving.epoch
+            and stored.incoming.number is not None
         ]
         tx.save_receiving_channel(replace(receiving, held=tuple(held)))
     node.write(tx, [Note("resumed", channel=key, detail={"by": "operator"})])
@@ -157,8 +157,8 @@ def mend_channel(node: Node, tx: Transaction, key: str) -> bool:
 def _counted(node: Node, tx: Transaction, channel: SendingChannel) -> SendingChannel:
     """A stream at its sender with every number settled that no message waits for any more. Its
     epoch ends: what the receiver noted of it is not known exactly."""
-    live = [one for one in tx.live(channel.key) if one.outgoing.epoch == channel.epoch]
-    waiting = {one.outgoing.number for one in live}
+    live = [stored for stored in tx.live(channel.key) if stored.outgoing.epoch == channel.epoch]
+    waiting = {stored.outgoing.number for stored in live}
     if not live:
         return replace(channel, first_unsettled=channel.next_number, alone=False)
     terms = last_terms(node, tx, live[0])

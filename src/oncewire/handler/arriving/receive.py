@@ -220,7 +220,7 @@ def _ends_here(message: Message) -> bool:
     """Whether only the hop is acknowledged, to the hub that made it: of all intermediaries the
     initiator hears the first one (HOP-12)."""
     acks = message.acknowledgments
-    return bool(acks) and all(one.actor is Actor.NEXT_MSH for one in acks)
+    return bool(acks) and all(acknowledgment.actor is Actor.NEXT_MSH for acknowledgment in acks)
 
 
 def _refuse(
@@ -232,7 +232,10 @@ def _refuse(
 ) -> Answer:
     """A readable message that no agreement covers, or that its agreement refuses."""
     message = received.message
-    about = next((one for one in spoken_of(message) if tx.outgoing(one) is not None), None)
+    about = next(
+        (message_id for message_id in spoken_of(message) if tx.outgoing(message_id) is not None),
+        None,
+    )
     _journal_refused(node, tx, PartialHeader.of(message), error, source, about)
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         # Nothing answers an acknowledgement, and no error answers an error (ACK-9).
@@ -286,7 +289,9 @@ def _names_agreement(node: Node, known: PartialHeader) -> bool:
     if node.agreements.by_cpa_id(known.cpa_id or ""):
         return True
     party = known.from_party
-    return party is not None and any(one.partner.reaches(party) for one in node.agreements)
+    return party is not None and any(
+        agreement.partner.reaches(party) for agreement in node.agreements
+    )
 
 
 def receive_reply(node: Node, tx: Transaction, reply: Reply, ended: Transmission) -> None:

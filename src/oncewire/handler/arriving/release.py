@@ -44,7 +44,7 @@ def release_old(
     if channel is not None:
         for message_id in message_ids:
             held = tx.incoming_by_id(message_id)
-            if all(one.incoming.epoch == channel.epoch for one in held):
+            if all(stored.incoming.epoch == channel.epoch for stored in held):
                 break
             old += 1
         release(node, tx, channel.key, message_ids[:old])
@@ -101,7 +101,9 @@ def _give_up_before(node: Node, tx: Transaction, stored: StoredIncoming) -> None
     if incoming.channel is None or incoming.number is None:
         return
     channel = tx.receiving_channel(incoming.channel)
-    waits = channel is not None and any(one.number == incoming.number for one in channel.held)
+    waits = channel is not None and any(
+        held_message.number == incoming.number for held_message in channel.held
+    )
     if channel is None or not waits:
         # Released together with an earlier one of this look.
         return

@@ -113,7 +113,7 @@ def was_given(tx: Transaction, answer: StoredAnswer | None) -> bool:
 def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
     """The responses to a message that may have arrived, in the order of sending."""
     responses = tx.responses_to(stored.incoming.message_id, stored.peer)
-    return [one for one in responses if one.outgoing.transmitted]
+    return [kept for kept in responses if kept.outgoing.transmitted]
 
 
 def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:
@@ -175,7 +175,9 @@ def respond(
         for response in responses:
             _send_apart(node, tx, response)
         return
-    reply = next((one for one in responses if request.is_answered_by(one)), None)
+    reply = next(
+        (submission for submission in responses if request.is_answered_by(submission)), None
+    )
     post = None
     if reply is not None and _may_answer(request):
         _, post = _answer(request, reply)
@@ -259,7 +261,9 @@ def acknowledge_next(node: Node, tx: Transaction) -> None:
 
 def _is_leaving(node: Node, message_id: str) -> bool:
     """Whether its first attempt is among what is to be done after this commit."""
-    return any(isinstance(one, Post) and one.message_id == message_id for one in node.actions)
+    return any(
+        isinstance(action, Post) and action.message_id == message_id for action in node.actions
+    )
 
 
 def _take_back(node: Node, message_id: str) -> Post | None:

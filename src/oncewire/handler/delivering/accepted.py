@@ -100,8 +100,8 @@ def _views(node: Node, received: Received) -> Iterator[Message]:
             believed = read_verified(received, covered, node.limits).message
             yield believed
             # Versions before this one left the parts in the order in which they came.
-            places = [one.content_id for one in received.message.payloads]
-            order = sorted(believed.payloads, key=lambda one: places.index(one.content_id))
+            places = [payload.content_id for payload in received.message.payloads]
+            order = sorted(believed.payloads, key=lambda payload: places.index(payload.content_id))
             yield replace(believed, payloads=tuple(order))
     yield received.message
 

@@ -51,14 +51,14 @@ def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[
     while True:
         # Those that wait are found again each time; asking for twice as many gets past them.
         found = tx.ready(now, limit - len(given) + 2 * len(withheld))
-        fresh = [one for one in found if _key(one) not in withheld]
+        fresh = [kept for kept in found if _key(kept) not in withheld]
         for stored in fresh:
             if len(given) == limit:
                 return given
             channel = stored.incoming.channel
-            one = None if channel in blocked else _give(node, tx, stored, now + lease)
-            if one is not None:
-                given.append(one)
+            handed = None if channel in blocked else _give(node, tx, stored, now + lease)
+            if handed is not None:
+                given.append(handed)
                 continue
             withheld.add(_key(stored))
             if channel is not None and _is_ordered(node, tx, stored):
@@ -108,7 +108,7 @@ def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Excep
     """Call the operator, once: other content than was accepted is given to nobody (S15)."""
     message_id = stored.incoming.message_id
     with node.store.reader() as reader:
-        called = any(one.message_id == message_id for one in reader.incidents())
+        called = any(incident.message_id == message_id for incident in reader.incidents())
     if not called:
         logger.error("a message cannot be handed over", extra={"message_id": message_id})
         reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "

@@ -110,8 +110,8 @@ def is_about_a_notice(reason: str) -> bool:
 def _called_about(node: Node, message_id: str) -> bool:
     with node.store.reader() as reader:
         return any(
-            one.message_id == message_id and is_about_a_notice(one.reason)
-            for one in reader.incidents()
+            incident.message_id == message_id and is_about_a_notice(incident.reason)
+            for incident in reader.incidents()
         )
 
 

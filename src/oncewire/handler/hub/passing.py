@@ -118,8 +118,9 @@ def _way_on(node: Node, tx: Transaction, asked: StoredIncoming) -> Agreement | N
 def is_receipt(message: Message, asked: StoredIncoming) -> bool:
     """Whether the To Party itself acknowledges, by the name that the element gives (ACK-18)."""
     return any(
-        one.from_party is not None and asked.facts.to_party in map(str, one.from_party.ids)
-        for one in message.acknowledgments
+        acknowledgment.from_party is not None
+        and asked.facts.to_party in map(str, acknowledgment.from_party.ids)
+        for acknowledgment in message.acknowledgments
     )
 
 
@@ -144,7 +145,9 @@ def relay_receipt(
     Party can prove what has reached it.
     """
     wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
-    typed = any(one.type is not None for one in received.message.acknowledgments)
+    typed = any(
+        acknowledgment.type is not None for acknowledgment in received.message.acknowledgments
+    )
     waits = (
         typed
         or wanted is AckRequest.SIGNED
@@ -195,12 +198,15 @@ def asked_here(tx: Transaction, message: Message) -> StoredIncoming | None:
         return None
     header = message.header
     found = [
-        one for one in tx.incoming_by_id(reference) if one.incoming.state is IncomingState.FORWARDED
+        stored
+        for stored in tx.incoming_by_id(reference)
+        if stored.incoming.state is IncomingState.FORWARDED
     ]
     named = [
-        one
-        for one in found
-        if (one.facts.cpa_id, one.facts.conversation_id) == (header.cpa_id, header.conversation_id)
+        stored
+        for stored in found
+        if (stored.facts.cpa_id, stored.facts.conversation_id)
+        == (header.cpa_id, header.conversation_id)
     ]
     return next(iter(named or found), None)
 

@@ -68,8 +68,8 @@ def nothing_more(node: Node, tx: Transaction, message_id: str) -> None:
     if asked is None:
         return
     key = (asked.incoming.sender, message_id)
-    given = (one for one in node.actions if isinstance(one, Relay))
-    if all((one.sender, one.message_id) != key for one in given):
+    given = (action for action in node.actions if isinstance(action, Relay))
+    if all((each_relay.sender, each_relay.message_id) != key for each_relay in given):
         node.actions.append(Relay(*key))
 
 
@@ -113,10 +113,10 @@ def relay(node: Node, tx: Transaction, awaited: Awaited, said: Sequence[Relay]) 
     """What goes back on a connection that waited: what the next hop said, and beside it what
     this hub has to say itself (SYNC-8); nothing said: the time was up (SYNC-17)."""
     stored = tx.incoming(awaited.sender, awaited.message_id)
-    status = next((one for one in said if one.status != 200), None)
+    status = next((each_relay for each_relay in said if each_relay.status != 200), None)
     if status is not None:
         return Answer(status.status, status.parcel, status.retry_after)
-    parcels = [one.parcel for one in said if one.parcel is not None]
+    parcels = [each_relay.parcel for each_relay in said if each_relay.parcel is not None]
     if stored is None or stored.passed_on:
         return _together(node, parcels) if said else Answer(504)
     previous = Previous.read(node, tx, stored, _HERE)
@@ -135,4 +135,4 @@ def _together(node: Node, parcels: list[StoredParcel]) -> Answer:
         return NOTHING
     if len(parcels) == 1:
         return Answer(200, parcels[0])
-    return Answer(200, sealed(node, bundle([whole_parcel(node, one) for one in parcels])))
+    return Answer(200, sealed(node, bundle([whole_parcel(node, stored) for stored in parcels])))

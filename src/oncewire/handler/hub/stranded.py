@@ -45,8 +45,8 @@ def go_on(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
 
 def go_on_at_last(node: Node, tx: Transaction, to_party: str | None = None) -> None:
     """Send on what is stranded and has a way again, all of it or what is for one party."""
-    stranded = [one for one in tx.held(LOOK_AT) if to_party in (None, one.facts.to_party)]
-    for listed in sorted(stranded, key=lambda one: _place(node, tx, one.incoming)):
+    stranded = [kept for kept in tx.held(LOOK_AT) if to_party in (None, kept.facts.to_party)]
+    for listed in sorted(stranded, key=lambda kept: _place(node, tx, kept.incoming)):
         if not is_stranded(node, tx, listed):
             continue
         stored = _whole(node, tx, listed)
@@ -78,7 +78,7 @@ def is_stranded(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
         return False
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     held = () if channel is None else channel.held
-    return all(one.message_id != incoming.message_id for one in held)
+    return all(held_message.message_id != incoming.message_id for held_message in held)
 
 
 def resume_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
@@ -136,7 +136,7 @@ def _stranded(node: Node, tx: Transaction, message_id: str) -> list[StoredIncomi
     except StoreDamaged:
         # What cannot be read cannot go on either.
         return []
-    return [one for one in found if is_stranded(node, tx, one)]
+    return [stored for stored in found if is_stranded(node, tx, stored)]
 
 
 def _forward(node: Node, tx: Transaction, stored: StoredIncoming, ahead: Agreement) -> None:

@@ -44,8 +44,8 @@ class HandOver(Offers):
             self._ready.clear()
             room = OFFERED_MAX - self._offered
             taken = await self._taken(room) if room > 0 else []
-            for one in taken:
-                self._offer(one)
+            for given in taken:
+                self._offer(given)
             if not taken:
                 await self._wait(self._ready, IDLE)
 

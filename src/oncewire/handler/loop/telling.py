@@ -49,7 +49,7 @@ class Telling(Offers):
         except OncewireError as problem:
             logger.warning("nothing could be told", extra={"problem": str(problem)})
             return []
-        return [one for one in found if one.notice_id not in self._offered]
+        return [notice for notice in found if notice.notice_id not in self._offered]
 
     async def _tell(self, notice: Notice) -> None:
         engine, notice_id = self._shell.engine, notice.notice_id

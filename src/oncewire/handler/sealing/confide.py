@@ -68,7 +68,7 @@ def decrypt_payloads(node: Node, message: Message, security: Security) -> Messag
     if not security.encrypt or not message.payloads:
         return message
     return replace(
-        message, payloads=tuple(_opened(node, one, security) for one in message.payloads)
+        message, payloads=tuple(_opened(node, payload, security) for payload in message.payloads)
     )
 
 

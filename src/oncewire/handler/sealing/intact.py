@@ -23,7 +23,7 @@ _SHA256 = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 def with_digest(parcel: Parcel) -> Parcel:
     """The parcel with the digest of its body beside it."""
     digest = base64.b64encode(hashlib.sha256(parcel.body).digest()).decode()
-    kept = tuple(one for one in parcel.headers if one[0].lower() != NAME.lower())
+    kept = tuple(header for header in parcel.headers if header[0].lower() != NAME.lower())
     return replace(parcel, headers=(*kept, (NAME, f"sha-256=:{digest}:")))
 
 

@@ -164,6 +164,6 @@ def onward_parcel(
     if asks is not None:
         hop = replace(hop, ack_requested=asks)
     spliced = splice.next_hop(envelope, hop, route.form)
-    own = tuple(one for one in parcel.headers if one[0].lower() in _OF_THE_MESSAGE)
+    own = tuple(header for header in parcel.headers if header[0].lower() in _OF_THE_MESSAGE)
     received = Parcel(parcel.content_type, parcel.body, own)
     return sealed(node, splice_body.with_envelope(received, spliced))

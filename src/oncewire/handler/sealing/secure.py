@@ -217,8 +217,8 @@ def check_connection(
     if source.transport != "http" and agreement.receiving.security.require_signature:
         # No other transport shows a certificate; there the signature has to do.
         return
-    for one in today:
-        expected |= set(one.partner.client_certificates)
+    for each_agreement in today:
+        expected |= set(each_agreement.partner.client_certificates)
     expected -= {hashlib.sha256(der).hexdigest() for der in node.agreements.withdrawn.certificates}
     if source.certificate is None:
         raise SecurityFailure(
@@ -239,7 +239,7 @@ def _check_reply(source: Source, agreements: tuple[Agreement, ...]) -> None:
             "the agreement knows its partner by a certificate, and the reply came without TLS",
             remedy="agree on an https address for the partner",
         )
-    if not any(one.is_reached_at(source.address) for one in agreements):
+    if not any(agreement.is_reached_at(source.address) for agreement in agreements):
         raise SecurityFailure(
             "the agreement knows its partner by a certificate, and the reply came from an address"
             " that is not the partner's",
@@ -250,7 +250,9 @@ def _check_reply(source: Source, agreements: tuple[Agreement, ...]) -> None:
 def _trust(security: Security) -> Trust:
     pinned = tuple(load_certificate(der) for der in security.partner_certificates)
     anchors = tuple(load_certificate(der) for der in security.trust_anchors)
-    subjects: frozenset[str] = frozenset(one.subject.rfc4514_string() for one in pinned)
+    subjects: frozenset[str] = frozenset(
+        certificate.subject.rfc4514_string() for certificate in pinned
+    )
     crls: tuple[x509.CertificateRevocationList, ...] = tuple(
         load_crl(der) for der in security.revocation_lists
     )
@@ -274,6 +276,12 @@ def _references(received: Received) -> tuple[SignedReference, ...]:
 
 def proves_receipt(sent: Received, ack: Acknowledgment) -> bool:
     """Whether a signed acknowledgement names exactly the digests of what we sent (S10)."""
-    ours = {(one.uri, one.digest_method, one.digest_value) for one in receipt_references(sent)}
-    theirs = {(one.uri, one.digest_method, one.digest_value) for one in ack.references}
+    ours = {
+        (each_digest.uri, each_digest.digest_method, each_digest.digest_value)
+        for each_digest in receipt_references(sent)
+    }
+    theirs = {
+        (each_digest.uri, each_digest.digest_method, each_digest.digest_value)
+        for each_digest in ack.references
+    }
     return bool(theirs) and theirs == ours

@@ -48,7 +48,10 @@ def at_hand(received: Received, message: Message, limits: Limits) -> Message:
     data = {payload.content_id: payload.data for payload in again.payloads}
     return replace(
         message,
-        payloads=tuple(replace(one, data=data.get(one.content_id)) for one in message.payloads),
+        payloads=tuple(
+            replace(each_payload, data=data.get(each_payload.content_id))
+            for each_payload in message.payloads
+        ),
     )
 
 

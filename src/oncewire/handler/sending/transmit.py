@@ -48,7 +48,7 @@ def transmit_due(node: Node) -> None:
         # Of so many, enough are not under way already.
         due = tx.due(node.now(), IN_FLIGHT_MAX + len(node.stuck))
     # One attempt at a time: a slow transmission is not overtaken by its own retry.
-    free = [one for one in due if one not in node.in_flight and one not in node.stuck]
+    free = [due_id for due_id in due if due_id not in node.in_flight and due_id not in node.stuck]
     for message_id in free[:room]:
         _step(node, message_id, _attempt)
 

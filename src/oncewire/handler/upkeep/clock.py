@@ -23,7 +23,10 @@ def begin(node: Node) -> None:
     with node.store.reader() as reader:
         rows = reader.journal_since(max(0, reader.last_seq() - 1), 1)
         # An incident that names neither message nor channel is the clock's.
-        told = any(one.message_id is None and one.channel is None for one in reader.incidents())
+        told = any(
+            incident.message_id is None and incident.channel is None
+            for incident in reader.incidents()
+        )
     node.timeline.begin(node.world, rows[-1] if rows else None, told)
 
 

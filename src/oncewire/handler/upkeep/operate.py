@@ -131,8 +131,8 @@ def resume_channel(node: Node, tx: Transaction, key: str) -> None:
         return
     channel = find_channel(tx, key)
     live = tx.live(key)
-    ids = {one.outgoing.message_id for one in live}
-    for peer in sorted({one.peer for one in live}):
+    ids = {stored.outgoing.message_id for stored in live}
+    for peer in sorted({stored.peer for stored in live}):
         _lift_pause(node, tx, peer, ids)
     receiver = receiver_of(key)
     if receiver is not None:
@@ -161,12 +161,16 @@ def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
     receiver = tx.sending_channel(receiver_key(peer))
     if receiver is None or receiver.paused_until <= node.now():
         return
-    due = [one for one in tx.due(receiver.paused_until, BEHIND_MAX) if one not in but]
-    behind = [one for one in map(tx.outgoing, due) if one is not None and one.peer == peer]
+    due = [
+        message_id
+        for message_id in tx.due(receiver.paused_until, BEHIND_MAX)
+        if message_id not in but
+    ]
+    behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]
     tx.save_sending_channel(receiver.resume())
     resolve_incidents(node, tx, Resolve(channel=receiver.key))
     node.write(tx, [Note("resumed")], peer=peer)
-    for key in {one.outgoing.channel: None for one in behind}:
+    for key in {stored.outgoing.channel: None for stored in behind}:
         channel = None if key is None else tx.sending_channel(key)
         if channel is not None:
             tx.save_sending_channel(replace(channel, paused_until=0))
@@ -191,7 +195,7 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     if find_to_end(tx, message_id) is None and give_up_received(node, tx, message_id):
         return
     arrived = [] if tx.outgoing(message_id) else tx.incoming_by_id(message_id)
-    done_with = all(one.incoming.state not in _WITH_APPLICATION for one in arrived)
+    done_with = all(kept.incoming.state not in _WITH_APPLICATION for kept in arrived)
     if arrived and done_with and resolve_incidents(node, tx, Resolve(message_id)):
         return
     _check_not_received(tx, message_id)

@@ -189,7 +189,9 @@ class Context:
     def wait_of(self, terms: Terms | None) -> Duration:
         """How long after its submission a message may be under way: its sender stops at
         persistDuration, and then a hub may begin with its own."""
-        longest = max((one.persist_duration for one in self.terms.values()), default=DAY)
+        longest = max(
+            (each_terms.persist_duration for each_terms in self.terms.values()), default=DAY
+        )
         return (longest if terms is None else terms.persist_duration) + longest
 
     # --- what is missing ---

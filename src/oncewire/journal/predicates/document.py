@@ -124,7 +124,7 @@ class DocumentFold:
         known = {
             self._split_id,
             *node.parts_handed,
-            *(one for ids in node.parts.values() for one in ids),
+            *(message_id for ids in node.parts.values() for message_id in ids),
         }
         return context.has_hole((node.node,), node.since, node.until) or bool(
             context.doubted & known

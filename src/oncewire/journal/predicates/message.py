@@ -138,8 +138,9 @@ def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bo
     if not doubted and not subject.has_hole():
         return subject.violations, False
     kept = [
-        one
-        for one in subject.violations
-        if one.kind in EVIDENT or (one.kind == ViolationKind.UNREADABLE and one.message_id is None)
+        violation
+        for violation in subject.violations
+        if violation.kind in EVIDENT
+        or (violation.kind == ViolationKind.UNREADABLE and violation.message_id is None)
     ]
     return kept, len(kept) < len(subject.violations)

@@ -266,7 +266,7 @@ class ReceivingChannelFold:
             return False
         # What still waits for the same To Party from before was passed by this one.
         behind = epoch.behind.get(to_party or "", {})
-        for earlier in [one for one in behind if one < place]:
+        for earlier in [number for number in behind if number < place]:
             epoch.leaves_behind(earlier, to_party)
             epoch.missing.append((earlier, 1, row))
         return True
@@ -286,7 +286,7 @@ class ReceivingChannelFold:
         """Remember what was passed over: its own later row shows disorder, none shows a gap."""
         start = epoch.expected
         others = epoch.waiting_for_others(place, to_party)
-        for known in sorted({*others, *(one for one in epoch.skipped if one < place)}):
+        for known in sorted({*others, *(number for number in epoch.skipped if number < place)}):
             if known > start:
                 epoch.missing.append((start, known - start, row))
             if known in others:

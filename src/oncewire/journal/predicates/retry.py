@@ -208,7 +208,11 @@ def _problem_of_failed(trace: Trace, terms: Terms, row: Row) -> str | None:
         return "It was given up though no row says that its retries were used up."
     if terms.retries_counted is RetryCount.PER_TRANSPORT:
         # A transport without an address for the receiver was no way, and that is written down.
-        closed = {one.transport for one in trace.kinds.get(SEND_FAILED, ()) if not one.attempt}
+        closed = {
+            each_row.transport
+            for each_row in trace.kinds.get(SEND_FAILED, ())
+            if not each_row.attempt
+        }
         for transport in terms.transports:
             if transport not in tried | closed:
                 return f"It was given up without trying {transport}, which the agreement offers."

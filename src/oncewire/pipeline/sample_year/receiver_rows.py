@@ -50,17 +50,17 @@ class Receiver:
 
     def play(self, messages: list[Arrived]) -> None:
         """Write every arrival, then hand over: by number where order is agreed."""
-        for one in messages:
-            self._arrive(one)
+        for arrived in messages:
+            self._arrive(arrived)
         if not self._stream.terms.ordered:
-            for one in messages:
-                if one.taken and one.split_id is None:
+            for arrived in messages:
+                if arrived.taken and arrived.split_id is None:
                     wait = self._rng.randrange(MILLISECOND, 3 * SECOND)
-                    self._hand_over(one, one.arrivals[0] + wait)
+                    self._hand_over(arrived, arrived.arrivals[0] + wait)
             return
         epochs: dict[int, list[Arrived]] = {}
-        for one in messages:
-            epochs.setdefault(one.epoch, []).append(one)
+        for arrived in messages:
+            epochs.setdefault(arrived.epoch, []).append(arrived)
         cursor = 0
         for epoch in sorted(epochs):
             cursor = self._hand_over_epoch(epochs[epoch], self._opened(epochs, epoch + 1), cursor)
@@ -68,101 +68,101 @@ class Receiver:
     @staticmethod
     def _opened(epochs: dict[int, list[Arrived]], epoch: int) -> Instant | None:
         """When the first message of an epoch arrives."""
-        found = [one.arrivals[0] for one in epochs.get(epoch, ()) if one.arrivals]
+        found = [arrived.arrivals[0] for arrived in epochs.get(epoch, ()) if arrived.arrivals]
         return min(found, default=None)
 
     # --- arriving ---
 
-    def _place(self, one: Arrived) -> Place:
-        if one.number is None:
+    def _place(self, arrived: Arrived) -> Place:
+        if arrived.number is None:
             return NOWHERE
-        return Place(self._stream.channel, one.epoch, one.number)
+        return Place(self._stream.channel, arrived.epoch, arrived.number)
 
-    def _place_given(self, one: Arrived) -> Place:
+    def _place_given(self, arrived: Arrived) -> Place:
         """The place that a hand-over names."""
-        if one.force.misbehaviour != "other_number" or one.number is None:
-            return self._place(one)
-        return Place(self._stream.channel, one.epoch, one.number + 1)
+        if arrived.force.misbehaviour != "other_number" or arrived.number is None:
+            return self._place(arrived)
+        return Place(self._stream.channel, arrived.epoch, arrived.number + 1)
 
-    def _arrive(self, one: Arrived) -> None:
-        if not one.arrivals:
+    def _arrive(self, arrived: Arrived) -> None:
+        if not arrived.arrivals:
             return
-        first = one.arrivals[0]
-        if one.refused:
-            self._refuse(one, first)
+        first = arrived.arrivals[0]
+        if arrived.refused:
+            self._refuse(arrived, first)
             return
-        if one.force.misbehaviour == "ack_before_store":
-            self._acknowledge(one, first - 3)
-        self._receive(one, first)
-        if one.force.misbehaviour == "forgotten":
-            self._receive(one, first + 20 * SECOND)
-        if one.force.misbehaviour != "ack_before_store":
-            self._acknowledge(one, first + 2 * MILLISECOND)
-        for again in one.arrivals[1:]:
-            self._duplicate(one, again)
+        if arrived.force.misbehaviour == "ack_before_store":
+            self._acknowledge(arrived, first - 3)
+        self._receive(arrived, first)
+        if arrived.force.misbehaviour == "forgotten":
+            self._receive(arrived, first + 20 * SECOND)
+        if arrived.force.misbehaviour != "ack_before_store":
+            self._acknowledge(arrived, first + 2 * MILLISECOND)
+        for again in arrived.arrivals[1:]:
+            self._duplicate(arrived, again)
 
-    def _receive(self, one: Arrived, when: Instant) -> None:
+    def _receive(self, arrived: Arrived, when: Instant) -> None:
         self._writer.write(
             self._stream.receiver,
             when,
             Kind.RECEIVED,
-            one.message_id,
+            arrived.message_id,
             terms_id=self._terms_id,
-            place=self._place(one),
+            place=self._place(arrived),
             hop=self._hop,
             peer=self._peer,
             transport="http",
-            digest=one.digest,
-            size=one.size,
-            detail=one.received,
+            digest=arrived.digest,
+            size=arrived.size,
+            detail=arrived.received,
         )
 
-    def _acknowledge(self, one: Arrived, when: Instant) -> None:
+    def _acknowledge(self, arrived: Arrived, when: Instant) -> None:
         self._writer.write(
             self._stream.receiver,
             when,
             Kind.ACK_SENT,
-            one.message_id,
-            ref_to=ack_of(one.message_id, self._stream.receiver),
+            arrived.message_id,
+            ref_to=ack_of(arrived.message_id, self._stream.receiver),
             hop=self._hop,
             peer=self._peer,
         )
 
-    def _duplicate(self, one: Arrived, when: Instant) -> None:
+    def _duplicate(self, arrived: Arrived, when: Instant) -> None:
         self._writer.write(
             self._stream.receiver,
             when,
             Kind.DUPLICATE,
-            one.message_id,
+            arrived.message_id,
             place=Place(self._stream.channel),
             hop=self._hop,
             peer=self._peer,
-            digest=one.digest,
+            digest=arrived.digest,
             detail=detail.Duplicate(self._stream.terms.duplicate_answer.value).write(),
         )
-        self._acknowledge(one, when + MILLISECOND)
+        self._acknowledge(arrived, when + MILLISECOND)
 
-    def _refuse(self, one: Arrived, when: Instant) -> None:
+    def _refuse(self, arrived: Arrived, when: Instant) -> None:
         self._writer.write(
             self._stream.receiver,
             when,
             Kind.REFUSED,
-            one.message_id,
+            arrived.message_id,
             peer=self._peer,
-            digest=one.digest,
-            detail=detail.Refused(one.refused, problem="the year says so").write(),
+            digest=arrived.digest,
+            detail=detail.Refused(arrived.refused, problem="the year says so").write(),
         )
-        if one.number is not None and one.force.misbehaviour != "no_skip":
-            self._skip(one, when + 1, "refused")
+        if arrived.number is not None and arrived.force.misbehaviour != "no_skip":
+            self._skip(arrived, when + 1, "refused")
 
-    def _skip(self, one: Arrived, when: Instant, reason: str) -> None:
+    def _skip(self, arrived: Arrived, when: Instant, reason: str) -> None:
         self._writer.write(
             self._stream.receiver,
             when,
             Kind.SKIPPED,
-            one.message_id if one.refused else None,
+            arrived.message_id if arrived.refused else None,
             terms_id=self._terms_id,
-            place=self._place(one),
+            place=self._place(arrived),
             detail=detail.Skipped(reason).write(),
         )
 
@@ -180,19 +180,19 @@ class Receiver:
                 place=Place(self._stream.channel, messages[0].epoch),
             )
         late: Arrived | None = None
-        for index, one in enumerate(messages):
-            if not one.arrivals:
-                cursor = self._pass_missing(one, messages[index + 1 :], next_opened, cursor)
+        for index, arrived in enumerate(messages):
+            if not arrived.arrivals:
+                cursor = self._pass_missing(arrived, messages[index + 1 :], next_opened, cursor)
                 continue
-            if one.refused:
-                cursor = max(cursor, one.arrivals[0] + 2)
+            if arrived.refused:
+                cursor = max(cursor, arrived.arrivals[0] + 2)
                 continue
-            if one.force.misbehaviour == "after_the_next":
-                late = one
+            if arrived.force.misbehaviour == "after_the_next":
+                late = arrived
                 continue
-            ready = one.arrivals[0] + self._rng.randrange(4 * MILLISECOND, 15 * MILLISECOND)
+            ready = arrived.arrivals[0] + self._rng.randrange(4 * MILLISECOND, 15 * MILLISECOND)
             cursor = max(cursor + 2, ready)
-            self._hand_over(one, cursor)
+            self._hand_over(arrived, cursor)
             if late is not None:
                 # Late, but not before it has come.
                 cursor = max(cursor + 2, late.arrivals[0] + 4 * MILLISECOND)
@@ -201,7 +201,7 @@ class Receiver:
         return cursor
 
     def _pass_missing(
-        self, one: Arrived, later: list[Arrived], next_opened: Instant | None, cursor: Instant
+        self, arrived: Arrived, later: list[Arrived], next_opened: Instant | None, cursor: Instant
     ) -> Instant:
         waiting = [held.arrivals[0] for held in later if held.arrivals]
         if not waiting:
@@ -210,27 +210,27 @@ class Receiver:
         if next_opened is not None:
             known = min(known, next_opened - 2)
         when = max(cursor + 1, known)
-        self._skip(one, when, "given up" if next_opened is not None else "never came")
+        self._skip(arrived, when, "given up" if next_opened is not None else "never came")
         return when
 
-    def _hand_over(self, one: Arrived, when: Instant) -> None:
-        misbehaviour = one.force.misbehaviour
+    def _hand_over(self, arrived: Arrived, when: Instant) -> None:
+        misbehaviour = arrived.force.misbehaviour
         if misbehaviour == "never_handed_over":
             return
         if misbehaviour == "handed_over_first":
-            when = one.arrivals[0] - 2
-        self._handed_over(one, when)
+            when = arrived.arrivals[0] - 2
+        self._handed_over(arrived, when)
         if misbehaviour == "never_confirmed":
             return
         confirmed = when + self._rng.randrange(MILLISECOND, 30 * MILLISECOND)
         if not misbehaviour and self._redelivers and self._rng.random() < 0.01:
-            confirmed = self._redeliver(one, when)
-        self._confirm(one, confirmed)
+            confirmed = self._redeliver(arrived, when)
+        self._confirm(arrived, confirmed)
         if misbehaviour == "handed_over_twice":
-            self._handed_over(one, confirmed + SECOND)
-            self._confirm(one, confirmed + 2 * SECOND)
+            self._handed_over(arrived, confirmed + SECOND)
+            self._confirm(arrived, confirmed + 2 * SECOND)
 
-    def _redeliver(self, one: Arrived, when: Instant) -> Instant:
+    def _redeliver(self, arrived: Arrived, when: Instant) -> Instant:
         """The application died with it: its lease runs out, or the handler is started again."""
         handler = self._stream.receiver
         boot = handler.boot_at(when)
@@ -240,38 +240,38 @@ class Receiver:
         else:
             again = when + 15 * MINUTE
             said = detail.HandedOver(redelivered=True, lease_expired=True)
-        self._handed_over(one, again, said)
+        self._handed_over(arrived, again, said)
         return again + SECOND
 
     def _handed_over(
-        self, one: Arrived, when: Instant, said: detail.HandedOver | None = None
+        self, arrived: Arrived, when: Instant, said: detail.HandedOver | None = None
     ) -> None:
         self._writer.write(
             self._stream.receiver,
             when,
             Kind.HANDED_OVER,
-            one.message_id,
+            arrived.message_id,
             terms_id=self._terms_id,
-            place=self._place_given(one),
+            place=self._place_given(arrived),
             peer=self._peer,
-            digest=_given(one),
-            size=one.size,
+            digest=_given(arrived),
+            size=arrived.size,
             detail=None if said is None else said.write(),
         )
 
-    def _confirm(self, one: Arrived, when: Instant) -> None:
-        self._writer.write(self._stream.receiver, when, Kind.CONFIRMED, one.message_id)
+    def _confirm(self, arrived: Arrived, when: Instant) -> None:
+        self._writer.write(self._stream.receiver, when, Kind.CONFIRMED, arrived.message_id)
 
     # --- documents ---
 
     def join(self, split_id: str, parts: list[Arrived], digest: str) -> None:
         """Hand a document over once its parts are there."""
-        here = [one for one in parts if one.taken]
+        here = [arrived for arrived in parts if arrived.taken]
         if len(here) < len(parts) and not any(
-            one.force.misbehaviour == "missing_part" for one in parts
+            arrived.force.misbehaviour == "missing_part" for arrived in parts
         ):
             return  # A part is missing, and an honest handler waits for it.
-        when = max(one.arrivals[0] for one in here) + 10 * MILLISECOND
+        when = max(arrived.arrivals[0] for arrived in here) + 10 * MILLISECOND
         stream = self._stream
         self._writer.write(
             stream.receiver,
@@ -281,13 +281,13 @@ class Receiver:
             terms_id=self._terms_id,
             peer=self._peer,
             digest=digest,
-            size=sum(one.size for one in parts),
+            size=sum(arrived.size for arrived in parts),
             detail=detail.Joined(len(parts)).write(),
         )
         said = detail.HandedOver(split_id=split_id)
-        for offset, one in enumerate(here):
-            self._handed_over(one, when + 1 + offset, said)
-        whole = Arrived(split_id, digest, sum(one.size for one in parts), None)
+        for offset, arrived in enumerate(here):
+            self._handed_over(arrived, when + 1 + offset, said)
+        whole = Arrived(split_id, digest, sum(arrived.size for arrived in parts), None)
         self._handed_over(whole, when + 50, said)
         self._confirm(whole, when + 20 * MILLISECOND)
 
@@ -297,8 +297,8 @@ def document_digest(split_id: str) -> str:
     return hashlib.sha256(split_id.encode()).hexdigest()
 
 
-def _given(one: Arrived) -> str:
+def _given(arrived: Arrived) -> str:
     """The digest of what the application is given."""
-    if one.force.misbehaviour != "given_otherwise":
-        return one.digest
-    return hashlib.sha256(one.digest.encode()).hexdigest()
+    if arrived.force.misbehaviour != "given_otherwise":
+        return arrived.digest
+    return hashlib.sha256(arrived.digest.encode()).hexdigest()

@@ -118,24 +118,24 @@ class _Writer:
             terms_id=self._terms_id, place=Place(stream.channel), peer=stream.receiver.party,
             digest=digest, size=size, detail=said,
         )  # fmt: skip
-        one = Arrived(message_id, digest, size, received, force=force, split_id=document)
-        self._arrived.append(one)
+        arrived = Arrived(message_id, digest, size, received, force=force, split_id=document)
+        self._arrived.append(arrived)
         if force.misbehaviour == "never_sent":
             return
         entered, place, receiving = self._enter(message_id, submitted + 1, force)
         if stream.terms.numbered and entered < self._trouble_until:
             way = "plain"
-        one.epoch, one.number = receiving.epoch or 0, receiving.number
+        arrived.epoch, arrived.number = receiving.epoch or 0, receiving.number
         hop = Hop(
             self._writer, rng, stream.sender, stream.hub or stream.receiver, stream.terms,
             message_id, place=place,
         )  # fmt: skip
         if force.misbehaviour == "invented":
-            self._invent(index, one, submitted)
+            self._invent(index, arrived, submitted)
         if stream.hub is not None:
-            self._through_hub(hop, entered, one, way)
+            self._through_hub(hop, entered, arrived, way)
             return
-        settled = self._exchange(hop, entered, one, way, submitted)
+        settled = self._exchange(hop, entered, arrived, way, submitted)
         self._numbering.settled(settled)
         if way != "plain":
             self._trouble_until = max(self._trouble_until, settled + SECOND)
@@ -175,13 +175,13 @@ class _Writer:
     # --- from one handler to the other ---
 
     def _exchange(
-        self, hop: Hop, start: Instant, one: Arrived, way: str, submitted: Instant
+        self, hop: Hop, start: Instant, arrived: Arrived, way: str, submitted: Instant
     ) -> Instant:
         """Play the sender; returns when the message is settled."""
         rng, terms = self._rng, self._stream.terms
-        misbehaviour = one.force.misbehaviour
+        misbehaviour = arrived.force.misbehaviour
         if misbehaviour in MISBEHAVIOURS:
-            return MISBEHAVIOURS[misbehaviour](hop, start, one)
+            return MISBEHAVIOURS[misbehaviour](hop, start, arrived)
         if way == "resend":
             done = transmit(hop, start, lost=1 + rng.randrange(self._attempts() - 1))
         elif way == "lost_ack":
@@ -194,12 +194,12 @@ class _Writer:
             lifetime = self._lifetime(way) or 0
             done = transmit(hop, start, lost=NEVER, until=submitted + lifetime)
         elif way in ("rejected", "transient"):
-            return self._answered(hop, start, one, way)
+            return self._answered(hop, start, arrived, way)
         elif misbehaviour == "no_skip":
-            return self._answered(hop, start, one, "rejected")
+            return self._answered(hop, start, arrived, "rejected")
         else:
-            done = transmit(hop, start, ack_after=one.force.ack_after)
-        one.arrivals = hop.arrivals
+            done = transmit(hop, start, ack_after=arrived.force.ack_after)
+        arrived.arrivals = hop.arrivals
         if done.acknowledged:
             return acknowledge_as_agreed(hop, done.when)
         if way == "expired":
@@ -209,7 +209,7 @@ class _Writer:
             resumed = sending.suspend(hop, done.when)
             self._numbering.suspended(done.when, resumed)
             again = transmit(hop, resumed)
-            one.arrivals = hop.arrivals
+            arrived.arrivals = hop.arrivals
             return acknowledge_as_agreed(hop, again.when)
         outcome = Outcome.NOT_DELIVERED if way == "no_connection" else Outcome.UNKNOWN
         ended = fail(hop, done.when, outcome, "exhausted")
@@ -227,7 +227,7 @@ class _Writer:
             for _, _, used_up in sending.attempts(self._stream.terms, 0, Random(0))  # noqa: S311
         )
 
-    def _answered(self, hop: Hop, start: Instant, one: Arrived, way: str) -> Instant:
+    def _answered(self, hop: Hop, start: Instant, arrival: Arrived, way: str) -> Instant:
         """The receiver answers with an error, or asks for a pause."""
         hop.send(start, self._stream.terms.transports[0])
         arrived = start + hop.latency()
@@ -244,13 +244,13 @@ class _Writer:
                     hop.handler, until, Kind.EXHAUSTED, hop.message_id,
                     place=hop.place, transport=self._stream.terms.transports[0],
                 )  # fmt: skip
-                one.arrivals = []
+                arrival.arrivals = []
                 return self._after_exhausted(hop, until)
             hop.send(until + SECOND, self._stream.terms.transports[0])
-            one.arrivals = [until + SECOND + hop.latency()]
-            return acknowledge_as_agreed(hop, one.arrivals[0] + hop.latency())
-        one.arrivals, one.refused = [arrived], "TimeToLiveExpired"
-        ended = sending.rejected(hop, arrived + hop.latency(), one.refused)
+            arrival.arrivals = [until + SECOND + hop.latency()]
+            return acknowledge_as_agreed(hop, arrival.arrivals[0] + hop.latency())
+        arrival.arrivals, arrival.refused = [arrived], "TimeToLiveExpired"
+        ended = sending.rejected(hop, arrived + hop.latency(), arrival.refused)
         if not self._numbering.opening:
             return ended
         # The opener of an epoch is settled by an acknowledgement or not at all.
@@ -263,7 +263,7 @@ class _Writer:
 
     # --- over an intermediary ---
 
-    def _through_hub(self, hop: Hop, start: Instant, one: Arrived, way: str) -> None:
+    def _through_hub(self, hop: Hop, start: Instant, arrived: Arrived, way: str) -> None:
         """The hub takes responsibility at once and carries on by itself."""
         stream, hub = self._stream, self._stream.hub
         if hub is None:
@@ -271,18 +271,18 @@ class _Writer:
         lost = 1 if way == "resend" and attempts_allowed(stream.terms) > 1 else 0
         done = transmit(hop, start, lost=lost)
         taken = hop.arrivals[0]
-        self._hub_receives(hop, one, taken)
+        self._hub_receives(hop, arrived, taken)
         acknowledge(hop, done.when, detail.Acknowledged(hop=True), ack_id="")
         onward = Hop(
-            self._writer, self._rng, hub, stream.receiver, stream.terms, one.message_id, hop=2
+            self._writer, self._rng, hub, stream.receiver, stream.terms, arrived.message_id, hop=2
         )
         self._writer.write(
-            hub, taken + MILLISECOND, Kind.FORWARDED, one.message_id,
+            hub, taken + MILLISECOND, Kind.FORWARDED, arrived.message_id,
             terms_id=self._terms_id, hop=2, peer=stream.receiver.party,
-            digest=one.digest, size=one.size,
+            digest=arrived.digest, size=arrived.size,
             detail=detail.Forwarded(stream.sender.party, stream.receiver.party).write(),
         )  # fmt: skip
-        if one.force.misbehaviour == "not_passed_on":
+        if arrived.force.misbehaviour == "not_passed_on":
             return
         begun = taken + 2 * MILLISECOND
         if way == "unknown" and stream.terms.on_exhausted is OnExhausted.FAIL_MESSAGE:
@@ -292,31 +292,31 @@ class _Writer:
             return
         if way == "rejected":
             onward.send(begun, stream.terms.transports[0])
-            one.arrivals, one.refused = [begun + onward.latency()], "ValueNotRecognized"
-            answered = one.arrivals[0] + onward.latency()
-            sending.rejected(onward, answered, one.refused)
+            arrived.arrivals, arrived.refused = [begun + onward.latency()], "ValueNotRecognized"
+            answered = arrived.arrivals[0] + onward.latency()
+            sending.rejected(onward, answered, arrived.refused)
             sending.rejected(hop, answered + SECOND, "DeliveryFailure")
             return
         lost_acks = 1 if way == "lost_ack" and attempts_allowed(stream.terms) > 1 else 0
         ended = transmit(onward, begun, acks_lost=lost_acks)
-        one.arrivals = onward.arrivals
+        arrived.arrivals = onward.arrivals
         acknowledge_as_agreed(onward, ended.when)
         # The receipt of the To Party itself travels back through the hub.
         final = Hop(
-            self._writer, self._rng, hop.handler, stream.receiver, stream.terms, one.message_id
+            self._writer, self._rng, hop.handler, stream.receiver, stream.terms, arrived.message_id
         )
         acknowledge_as_agreed(final, ended.when + 50 * MILLISECOND)
 
-    def _hub_receives(self, hop: Hop, one: Arrived, when: Instant) -> None:
+    def _hub_receives(self, hop: Hop, arrived: Arrived, when: Instant) -> None:
         hub = hop.to
         self._writer.write(
-            hub, when, Kind.RECEIVED, one.message_id, terms_id=self._terms_id, hop=1,
-            peer=hop.handler.party, transport="http", digest=one.digest, size=one.size,
-            detail=one.received,
+            hub, when, Kind.RECEIVED, arrived.message_id, terms_id=self._terms_id, hop=1,
+            peer=hop.handler.party, transport="http", digest=arrived.digest, size=arrived.size,
+            detail=arrived.received,
         )  # fmt: skip
         self._writer.write(
-            hub, when + 2, Kind.ACK_SENT, one.message_id,
-            ref_to=sending.ack_of(one.message_id, hub), hop=1, peer=hop.handler.party,
+            hub, when + 2, Kind.ACK_SENT, arrived.message_id,
+            ref_to=sending.ack_of(arrived.message_id, hub), hop=1, peer=hop.handler.party,
             detail=detail.AckSent(hop=True).write(),
         )  # fmt: skip
 

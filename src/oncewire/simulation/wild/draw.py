@@ -181,7 +181,7 @@ def _enriched(
     firm.add("flow.mode")
     values = [(key, chance.choice(VALUES[key])) for key in wished if key not in firm]
     if not setting.signed:
-        values = [one for one in values if one not in SIGNED]
+        values = [pair for pair in values if pair not in SIGNED]
     return tuple(_accepted(said, values, papers).items())
 
 
@@ -231,7 +231,11 @@ def _draw_orders(chance: random.Random, setting: Setting) -> tuple[Order, ...]:
         if chance.random() < (0.05 if numbered else 0.25):
             sender, receiver = receiver, sender
         loose = chance.random() < 0.12
-        paper = next(one for one in papers_of(setting, sender) if one.partner == receiver)
+        paper = next(
+            each_paper
+            for each_paper in papers_of(setting, sender)
+            if each_paper.partner == receiver
+        )
         slow = paper.via is not None and is_slow(paper.agreement)
         orders.append(
             Order(

@@ -48,20 +48,24 @@ SLACK: Duration = 3 * SECOND
 
 def judge(world: World) -> tuple[Violation, ...]:
     """Every broken promise of a world that has healed and come to rest."""
-    rows = [row for one in world.machines for row in one.rows()]
+    rows = [row for machine in world.machines for row in machine.rows()]
     report = check_journal(rows, healed=True, calm=world.plan.setting.calm)
-    books = {one.name: set(world.ledger.told[one.name]) for one in world.machines}
+    books = {machine.name: set(world.ledger.told[machine.name]) for machine in world.machines}
     found = [*report.violations, *report.quarantined, *untold(rows, books)]
     if any(isinstance(event, ClockStep) for event in world.plan.events):
         # It compares instants of one node across boots; here they are judged by the true time.
-        found = [one for one in found if one.predicate != "S11"]
+        found = [violation for violation in found if violation.predicate != "S11"]
     history = History(world, rows)
     history.judge()
     found += world.ledger.found
     setting = world.plan.setting
     if setting.hubs and setting.signed and not setting.hub_keys:
         # Nobody believes what such a hub says, so little arrives: what counts is that it answers.
-        found = [one for one in found if one.kind == "raised" or one.predicate in _SAFETY]
+        found = [
+            violation
+            for violation in found
+            if violation.kind == "raised" or violation.predicate in _SAFETY
+        ]
     return tuple(found)
 
 
@@ -145,7 +149,7 @@ class History:
             document = self.ledger.documents.get(message_id)
             if document is None:
                 self.ledger.broke("invented", "Nobody submitted it.", node, message_id)
-            elif any(one != document for one in shown):
+            elif any(content != document for content in shown):
                 sentence = "The application was shown another document than was submitted."
                 self.ledger.broke("altered", sentence, node, message_id)
 
@@ -230,7 +234,7 @@ class History:
         terms = self._terms_of(next(row for row in rows if row.kind == HANDED_OVER))
         if terms.duplicate_answer is not DuplicateAnswer.ORIGINAL:
             return
-        responses = [one for one in replies if b"Answer" in one]
+        responses = [content for content in replies if b"Answer" in content]
         if len(responses) > 1:
             sentence = "Two copies of the request got two different responses."
             self.ledger.broke("another answer", sentence, node, message_id)
@@ -274,7 +278,7 @@ class History:
                 self.ledger.broke("unwarned", sentence, order.receiver, order.message_id)
 
     def _owed_a_warning(self, order: Order) -> bool:
-        sender, receiver = (self.world.machine(one) for one in (order.sender, order.receiver))
+        sender, receiver = (self.world.machine(name) for name in (order.sender, order.receiver))
         with sender.store.reader() as reader:
             parcel = reader.outgoing_parcel(order.message_id)
         if parcel is None:
@@ -296,4 +300,4 @@ class History:
 
     def _order(self, message_id: str) -> Order | None:
         orders: Iterable[Order] = (*self.world.plan.orders, *self.world.probes)
-        return next((one for one in orders if one.message_id == message_id), None)
+        return next((order for order in orders if order.message_id == message_id), None)

@@ -61,7 +61,7 @@ def papers_of(setting: Setting, node: str) -> tuple[Paper, ...]:
     """The papers one node has in the beginning."""
     if node in setting.way:
         return _hub_papers(setting, node)
-    partners = [one for one in setting.ends if one != BUYER] if node == BUYER else [BUYER]
+    partners = [end for end in setting.ends if end != BUYER] if node == BUYER else [BUYER]
     return tuple(_end_paper(setting, node, partner) for partner in partners)
 
 
@@ -78,7 +78,11 @@ def _end_paper(setting: Setting, own: str, partner: str) -> Paper:
 def _hub_papers(setting: Setting, hub: str) -> tuple[Paper, ...]:
     way = setting.way
     place = way.index(hub)
-    behind = tuple(one for one in setting.ends if one != BUYER and not setting.is_direct(one))
+    behind = tuple(
+        each_end
+        for each_end in setting.ends
+        if each_end != BUYER and not setting.is_direct(each_end)
+    )
     neighbours: list[tuple[str, tuple[str, ...]]] = [(BUYER, ())]
     if place > 0:
         neighbours = [(way[place - 1], (BUYER,))]
@@ -129,7 +133,7 @@ def _read(paper: Paper) -> Agreement:
     sections["own"] = _side(paper, paper.own, transports)
     sections["partner"] = _side(paper, paper.partner, transports)
     if paper.behind:
-        sections["partner"]["behind"] = [f"urn:sim:{one}" for one in paper.behind]
+        sections["partner"]["behind"] = [f"urn:sim:{party_name}" for party_name in paper.behind]
     if paper.via is not None:
         sections["via"] = _side(paper, paper.via, transports)
     if paper.signed:
@@ -138,7 +142,9 @@ def _read(paper: Paper) -> Agreement:
             require_signature=True,
             signature_algorithm=ECDSA,
             partner_certificates=[
-                certificate_pem(one) for one in (paper.partner, paper.via) if one is not None
+                certificate_pem(each_name)
+                for each_name in (paper.partner, paper.via)
+                if each_name is not None
             ],
         )
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
@@ -165,5 +171,5 @@ def is_sound(paper: Paper) -> bool:
     if not is_readable(paper):
         return False
     agreement = paper.agreement
-    wrong = any(one.severity is Severity.ERROR for one in check(agreement))
+    wrong = any(finding.severity is Severity.ERROR for finding in check(agreement))
     return not wrong and not contradiction(agreement)

@@ -82,7 +82,10 @@ class Operator:
         """The message that a channel stands still for."""
         with self._machine.store.reader() as reader:
             sending, _ = reader.channels()
-        return next((one.suspended_by for one in sending if one.key == channel), None)
+        return next(
+            (each_channel.suspended_by for each_channel in sending if each_channel.key == channel),
+            None,
+        )
 
     def _do(self, what: str, verb: Callable[[], object]) -> Ending:
         return self._machine.turn(f"operate {what}", verb, (OncewireError,))
@@ -125,12 +128,16 @@ def mend(world: World, cpa_id: str, sides: tuple[str, ...]) -> None:
 
 def mend_all(world: World) -> None:
     """Where the two sides of an agreement differ, or a hub has none, all is as it was."""
-    for cpa_id in sorted({cpa_id for one in world.machines for cpa_id in one.papers}):
-        sides = [one for one in world.machines if cpa_id in one.papers]
-        papers = [one.papers[cpa_id] for one in sides]
-        hub = any(one.name in world.plan.setting.way for one in sides)
-        if len({_content(one) for one in papers}) > 1 or (hub and not all(map(is_usable, papers))):
-            mend(world, cpa_id, tuple(one.name for one in sides))
+    for cpa_id in sorted(
+        {cpa_id for each_machine in world.machines for cpa_id in each_machine.papers}
+    ):
+        sides = [each_machine for each_machine in world.machines if cpa_id in each_machine.papers]
+        papers = [each_machine.papers[cpa_id] for each_machine in sides]
+        hub = any(each_machine.name in world.plan.setting.way for each_machine in sides)
+        if len({_content(each_paper) for each_paper in papers}) > 1 or (
+            hub and not all(map(is_usable, papers))
+        ):
+            mend(world, cpa_id, tuple(each_machine.name for each_machine in sides))
     for machine in world.machines:
         for cpa_id, paper in list(machine.papers.items()):
             if paper is not None and paper.via is not None:
@@ -146,7 +153,13 @@ def _mend_first_hop(world: World, machine: Machine, paper: Paper, cpa_id: str) -
     if beside is None or _numbering(paper) == _numbering(beside):
         return
     mend(world, hop_id, (hub.name,))
-    mend(world, cpa_id, tuple(one.name for one in world.machines if cpa_id in one.papers))
+    mend(
+        world,
+        cpa_id,
+        tuple(
+            each_machine.name for each_machine in world.machines if cpa_id in each_machine.papers
+        ),
+    )
 
 
 def _numbering(paper: Paper) -> object:

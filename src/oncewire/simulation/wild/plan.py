@@ -304,6 +304,6 @@ class Plan:
         """The command that runs exactly this again."""
         text = f"oncewire simulate --wild --seed {self.seed}"
         if self.kept is not None:
-            orders, events = (",".join(map(str, one)) or "none" for one in self.kept)
+            orders, events = (",".join(map(str, index)) or "none" for index in self.kept)
             text += f" --only-messages {orders} --only-events {events}"
         return text

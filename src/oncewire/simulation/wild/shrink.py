@@ -17,7 +17,7 @@ RUNS_MAX = 400
 
 
 def _kinds(violations: Iterable[Violation]) -> set[tuple[str, str]]:
-    return {(one.predicate, one.kind) for one in violations}
+    return {(violation.predicate, violation.kind) for violation in violations}
 
 
 def shrink(plan: Plan, violations: Iterable[Violation]) -> Result:

@@ -41,7 +41,7 @@ class Standstills:
 
     def __init__(self, rows: Iterable[Row], at: Callable[[Row], Instant]) -> None:
         self._of: dict[tuple[str, str, str], list[_Standstill]] = defaultdict(list)
-        for row in sorted(rows, key=lambda one: (one.node, one.seq)):
+        for row in sorted(rows, key=lambda standstill: (standstill.node, standstill.seq)):
             if row.kind == TRANSIENT and row.peer is not None:
                 # Both instants are of the node's own clock, so what lies between them is true.
                 lasts = detail.Transient.read(row.detail).until - row.at
@@ -58,7 +58,7 @@ class Standstills:
 
     def _lift(self, node: str, of: str, name: str, at: Instant) -> None:
         found = self._of[node, of, name]
-        found[:] = [one.ended(at) for one in found]
+        found[:] = [standstill.ended(at) for standstill in found]
 
     def due(self, row: Row, due: Instant, slack: Duration) -> Instant | None:
         """When a timer that runs out at `due` is heeded for a message of this row's receiver
@@ -68,11 +68,11 @@ class Standstills:
         all that wait for the end of one, the first whose retries are used up stops the others.
         """
         keys = ((row.node, "peer", row.peer or ""), (row.node, "channel", row.channel or ""))
-        found = [one for key in keys for one in self._of.get(key, ())]
-        for one in sorted(found, key=lambda one: one.begin):
-            if one.begin > due + slack:
+        found = [standstill for key in keys for standstill in self._of.get(key, ())]
+        for standstill in sorted(found, key=lambda standstill: standstill.begin):
+            if standstill.begin > due + slack:
                 break
-            if one.end is None:
+            if standstill.end is None:
                 return None
-            due = max(due, one.end)
+            due = max(due, standstill.end)
         return due

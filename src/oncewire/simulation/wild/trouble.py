@@ -98,8 +98,8 @@ class Trouble:
     orders: tuple[Order, ...]
 
     def _link(self) -> tuple[str, str]:
-        one, other = self.chance.choice(links(self.setting))
-        return (one, other) if self.chance.random() < 0.5 else (other, one)
+        link, other = self.chance.choice(links(self.setting))
+        return (link, other) if self.chance.random() < 0.5 else (other, link)
 
     def _moment(self) -> Duration:
         """Some instant between the first order and a while after the last."""

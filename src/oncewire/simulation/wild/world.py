@@ -69,7 +69,7 @@ class World:
         for name in plan.setting.nodes:
             self._machines[name] = Machine(name, self)
         manner = plan.setting.manner
-        self._operators = [people.Operator(one, manner) for one in self.machines]
+        self._operators = [people.Operator(machine, manner) for machine in self.machines]
         self.probes: list[Order] = []
 
     def machine(self, name: str) -> Machine:
@@ -98,7 +98,7 @@ class World:
             self._finish(PROBED)
         violations = judge(self)
         self.ledger.happened += self.links.happened
-        rows = [row for one in self.machines for row in one.rows()]
+        rows = [row for machine in self.machines for row in machine.rows()]
         ids = {order.message_id for order in self.plan.orders}
         return Result(
             self.plan,
@@ -120,14 +120,14 @@ class World:
     def _papers(self) -> list[Paper]:
         """Every paper of the beginning and every one of now."""
         setting = self.plan.setting
-        papers = [paper for one in self.machines for paper in one.papers.values() if paper]
+        papers = [paper for machine in self.machines for paper in machine.papers.values() if paper]
         return papers + [paper for name in setting.nodes for paper in papers_of(setting, name)]
 
     # --- the course of things ---
 
     def _schedule(self) -> None:
         for order in self.plan.orders:
-            self._at(order.at, lambda one=order: self._submit(one))  # type: ignore[misc]
+            self._at(order.at, lambda item=order: self._submit(item))  # type: ignore[misc]
         orders = {order.number: order for order in self.plan.orders}
         for event in self.plan.events:
             if isinstance(event, ClockStep):
@@ -200,12 +200,12 @@ class World:
                 return
 
     def _is_quiet(self) -> bool:
-        for one in self.machines:
-            with one.store.reader() as reader:
+        for machine in self.machines:
+            with machine.store.reader() as reader:
                 counts = reader.counts()
                 if (
-                    not one.up
-                    or one.application.busy
+                    not machine.up
+                    or machine.application.busy
                     or reader.incidents()
                     or reader.notices_owed(1)
                 ):

@@ -307,7 +307,7 @@ def _from(element: DraftElement | None) -> Party | None:
     if element is None:
         return None
     ids = [_party_id(child) for child in element.all("partyid")]
-    return Party(tuple(one for one in ids if one is not None))
+    return Party(tuple(party_id for party_id in ids if party_id is not None))
 
 
 def status(

@@ -101,13 +101,13 @@ def _asking(hop: RoutingHeader, wanted: AckRequest) -> RoutingHeader:
 
 def _party(name: str, party: Party) -> str:
     ids = ""
-    for one in party.ids:
-        if not one.type and not is_uri(one.value):
+    for who in party.ids:
+        if not who.type and not is_uri(who.value):
             raise InvalidValue(
-                f"PartyId {one.value!r} has no type and is not a URI",
+                f"PartyId {who.value!r} has no type and is not a URI",
                 remedy="give PartyId a type or a URI",
             )
-        ids += f"<PartyId{optional_attribute('type', one.type)}>{identifier(one.value)}</PartyId>"
+        ids += f"<PartyId{optional_attribute('type', who.type)}>{identifier(who.value)}</PartyId>"
     return f"<{name}>{ids}</{name}>"
 
 

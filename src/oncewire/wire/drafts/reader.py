@@ -159,7 +159,7 @@ class DraftReading(Findings):
         proofs = []
         for children in digests:
             read = [signed_digest(child, next(written), self) for child in children]
-            proofs.append(tuple(one for one in read if one is not None))
+            proofs.append(tuple(digest for digest in read if digest is not None))
         return blocks.with_foreign(message, kept, named, proofs)
 
     # Header

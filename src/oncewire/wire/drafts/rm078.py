@@ -130,9 +130,9 @@ def _check(message: Message) -> None:
 
 def _party(name: str, party: Party) -> str:
     ids = "".join(
-        f"<PartyId{optional_attribute('context', one.type)}>{identifier(one.value)}</PartyId>"
-        for one in party.ids
-        if _named(one)
+        f"<PartyId{optional_attribute('context', who.type)}>{identifier(who.value)}</PartyId>"
+        for who in party.ids
+        if _named(who)
     )
     return f"<{name}>{ids}</{name}>"
 

@@ -255,7 +255,10 @@ class Ebms2Reading(MessageHeaderReading):
         """Foreign bytes of the header; those of references and digests are put in place."""
         if not (self.foreign or self.digests or any(self.reference_foreign)):
             return ()
-        wanted = [*self.foreign, *(child for one in self.reference_foreign for child in one)]
+        wanted = [
+            *self.foreign,
+            *(child for elements in self.reference_foreign for child in elements),
+        ]
         wanted.extend(element for _, element in self.digests)
         try:
             written = iter(exact_bytes(self.envelope, self.charset, self.root, wanted))

@@ -159,17 +159,20 @@ def _compared_fields(message: Message) -> Iterator[tuple[str, str]]:
     header = message.header
     yield "kind", message.kind.value
     yield "dialect", message.dialect.value
-    yield "from", ", ".join(str(one) for one in header.from_party.ids)
-    yield "to", ", ".join(str(one) for one in header.to_party.ids)
+    yield "from", ", ".join(str(party_id) for party_id in header.from_party.ids)
+    yield "to", ", ".join(str(party_id) for party_id in header.to_party.ids)
     yield "cpa_id", header.cpa_id
     yield "conversation_id", header.conversation_id
     yield "service", str(header.service or "")
     yield "action", header.action or ""
     yield "ref_to_message_id", header.ref_to_message_id or ""
-    given = [f"{one.actor.name} of {one.ref_to_message_id}" for one in message.acknowledgments]
+    given = [
+        f"{acknowledgment.actor.name} of {acknowledgment.ref_to_message_id}"
+        for acknowledgment in message.acknowledgments
+    ]
     yield "acknowledgments", ", ".join(given)
     errors = message.error_list.errors if message.error_list is not None else ()
-    yield "errors", ", ".join(f"{one.code}/{one.severity.value}" for one in errors)
-    yield "error_locations", ", ".join(one.location for one in errors)
+    yield "errors", ", ".join(f"{error.code}/{error.severity.value}" for error in errors)
+    yield "error_locations", ", ".join(error.location for error in errors)
     status = message.status_response
     yield "status", status.status.value if status is not None else ""

@@ -66,7 +66,9 @@ def describe(
         return describe_fault(fault)
     if len(found) == 1:
         return describe_received(found[0], signature_state)
-    return {"messages": [describe_received(one, signature_state) for one in found]}
+    return {
+        "messages": [describe_received(each_received, signature_state) for each_received in found]
+    }
 
 
 def describe_received(received: Received, signature_state: str | None = None) -> Values:
@@ -107,10 +109,13 @@ def describe_message(message: Message) -> Values:
         "reliable": message.reliable,
         "sequence": _sequence(message),
         "ack_requested": [
-            {"actor": _actor(one.actor), "signed": one.signed} for one in message.ack_requested
+            {"actor": _actor(request.actor), "signed": request.signed}
+            for request in message.ack_requested
         ],
-        "acknowledgments": [_acknowledgment(one) for one in message.acknowledgments],
-        "errors": [_error(one) for one in message.error_list.errors]
+        "acknowledgments": [
+            _acknowledgment(acknowledgment) for acknowledgment in message.acknowledgments
+        ],
+        "errors": [_error(error) for error in message.error_list.errors]
         if message.error_list is not None
         else [],
         "status_request": message.status_request.ref_to_message_id
@@ -123,17 +128,17 @@ def describe_message(message: Message) -> Values:
         }
         if message.status_response is not None
         else None,
-        "routing": [_hop(one) for one in message.routing],
-        "manifest": [_reference(one) for one in message.manifest],
+        "routing": [_hop(hop) for hop in message.routing],
+        "manifest": [_reference(reference) for reference in message.manifest],
         "parts": [
             {
-                "content_id": one.content_id,
-                "media_type": one.media_type,
-                "size": one.size,
-                "sha256": one.digest,
-                "content_encoding": one.content_encoding,
+                "content_id": payload.content_id,
+                "media_type": payload.media_type,
+                "size": payload.size,
+                "sha256": payload.digest,
+                "content_encoding": payload.content_encoding,
             }
-            for one in message.payloads
+            for payload in message.payloads
         ],
     }
 
@@ -149,7 +154,7 @@ def _instant(value: Instant | None) -> str | None:
 def _party(party: Party | None) -> Values | None:
     if party is None:
         return None
-    ids = [{"value": one.value, "type": one.type} for one in party.ids]
+    ids = [{"value": party_id.value, "type": party_id.type} for party_id in party.ids]
     return {"ids": ids, "role": party.role}
 
 
@@ -200,17 +205,17 @@ def _sequence(message: Message) -> Values | None:
     return {**number, "scope": "conversation" if message.order is not None else "hop"}
 
 
-def _acknowledgment(one: Acknowledgment) -> Values:
+def _acknowledgment(acknowledgment: Acknowledgment) -> Values:
     return {
-        "ref_to_message_id": one.ref_to_message_id,
-        "timestamp": _instant(one.timestamp),
-        "actor": _actor(one.actor),
-        "type": one.type.value if one.type else None,
-        "from": _party(one.from_party),
-        "signed": one.signed,
+        "ref_to_message_id": acknowledgment.ref_to_message_id,
+        "timestamp": _instant(acknowledgment.timestamp),
+        "actor": _actor(acknowledgment.actor),
+        "type": acknowledgment.type.value if acknowledgment.type else None,
+        "from": _party(acknowledgment.from_party),
+        "signed": acknowledgment.signed,
         "digests": [
             {"uri": digest.uri, "method": digest.digest_method, "value": digest.digest_value.hex()}
-            for digest in one.references
+            for digest in acknowledgment.references
         ],
     }
 
@@ -265,8 +270,8 @@ def describe_fault(fault: ReadFault) -> Values:
             "code": fault.fault.code,
             "string": fault.fault.string,
             "details": [
-                {"code": one.code, "severity": one.severity, "description": one.description}
-                for one in fault.fault.details
+                {"code": entry.code, "severity": entry.severity, "description": entry.description}
+                for entry in fault.fault.details
             ],
         }
     return values
