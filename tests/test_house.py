@@ -87,7 +87,7 @@ def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
         ("oncewire.pipeline.jobs", "from oncewire.agreement import resolve"),
         ("oncewire.pipeline.jobs", "import importlib\nimportlib.import_module('oncewire.store')"),
         ("oncewire.errors", "from oncewire.message import ids"),
-        ("oncewire", "from oncewire.handler import handler"),
+        ("oncewire", "from oncewire.store import sqlite"),
         ("oncewire.tools.thing", "import json"),
     ],
 )
