@@ -22,6 +22,8 @@ from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.moments import read_moment
 from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
 
+# SOAP 1.1 §4.2.3 has 0 and 1 alone, but `true` is what real partners send
+# (docs/decisions.md#real-partners).
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
 # Blocks with another actor are for somebody else on the way.
@@ -36,6 +38,7 @@ def text_of(element: Element) -> str:
 def check_version(element: Element, location: str, findings: Findings) -> None:
     """Every block says the version it is written in (§2.3.8)."""
     version = element.get(n.A_VERSION)
+    # A missing one is the schema's matter: under this namespace it can be no other.
     if version != n.VERSION and version is not None:
         findings.fault(
             Inconsistent(
@@ -64,6 +67,8 @@ def actor_of(element: Element, location: str, findings: Findings) -> Actor | Non
     value = element.get(n.ACTOR)
     if not value:
         return Actor.TO_PARTY_MSH
+    # An unknown one is refused: the block is either for a hop, which may take it away, or for the
+    # end, which is signed, and to guess wrong breaks one of the two.
     actor = _ACTORS.get(value.strip(WHITESPACE))
     if actor is None:
         findings.fault(
@@ -82,9 +87,11 @@ def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
     check_version(element, location, findings)
     actor = actor_of(element, location, findings)
     signed = element.get(n.A_SIGNED)
+    # Required by §6.3.1.2; whoever forgets it has no use for a signed answer.
     if signed is None:
         findings.note("AckRequested does not say whether it wants a signature")
         signed = "false"
+    # What kind of proof is wanted must not be guessed.
     wanted = _BOOLEAN.get(signed.strip(WHITESPACE))
     if wanted is None:
         findings.fault(
@@ -101,6 +108,7 @@ def sync_reply(element: Element, findings: Findings) -> bool:
     """SyncReply (§4.3): always to the next actor."""
     check_version(element, "//Header/SyncReply", findings)
     actor = element.get(n.ACTOR)
+    # With any other actor a hop would not know that it has to keep its connection open (§4.3.1).
     if actor is None:
         findings.note("SyncReply names no actor")
     elif actor.strip(WHITESPACE) != n.ACTOR_NEXT:
@@ -117,6 +125,7 @@ def sync_reply(element: Element, findings: Findings) -> bool:
 def message_order(element: Element, findings: Findings) -> SequenceNumber | None:
     """MessageOrder (§9.1)."""
     check_version(element, "//Header/MessageOrder", findings)
+    # The number is the block's whole content (§9.1.1); what others add beside it is theirs.
     for child in element:
         if child.tag == n.SEQUENCE_NUMBER:
             return _sequence(child, child.get(n.A_STATUS), "//Header/MessageOrder", findings)
@@ -149,6 +158,7 @@ def _sequence(
         )
         return None
     try:
+        # Continue is the schema's default (§9.1.1).
         return SequenceNumber(number, SequenceStatus(status or "Continue"))
     except InvalidValue as problem:
         findings.invalid(Inconsistent, problem, location)
@@ -166,6 +176,7 @@ def _sequence(
 def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     """rmx:RoutingHeaderList, oldest hop first; what is unreadable in it is left out."""
     hops = []
+    # The trail is for audit (HOP-3), so a bad entry costs itself and not the message.
     for child in element:
         if child.tag != n.ROUTING_HEADER:
             continue
@@ -193,6 +204,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
     check_version(element, location, findings)
     references: list[Reference] = []
     foreign: list[list[Element]] = []
+    # A Reference that cannot be read is a fault: a payload would get lost unseen (§3.2.1).
     for child in element:
         if child.tag != n.REFERENCE:
             continue
@@ -203,6 +215,8 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
             continue
         references.append(reference)
         foreign.append(others)
+    # A Manifest without a reference says neither that there are payloads nor that there are none
+    # (§3.2).
     if not references:
         findings.fault(
             Inconsistent(
@@ -215,6 +229,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
 
 
 def _reference(element: Element) -> tuple[Reference, list[Element]]:
+    """One Reference (§3.2.1): href is what counts, the rest is kept for the application."""
     schemas: list[tuple[str, str | None]] = []
     descriptions: list[tuple[str, str]] = []
     compression: Compression | None = None
@@ -243,10 +258,12 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
 
 
 def must_understand(block: Element, findings: Findings) -> None:
-    """A block we do not know: a fault if it must be understood by us, else an oddity."""
+    """A block we do not know: a fault if it must be understood by us, else an oddity (§2.3.9)."""
     actor = block.get(n.ACTOR)
     must = (block.get(n.MUST_UNDERSTAND) or "0").strip(WHITESPACE)
     name = etree.QName(block.tag).localname[:64]
+    # A value that is no boolean counts as 1: to pass over what must be understood is the worse
+    # mistake (SOAP 1.1 §4.2.3).
     if _BOOLEAN.get(must, True) and actor in _OURS:
         findings.fault(
             SoapFault(

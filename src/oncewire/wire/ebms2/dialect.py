@@ -25,6 +25,7 @@ def read(
 def as_stated(message: Message) -> Message:
     """The message with the semantics that its AckRequested and DuplicateElimination state."""
     header = message.header
+    # What is signed, stored and compared must be what a reader of these bytes will find (§6.6).
     stated = ebms2_rules.semantics(
         message.ack_requested, duplicate_elimination=header.duplicate_elimination
     )

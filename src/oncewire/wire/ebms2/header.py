@@ -17,6 +17,8 @@ MH = "//Header/MessageHeader"
 MD = "//Header/MessageHeader/MessageData"
 UNNAMED = PartyId("urn:oncewire:unnamed")
 """Stands for the empty To of PHINMS answers, which are acknowledgements all the same."""
+# Children of the standard's own namespace that we do not know are no extension (§2.3.6), so they
+# are not kept.
 _EB_PREFIX = f"{{{n.EB}}}"
 
 
@@ -24,6 +26,8 @@ _EB_PREFIX = f"{{{n.EB}}}"
 @functools.lru_cache(maxsize=1024)
 def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) -> Party:
     """A party without anything wrong; InvalidValue for any other."""
+    # Several ids of one party are several names for it, one per type; an id without type must say
+    # by itself what it means, as a URI does (§3.1.1.1).
     kinds = [kind for _, kind in named if kind is not None]
     if len(set(kinds)) != len(kinds) or not all(kind or is_uri(value) for value, kind in named):
         raise InvalidValue("a PartyId breaks a rule")
@@ -33,6 +37,7 @@ def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) ->
 @functools.lru_cache(maxsize=1024)
 def _sound_service(value: str, kind: str | None) -> Service | None:
     """A service without anything wrong, or None."""
+    # Without a type nobody could tell whose vocabulary the name is from (§3.1.4.1).
     if kind is None and not is_uri(value):
         return None
     return Service(value, kind)
@@ -85,16 +90,20 @@ class MessageHeaderReading(Findings):
             elif tag == n.MESSAGE_DATA:
                 self._message_data(child)
             elif tag == n.DUPLICATE_ELIMINATION:
+                # Its presence is the request (§3.1.7); it has no value.
                 self.duplicate_elimination = True
             elif tag == n.DESCRIPTION:
                 self.descriptions.append((child.get(n.A_LANG) or "", child.text or ""))
             elif tag == n.SPLIT:
                 self._split(child)
             elif not tag.startswith(_EB_PREFIX):
+                # Extensions of others are carried on as they are (§2.3.6).
                 self.foreign.append(child)
 
     def _once(self, before: str | None, element: Element, location: str) -> str | None:
         """The text of an element that may stand once."""
+        # Of two values another reader may take the other one, and of a text with markup in it only
+        # the beginning: two handlers would speak of different messages.
         if before is not None or len(element):
             name = location[location.rfind("/") + 1 :]
             trouble = "stands twice" if before is not None else "holds elements instead of text"
@@ -113,6 +122,7 @@ class MessageHeaderReading(Findings):
         value = self._once(self.service.value if self.service else None, element, location)
         if not value or self.service is not None:
             return
+        # An empty type says as little as none.
         kind = element.get(n.A_TYPE) or None
         try:
             self.service = _sound_service(value, kind) or Service(value, kind)
@@ -129,6 +139,7 @@ class MessageHeaderReading(Findings):
             )
 
     def _party(self, before: Party | None, element: Element, location: str) -> Party | None:
+        # The parties decide the agreement, and with it every check that follows.
         if before is not None:
             name = location[location.rfind("/") + 1 :]
             self.fault(Inconsistent(f"{name} stands twice", location=location))
@@ -147,6 +158,7 @@ class MessageHeaderReading(Findings):
                 if value:
                     named.append((value, child.get(n.A_TYPE) or None))
             elif tag == n.ROLE:
+                # Recommended and no more (§3.1.1.2); an empty one says nothing.
                 role = (child.text or "").strip(WHITESPACE) or None
         if not named:
             # Judged with the whole message: an acknowledgement may lack its To.
@@ -196,6 +208,7 @@ class MessageHeaderReading(Findings):
                     remedy="name the party once per type",
                 )
             )
+        # It stays, faulty or not: an error has to be addressed to somebody.
         ids.append(party_id)
 
     def _message_data(self, element: Element) -> None:
@@ -204,15 +217,18 @@ class MessageHeaderReading(Findings):
             if tag == n.MESSAGE_ID:
                 self.message_id = self._once(self.message_id, child, f"{MD}/MessageId")
             elif tag == n.TIMESTAMP:
+                # UTC by §3.1.6.2; from whoever writes another zone it is converted.
                 self.timestamp = blocks.instant(child, f"{MD}/Timestamp", self)
             elif tag == n.REF_TO_MESSAGE_ID:
                 value = self._once(None, child, f"{MD}/RefToMessageId")
                 if value:
+                    # Two are kept until the acknowledgements are read: they tell which one counts.
                     self.ref_to.append(value)
             elif tag == n.TIME_TO_LIVE:
                 self.time_to_live = blocks.instant(child, f"{MD}/TimeToLive", self)
 
     def _split(self, element: Element) -> None:
+        """rmx:Split, inside the header so that it is signed (BIG-4, BIG-5)."""
         split_id = ""
         number = total = None
         for child in element:
@@ -229,6 +245,8 @@ class MessageHeaderReading(Findings):
 
     def header(self, foreign: tuple[bytes, ...]) -> Header | None:
         """The Header, or None and the faults that say what is missing or wrong in it."""
+        # All of these are required (§3.1), however short the message: an acknowledgement has them
+        # too.
         if (
             self.from_party is None
             or self.to_party is None
@@ -276,8 +294,10 @@ class MessageHeaderReading(Findings):
             (self.message_id, f"{MD}/MessageId"),
             (self.timestamp, f"{MD}/Timestamp"),
         ):
+            # An instant of zero is a value.
             if value or value == 0:
                 continue
+            # What is wrong was said already; that it is also missing would mislead.
             if any(getattr(fault, "location", "") == location for fault in self.faults):
                 continue
             name = location.removeprefix(f"{MD}/").removeprefix(f"{MH}/")

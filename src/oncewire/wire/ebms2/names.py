@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from oncewire.message import MessageKind
 
+# SOAP 1.1 alone (§2.1.1); the namespace of 1.2 is known only to be answered with VersionMismatch.
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 SOAP12 = "http://www.w3.org/2003/05/soap-envelope"
+# The namespace is the schema's own address. Nothing is ever fetched from it.
 EB = "http://www.oasis-open.org/committees/ebxml-msg/schema/msg-header-2_0.xsd"
 XLINK = "http://www.w3.org/1999/xlink"
 DS = "http://www.w3.org/2000/09/xmldsig#"
@@ -15,10 +17,16 @@ RMX = "urn:oncewire:ext:1"
 RMX_ERRORS = "urn:oncewire:ext:1:errors"
 
 VERSION = "2.0"
+# SOAP's own word for whoever comes next (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
+# way.
 ACTOR_NEXT = "http://schemas.xmlsoap.org/soap/actor/next"
+# What handlers say to each other; an application never sees this Service (§3.1.4).
 SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
+# The range of §9.1.1, and that of the slides (SEQ-12).
 SEQUENCE_MAX = 99_999_999
 
+# Actions of §6.3.2, §4.2.4, §7.1 and §8; the Action alone tells the kind, not what is found in
+# the message.
 SIGNAL_ACTIONS: dict[str, MessageKind] = {
     "Acknowledgment": MessageKind.ACKNOWLEDGMENT,
     "MessageError": MessageKind.ERROR,
@@ -69,6 +77,7 @@ DUPLICATE_ELIMINATION = _eb("DuplicateElimination")
 DESCRIPTION = _eb("Description")
 SEQUENCE_NUMBER = _eb("SequenceNumber")
 
+# The schema qualifies attributes too: a bare `version` is somebody else's.
 A_ID = _eb("id")
 A_TYPE = _eb("type")
 A_VERSION = _eb("version")
@@ -89,6 +98,8 @@ DS_REFERENCE = f"{{{DS}}}Reference"
 DS_DIGEST_METHOD = f"{{{DS}}}DigestMethod"
 DS_DIGEST_VALUE = f"{{{DS}}}DigestValue"
 
+# Ours. Split and Compression lie inside signed elements, the others belong to a hop
+# (docs/decisions.md#extensions).
 SPLIT = f"{{{RMX}}}Split"
 SPLIT_ID = f"{{{RMX}}}SplitId"
 SPLIT_NUMBER = f"{{{RMX}}}SplitNumber"

@@ -63,6 +63,8 @@ class Ebms2Reading(MessageHeaderReading):
         seen: set[str] = set()
         for block in header:
             tag = block.tag
+            # Of two blocks a signature may cover one and a reader take the other; the first counts,
+            # and the message is refused.
             if tag in _ONCE:
                 if tag in seen:
                     self._twice(tag, "Header")
@@ -73,6 +75,7 @@ class Ebms2Reading(MessageHeaderReading):
                 self.read_message_header(block)
             elif not self._block(tag, block):
                 unknown.append(block)
+        # Without it nobody can be addressed, so there is no ErrorList to send: a SOAP Fault (§4.2).
         if message_header is None:
             self.fault(
                 SoapFault(
@@ -82,6 +85,7 @@ class Ebms2Reading(MessageHeaderReading):
                 )
             )
             return
+        # After the header: what is no ebMS message at all is refused as that.
         for block in unknown:
             blocks.must_understand(block, self)
         if body is not None:
@@ -111,6 +115,7 @@ class Ebms2Reading(MessageHeaderReading):
                 )
             )
         elif body is None:
+            # Required (SOAP 1.1 §4.3), but an acknowledgement has nothing to put there.
             self.note("the SOAP Envelope has no Body")
         return header, body
 
@@ -129,6 +134,8 @@ class Ebms2Reading(MessageHeaderReading):
         elif tag == n.ERROR_LIST:
             self.error_list = signals.error_list(block, self)
         elif tag == n.SIGNATURE:
+            # Only noticed here: whether it holds needs the agreement's certificates
+            # (`wire/security`).
             self.signed = True
         elif tag == n.HOP_SEQUENCE:
             self.hop_sequence = blocks.hop_sequence(block, self)
@@ -151,6 +158,8 @@ class Ebms2Reading(MessageHeaderReading):
     def _acknowledgment(self, block: Element) -> None:
         value, references = signals.acknowledgment(block, self)
         if value is not None:
+            # Its ds:References are wanted as written: they are compared, digest by digest, with
+            # what was sent (§6.3.2.5).
             number = len(self.acknowledgments)
             self.acknowledgments.append(value)
             self.digests.extend((number, reference) for reference in references)
@@ -170,6 +179,7 @@ class Ebms2Reading(MessageHeaderReading):
             elif tag == n.STATUS_RESPONSE:
                 self.status_response = signals.status_response(child, self)
             elif tag == n.FAULT:
+                # A Fault answers a message and carries none (SOAP 1.1 §4.4).
                 self.fault(
                     SoapFault("Client", "the Body holds a SOAP Fault beside an ebXML header")
                 )
@@ -177,6 +187,8 @@ class Ebms2Reading(MessageHeaderReading):
     # Putting it together
 
     def _complete(self, payloads: tuple[Payload, ...]) -> None:
+        # The order matters: the kind decides what may be missing, and the acknowledgements which of
+        # two RefToMessageIds is meant.
         kind = self.kind = self._kind()
         self.ref_to_message_id = self._ref_to_message_id()
         if self.to_party is None and self.acknowledgments and kind is MessageKind.ACKNOWLEDGMENT:
@@ -211,10 +223,13 @@ class Ebms2Reading(MessageHeaderReading):
         self.message = message
 
     def _kind(self) -> MessageKind:
+        """Told by Service and Action alone: an Acknowledgment or an ErrorList of warnings may
+        ride on business (§5, §6.3.2)."""
         if self.service is not None and self.service.value == n.SIGNAL_SERVICE:
             kind = n.SIGNAL_ACTIONS.get(self.action or "")
             if kind is not None:
                 return kind
+            # Business under the handlers' own Service would never reach an application (§3.1.4).
             if self.action:
                 self.fault(
                     Inconsistent(
@@ -226,6 +241,7 @@ class Ebms2Reading(MessageHeaderReading):
         return MessageKind.NORMAL
 
     def _ref_to_message_id(self) -> str | None:
+        """The message that this one answers (§3.1.6.3)."""
         if not self.ref_to:
             return None
         if len(self.ref_to) > 1:
@@ -240,6 +256,8 @@ class Ebms2Reading(MessageHeaderReading):
         if self.hop_sequence is None or self.from_party is None or self.to_party is None:
             return self.routing
         if self.routing:
+            # The last hop is the one just made, and its number is the only one that still means
+            # something.
             last = blocks.with_sequence(self.routing[-1], self.hop_sequence)
             return (*self.routing[:-1], last)
         # The number came without the trail: the hop runs between the parties themselves.
@@ -278,7 +296,10 @@ class Ebms2Reading(MessageHeaderReading):
         return foreign
 
 
+# Each at most once (§3.2, §7.2, §7.3); other content of the Body is not ours and is left alone.
 _BODY = frozenset({n.MANIFEST, n.STATUS_REQUEST, n.STATUS_RESPONSE})
+# AckRequested and Acknowledgment may stand once per actor, which `rules` judges; a Signature any
+# number of times, each signer adding one (§4.1.1).
 _ONCE = frozenset(
     {
         n.MESSAGE_HEADER,

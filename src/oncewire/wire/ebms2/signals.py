@@ -48,6 +48,7 @@ def acknowledgment(
             party = _acknowledging_party(child, findings)
         elif tag == n.DS_REFERENCE:
             references.append(child)
+    # When the message was received (§6.3.2.2), which is half of what a receipt proves.
     if stamp is None:
         findings.fault(
             Inconsistent(
@@ -59,6 +60,8 @@ def acknowledgment(
     if stamp is None or actor is None:
         return None, []
     try:
+        # Its digests are what makes it a signed one (§6.3.2.5); that the signature itself holds is
+        # judged elsewhere.
         value = Acknowledgment(stamp, ref_to or "", party, actor, signed=bool(references))
     except InvalidValue as problem:
         findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
@@ -67,9 +70,11 @@ def acknowledgment(
 
 
 def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
+    """Who acknowledges, which on several hops is not the To Party (§6.3.2.4)."""
     ids = []
     role = None
     for child in element:
+        # Not held to the rule of types: nothing is sent to this name, it is shown and compared.
         if child.tag == n.PARTY_ID and blocks.text_of(child):
             try:
                 ids.append(PartyId(blocks.text_of(child), child.get(n.A_TYPE) or None))
@@ -91,6 +96,7 @@ def signed_digest(element: Element, written: bytes, findings: Findings) -> Signe
         if child.tag == n.DS_DIGEST_METHOD:
             method = child.get("Algorithm") or ""
         elif child.tag == n.DS_DIGEST_VALUE:
+            # Line ends are part of how base64 is written, not of the value.
             value = "".join((child.text or "").split())
     try:
         digest = base64.b64decode(value, validate=True)
@@ -103,6 +109,7 @@ def signed_digest(element: Element, written: bytes, findings: Findings) -> Signe
             )
         )
         return None
+    # The bytes go along, transforms included: the digest is of octets that only they describe.
     return SignedDigest(element.get("URI") or "", method, digest, written)
 
 
@@ -116,6 +123,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
             error = _error(child, findings)
             if error is not None:
                 errors.append(error)
+    # An empty list would be an answer that says neither yes nor no (§4.2.3).
     if not errors:
         findings.fault(
             Inconsistent(
@@ -125,6 +133,8 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
         return None
     reported = ErrorList(tuple(errors))
     highest = element.get(n.A_HIGHEST_SEVERITY)
+    # The errors themselves decide: whoever sums them up wrongly must not turn a failure into a
+    # warning (§4.2.3.1).
     if highest != reported.highest_severity.value:
         findings.note(
             f"highestSeverity is {str(highest)[:16]!r}, "
@@ -141,6 +151,8 @@ def _error(element: Element, findings: Findings) -> Error | None:
             description = child.text or ""
         elif child.tag == n.MIN_RETRY_SECS:
             pause = whole_number(child.text)
+    # Unsaid, it is taken as serious: a message taken for dead is shown to somebody, one taken for
+    # well is not.
     severity = element.get(n.A_SEVERITY) or "Error"
     try:
         return Error(
@@ -148,6 +160,7 @@ def _error(element: Element, findings: Findings) -> Error | None:
             severity=Severity(severity.strip(WHITESPACE)),
             location=element.get(n.A_LOCATION) or "",
             description=description,
+            # The default of §4.2.3.2.2. Codes of another context are kept, for people to read.
             code_context=element.get(n.A_CODE_CONTEXT) or CODE_CONTEXT,
             min_retry_secs=pause,
         )
@@ -173,7 +186,7 @@ def _named(element: Element, location: str, findings: Findings) -> str:
 
 
 def status_request(element: Element, findings: Findings) -> StatusRequest | None:
-    """StatusRequest (§7.1.1)."""
+    """StatusRequest (§7.2): the message asked about stands in it, not in MessageData."""
     location = "//Body/StatusRequest"
     try:
         return StatusRequest(_named(element, location, findings))
@@ -183,7 +196,7 @@ def status_request(element: Element, findings: Findings) -> StatusRequest | None
 
 
 def status_response(element: Element, findings: Findings) -> StatusResponse | None:
-    """StatusResponse (§7.1.2)."""
+    """StatusResponse (§7.3): what became of the message, and when it came if it did."""
     location = "//Body/StatusResponse"
     named = _named(element, location, findings)
     status = element.get(n.A_MESSAGE_STATUS) or ""
@@ -197,6 +210,7 @@ def status_response(element: Element, findings: Findings) -> StatusResponse | No
         findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
     except ValueError:
         findings.fault(
+            # An unknown word is no news of the message; NotRecognized would be.
             ValueNotRecognized(
                 f"messageStatus {status[:32]!r} is not a status",
                 location=f"{location}/@messageStatus",

@@ -41,17 +41,21 @@ from oncewire.wire.xml.markup import attribute, boolean, identifier, optional_at
 from oncewire.wire.xml.moments import written_moment
 from oncewire.wire.xml.tree import foreign_text
 
+# The prefixes are bound on the root once; what a hop puts in later binds its own.
 _OPEN = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
     f'<SOAP:Envelope xmlns:SOAP="{n.SOAP}" xmlns:eb="{n.EB}" xmlns:xlink="{n.XLINK}">'
     "<SOAP:Header>"
     '<eb:MessageHeader SOAP:mustUnderstand="1" eb:version="2.0">'
 )
+# Never signed: the transform leaves out whatever has this actor (§4.1.3).
 _SYNC_REPLY = (
     f'<eb:SyncReply SOAP:mustUnderstand="1" eb:version="2.0" SOAP:actor="{n.ACTOR_NEXT}"/>'
 )
+# On every header block of ours (§2.3.9): whoever does not know one must refuse, not guess.
 _BLOCK = 'SOAP:mustUnderstand="1" eb:version="2.0"'
 _OWN = frozenset({"", n.EB, n.RMX})
+# What xsd:ID and xsd:language accept; the schema is enforced by some partners.
 _NCNAME = re.compile(r"[A-Za-z_][A-Za-z0-9._\-]*\Z")
 _LANGUAGE = re.compile(r"[a-zA-Z]{1,8}(?:-[a-zA-Z0-9]{1,8})*\Z")
 
@@ -61,6 +65,7 @@ def write(message: Message, form: Form) -> bytes:
     header = message.header
     if header.service is None or header.action is None:
         raise InvalidValue("an ebMS 2.0 message names no Service or no Action", remedy="name both")
+    # As strict as we are with others (§3.1.4.1).
     if not header.service.type and not is_uri(header.service.value):
         raise InvalidValue(
             f"Service {header.service.value!r} has no type and is not a URI",
@@ -68,10 +73,12 @@ def write(message: Message, form: Form) -> bytes:
         )
     requests = ack_requests(message)
     sync = wants_sync_reply(header)
+    # Once-and-only-once is two elements in 2.0, this one and AckRequested (§6.6).
     duplicate_elimination = (
         header.duplicate_elimination or header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     )
     _check(message, requests)
+    # In the order of the schema.
     parts = [
         _OPEN,
         _party("From", header.from_party),
@@ -112,6 +119,7 @@ def write(message: Message, form: Form) -> bytes:
 def ack_requests(message: Message) -> tuple[AckRequested, ...]:
     """Every AckRequested the message implies, however its values say it
     (docs/decisions.md#values-on-the-wire)."""
+    # Nobody acknowledges these: two handlers would go on for ever (§6.3.1).
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         return ()
     requests = list(message.ack_requested)
@@ -190,6 +198,8 @@ def _descriptions(descriptions: Iterable[tuple[str, str]]) -> str:
 def _description(language: str, words: str) -> str:
     if not words:
         raise InvalidValue("a Description is empty", remedy="write something or leave it out")
+    # xml:lang is required and must be a language; without this a Description read from a lax
+    # partner could not be written again.
     lang = language if _LANGUAGE.match(language) else "en"
     return f'<eb:Description xml:lang="{lang}">{text(words)}</eb:Description>'
 
@@ -210,6 +220,7 @@ def _split(header: Header, form: Form) -> str:
 
 
 def _message_order(order: SequenceNumber) -> str:
+    # Written even where it is the default, for readers without the schema.
     status = order.status or SequenceStatus.CONTINUE
     return (
         f"<eb:MessageOrder {_BLOCK}>"
@@ -239,6 +250,7 @@ def _acknowledgment(answer: Acknowledgment) -> str:
 
 def signed_digest(digest: SignedDigest) -> str:
     """A ds:Reference: the very bytes it came in, or new ones."""
+    # Its transforms must stay with it: they say which octets the digest is of (§6.3.2.5).
     if digest.xml:
         return digest.xml.decode()
     return (
@@ -258,6 +270,7 @@ def _error_list(errors: ErrorList, form: Form) -> str:
 
 
 def _error(error: Error, form: Form) -> str:
+    # Left out where it is the default (§4.2.3.2.2).
     context: str | None = error.code_context if error.code_context != CODE_CONTEXT else None
     pause = ""
     if error.code == TransientError.code:
@@ -266,6 +279,8 @@ def _error(error: Error, form: Form) -> str:
                 "the agreement has no `transient_error` extension",
                 remedy="answer HTTP 503 with Retry-After, or agree on the extension",
             )
+        # The code is ours, so its context must be ours: in the default one it would be an unknown
+        # word.
         context = n.RMX_ERRORS
         if error.min_retry_secs is not None:
             pause = (
@@ -281,6 +296,7 @@ def _error(error: Error, form: Form) -> str:
 
 def hop_blocks(routing: tuple[RoutingHeader, ...], form: Form) -> Iterable[str]:
     """The blocks of our extensions that change at every hop, each able to stand alone."""
+    # Only the hop just being made has a number; those of earlier hops were between others.
     last = routing[-1]
     if Extension.HOP_SEQUENCE in form.extensions and last.sequence is not None:
         yield hop_sequence(last.sequence)
@@ -289,6 +305,8 @@ def hop_blocks(routing: tuple[RoutingHeader, ...], form: Form) -> Iterable[str]:
         yield f"<rmx:RoutingHeaderList {_HOP_ATTRIBUTES}>{hops}</rmx:RoutingHeaderList>"
 
 
+# To the next MSH, so outside the signature, and mustUnderstand=0, so that a handler without our
+# extensions passes over it.
 _HOP_ATTRIBUTES = (
     f'xmlns:rmx="{n.RMX}" xmlns:SOAP="{n.SOAP}" '
     f'SOAP:mustUnderstand="0" SOAP:actor="{Actor.NEXT_MSH.value}"'
@@ -306,6 +324,7 @@ def hop_sequence(sequence: SequenceNumber) -> str:
 
 def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
     """rmx:RoutingHeader: one hop of the audit trail."""
+    # As in 0.9x (C25): whoever is asked about a lost message must be found by it.
     if hop.sender_uri is None or hop.receiver_uri is None:
         raise InvalidValue(
             "a RoutingHeader of ebMS 2.0 names its ends by URI", remedy="give both URIs"
@@ -325,6 +344,7 @@ def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
 
 
 def _body(message: Message, form: Form) -> str:
+    """What is for the To Party alone (§2.3.4): no actor, no mustUnderstand, always signed."""
     inner = ""
     if message.manifest:
         references = "".join(_reference(reference, form) for reference in message.manifest)
@@ -355,6 +375,7 @@ def _reference(reference: Reference, form: Form) -> str:
     if identity is not None and not _NCNAME.match(identity):
         # The schema wants an XML name; NHS handlers put an underscore before a digit.
         identity = f"_{identity}" if _NCNAME.match(f"_{identity}") else None
+    # Schema, Description, then the foreign ones: the order of §3.2.1.
     inner = "".join(
         f'<eb:Schema eb:location="{attribute(location)}"'
         f"{optional_attribute('eb:version', version or None)}/>"
