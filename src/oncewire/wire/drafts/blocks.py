@@ -53,6 +53,7 @@ def ack_request(word: str, location: str, findings: Findings) -> AckRequest | No
 def routing(root: DraftElement, dialect: Dialect, findings: Findings) -> tuple[RoutingHeader, ...]:
     """Every RoutingHeader, oldest first, in a list or alone."""
     hops: list[RoutingHeader] = []
+    # 0.9x has a list, v0-078 a single one (C24). The last is the hop just made (HDR-5).
     listed = root.first("routingheaderlist")
     for element in [*(listed.all("routingheader") if listed else ()), *root.all("routingheader")]:
         hop = _hop(element, dialect, findings)
@@ -63,6 +64,7 @@ def routing(root: DraftElement, dialect: Dialect, findings: Findings) -> tuple[R
 
 def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> RoutingHeader | None:
     location = "//RoutingHeader"
+    # Attribute or element, under the old name too (C12).
     word = element.value("ackrequested")
     asked = ack_request(word, f"{location}/@ackRequested", findings) if word else None
     stamp = element.value("timestamp")
@@ -70,13 +72,16 @@ def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> Routing
         return RoutingHeader(
             sender_uri=element.value("senderuri"),
             receiver_uri=element.value("receiveruri"),
+            # By URI in 0.9x, by PartyID in v0-078; both are kept where both stand (C25).
             sender_id=_party_id(element.first("senderid")),
             receiver_id=_party_id(element.first("receiverid")),
             timestamp=None if stamp is None else read_moment(stamp)[0],
             error_uri=element.value("erroruri"),
+            # Absence means None (ACK-13).
             ack_requested=asked or AckRequest.NONE,
             method=_method(element.value("reliablemessagingmethod"), location, findings),
             sequence=_sequence(element.first("sequencenumber"), dialect, location, findings),
+            # Which of a party's handlers it is (HDR-4).
             msh_id=element.value("messageserviceid"),
         )
     except InvalidValue as problem:
@@ -87,11 +92,14 @@ def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> Routing
 def _party_id(element: DraftElement | None) -> PartyId | None:
     if element is None:
         return None
+    # SenderID is itself a PartyID, or holds one: the table of v0-078 can be read either way
+    # (HDR-1).
     inner = element.first("partyid") or element
     return PartyId(inner.text, inner.value("context") or inner.value("type") or None)
 
 
 def _method(word: str | None, location: str, findings: Findings) -> ReliableMessagingMethod:
+    # Absence counts as ebXML (RM-5).
     if word is None:
         return ReliableMessagingMethod.EBXML
     for method in ReliableMessagingMethod:
@@ -110,6 +118,7 @@ def _method(word: str | None, location: str, findings: Findings) -> ReliableMess
 def _sequence(
     element: DraftElement | None, dialect: Dialect, location: str, findings: Findings
 ) -> SequenceNumber | None:
+    """SequenceNumber of the hop (HDR-3), with its Status where there is one (SEQ-13)."""
     if element is None:
         return None
     number = whole_number(element.text)
@@ -137,6 +146,7 @@ def _sequence(
                 )
             )
     elif dialect is not Dialect.RM_078:
+        # v0-078 has no Status: there the number 1 alone begins a series (C7).
         status = SequenceStatus.CONTINUE
     return SequenceNumber(number, status)
 
@@ -157,6 +167,7 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
         foreign.append(
             [child for name, child in item.order if name not in ("schema", "description")]
         )
+    # Neither a list of payloads nor the word that there are none.
     if not references:
         findings.fault(
             Inconsistent(
@@ -170,6 +181,7 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
 
 def _reference(item: DraftElement) -> Reference:
     return Reference(
+        # xlink:href, with or without its namespace; only attributes here, as MS 1.0 has it.
         href=item.attributes.get("href", "").strip(),
         role=item.attributes.get("role"),
         id=item.attributes.get("id"),
@@ -210,6 +222,7 @@ def error_list(root: DraftElement, findings: Findings) -> ErrorList | None:
     element = root.first("errorlist")
     if element is None:
         return None
+    # The picture of it is lost (gap 3), so it is read beside the errors and inside one.
     seconds = whole_number(element.value("minretrysecs"))
     errors = []
     for item in element.all("error"):
@@ -230,6 +243,7 @@ def _error(item: DraftElement, seconds: int | None, findings: Findings) -> Error
     own = whole_number(item.value("minretrysecs"))
     seconds = seconds if own is None else own
     code = item.value("errorcode") or ""
+    # Unsaid it is taken as serious; a Warning would leave the message waiting.
     severity = item.value("severity") or "Error"
     try:
         return Error(
@@ -238,6 +252,7 @@ def _error(item: DraftElement, seconds: int | None, findings: Findings) -> Error
             location=item.value("location") or "",
             description=_message_words(item),
             code_context=item.value("codecontext") or CODE_CONTEXT,
+            # Only a Transient Error may make a sender wait.
             min_retry_secs=seconds if code == TransientError.code else None,
         )
     except InvalidValue as problem:
@@ -254,6 +269,7 @@ def _error(item: DraftElement, seconds: int | None, findings: Findings) -> Error
 
 
 def _message_words(item: DraftElement) -> str:
+    # An attribute in the drafts (SYNC-17), a Description in what came after.
     words = item.attributes.get("errormessage")
     if words is not None:
         return words
@@ -282,16 +298,20 @@ def acknowledgments(
                     remedy="send DeliveryReceipt or IntermediateAck",
                 )
             )
+        # No type counts as DeliveryReceipt (ACK-19).
         intermediate = kind is AcknowledgmentType.INTERMEDIATE_ACK
         try:
             answers.append(
                 Acknowledgment(
                     timestamp=read_moment(stamp or "")[0],
+                    # The drafts name it in MessageData alone (ACK-3).
                     ref_to_message_id=element.value("reftomessageid")
                     or header.ref_to_message_id
                     or "",
                     from_party=_from(element.first("from")),
                     actor=Actor.NEXT_MSH if intermediate else Actor.TO_PARTY_MSH,
+                    # What it says of itself; whether a signature is there and holds is judged by
+                    # `wire/security`.
                     signed=(element.value("signed") or "false").lower() in ("true", "1"),
                     type=kind,
                 )
@@ -304,6 +324,7 @@ def acknowledgments(
 
 
 def _from(element: DraftElement | None) -> Party | None:
+    """Who made the acknowledgement; Header's From where it is missing (ACK-18)."""
     if element is None:
         return None
     ids = [_party_id(child) for child in element.all("partyid")]
@@ -321,6 +342,7 @@ def status(
     word = element.value("messagestatus")
     stamp = element.value("timestamp")
     try:
+        # 0.9x has one element for both, told apart by its answer; 1.0 made two of it.
         if word is None:
             return StatusRequest(named), None
         moment = None if stamp is None else read_moment(stamp)[0]

@@ -41,6 +41,7 @@ class DraftElement:
 
     def value(self, name: str) -> str | None:
         """An attribute of that name, or the text of a child of that name."""
+        # The attribute first: that is how the drafts print most of their values.
         value = self.attributes.get(name)
         if value is not None:
             return value.strip(WHITESPACE)

@@ -35,6 +35,7 @@ from oncewire.wire.xml.tree import Element
 
 
 def _kind(_root: DraftElement, service: Service | None, action: str | None) -> MessageKind:
+    """Told by Service and Action: 0.9x has no MessageType (C8)."""
     if service is None:
         return MessageKind.NORMAL
     return n.kind_of_signal(service.value, action) or MessageKind.NORMAL
@@ -51,10 +52,13 @@ def read(
 
 def write(message: Message, form: Form) -> bytes:
     """The header document's bytes."""
+    # Numbers of a conversation came with ebMS 2.0; here they belong to the hop (C6).
     if message.order is not None:
         raise InvalidValue(
             "ms-0.9x has no MessageOrder", remedy="number the hop in its RoutingHeader"
         )
+    # Manifest, Header, routing, status, errors, acknowledgements: the order of the sync paper where
+    # it has one (HDR-6), ours elsewhere.
     header = message.header
     routing = "".join(routing_header(hop) for hop in routing_of(message))
     answers = "".join(_acknowledgment(answer, form) for answer in message.acknowledgments)
@@ -77,6 +81,8 @@ def routing_of(message: Message) -> tuple[RoutingHeader, ...]:
     """The hops, the last one asking for what the message asks of the next handler."""
     if not message.routing:
         return ()
+    # A wish for this hop goes into this hop's entry; those of earlier hops were for others
+    # (HOP-10).
     wanted = message.asks_ack_of(Actor.NEXT_MSH)
     last = message.routing[-1]
     if wanted is last.ack_requested:
@@ -102,6 +108,7 @@ def _asking(hop: RoutingHeader, wanted: AckRequest) -> RoutingHeader:
 def _party(name: str, party: Party) -> str:
     ids = ""
     for who in party.ids:
+        # As strict as our own reader.
         if not who.type and not is_uri(who.value):
             raise InvalidValue(
                 f"PartyId {who.value!r} has no type and is not a URI",
@@ -113,6 +120,7 @@ def _party(name: str, party: Party) -> str:
 
 def _service(message: Message) -> str:
     service, action = message.header.service, message.header.action
+    # Signals have both too (ACK-10, ACK-11).
     if service is None or action is None:
         raise InvalidValue("an ms-0.9x message names no Service or no Action", remedy="name both")
     return (
@@ -151,9 +159,12 @@ def _message_data(header: Header) -> str:
 def _quality(message: Message) -> str:
     header = message.header
     receipt = header.delivery_receipt_requested
+    # The same wish may be said as AckRequested of the To Party
+    # (docs/decisions.md#values-on-the-wire).
     if receipt is None:
         wanted = message.asks_ack_of(Actor.TO_PARTY_MSH)
         receipt = wanted if wanted is not AckRequest.NONE else None
+    # Both attributes are optional since v0.91; an element without either says nothing.
     if header.semantics is None and receipt is None:
         return ""
     words = optional_attribute(
@@ -167,12 +178,14 @@ def _quality(message: Message) -> str:
 
 def _sync(header: Header) -> str:
     if header.sync_reply is None:
+        # SYNC-15 requires one of three words; "as agreed" is SyncReply's meaning in 2.0.
         if header.sync_reply_as_agreed:
             raise InvalidValue(
                 "ms-0.9x names the synchronous replies it wants, not `as agreed`",
                 remedy="put the agreed mode into sync_reply",
             )
         return ""
+    # No word for it: whoever wants none leaves the element out.
     if header.sync_reply is SyncReplyMode.NONE:
         return ""
     word = n.SYNC_WORDS.get(header.sync_reply)
@@ -190,16 +203,20 @@ def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
         raise InvalidValue(
             "a RoutingHeader of ms-0.9x names its ends by URI", remedy="give both URIs"
         )
+    # The three of HDR-5.
     if hop.timestamp is None:
         raise InvalidValue(
             "a RoutingHeader of ms-0.9x has a Timestamp", remedy="give the time of the hop"
         )
+    # None is what silence means (ACK-13).
     asked = hop.ack_requested.value if hop.ack_requested is not AckRequest.NONE else None
     # ebXML is what silence means.
     stated = hop.method is ReliableMessagingMethod.TRANSPORT
     method = ReliableMessagingMethod.TRANSPORT.value if stated else None
     number = ""
     if hop.sequence is not None:
+        # Said always: a Receiver restarts on Reset, and must not guess which it is (SEQ-13,
+        # SEQ-14).
         status = hop.sequence.status or SequenceStatus.CONTINUE
         number = f'<SequenceNumber Status="{status.value}">{hop.sequence.number}</SequenceNumber>'
     return (
@@ -234,6 +251,7 @@ def _status(message: Message) -> str:
 
 
 def _acknowledgment(answer: Acknowledgment, form: Form) -> str:
+    # The last schema has no type, so it is written where agreed (C9, C10).
     kind = type_of(answer).value if form.ack_typed else None
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
     return (

@@ -13,9 +13,11 @@ from oncewire.message import (
     SyncReplyMode,
 )
 
+# MS 1.0's name; the drafts print none, so a header without any is read as well.
 NAMESPACE = "http://www.ebxml.org/namespaces/messageHeader"
 XLINK = "http://www.w3.org/1999/xlink"
 MS_VERSION = "0.93"
+# v0-078 has no envelope of its own: it extends that of MS v0-21.
 RM_VERSION = "0.21"
 
 _SERVICE = "http://www.ebxml.org/namespaces/messageService/"
@@ -35,6 +37,7 @@ SIGNALS: dict[MessageKind, tuple[str, str]] = {
 """Service and Action of each signal; only the first is printed in the drafts (ACK-10)."""
 
 _BY_ACTION = {action.lower(): kind for kind, (_, action) in SIGNALS.items()}
+# By Action only under these: an application may have an Action called Ping.
 _SIGNAL_SERVICES = {service for service, _ in SIGNALS.values()} | {MS10_SERVICE}
 
 
@@ -44,12 +47,14 @@ def kind_of_signal(service: str, action: str | None) -> MessageKind | None:
         # Its Action is Acknowledgment or, with typed acks, the type (ACK-11).
         return MessageKind.ACKNOWLEDGMENT
     if service == ERROR_SERVICE:
+        # Whatever its Action: no text says which one it has (gap 6).
         return MessageKind.ERROR
     if service in _SIGNAL_SERVICES:
         return _BY_ACTION.get((action or "").lower())
     return None
 
 
+# v0-078's three (ACK-7), the second in both spellings.
 MESSAGE_TYPES = {
     "normal": MessageKind.NORMAL,
     "acknowledgement": MessageKind.ACKNOWLEDGMENT,
@@ -66,6 +71,7 @@ SEMANTICS = {
     "unspecified": DeliverySemantics.BEST_EFFORT,
 }
 ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
+# The second in every spelling of the drafts; the last is a slip that somebody may have copied (C10).
 ACK_TYPES = {
     "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,
     "intermediateack": AcknowledgmentType.INTERMEDIATE_ACK,
@@ -73,6 +79,8 @@ ACK_TYPES = {
     "intermediateacknowledgement": AcknowledgmentType.INTERMEDIATE_ACK,
     "intemediateacknowledgment": AcknowledgmentType.INTERMEDIATE_ACK,
 }
+# Exactly these, capitals included: SYNC-15 limits the attribute to them. Inside they are words of
+# CPPA 2.0 (C31).
 SYNC_MODES = {
     "AcksOnly": SyncReplyMode.MSH_SIGNALS_ONLY,
     "ResponseOnly": SyncReplyMode.RESPONSE_ONLY,
@@ -80,6 +88,8 @@ SYNC_MODES = {
 }
 SYNC_WORDS = {mode: word for word, mode in SYNC_MODES.items()}
 
+# Each pair is one thing that two drafts call differently (C10, C12, C18); none has a second meaning
+# in the other.
 ALIASES = {
     "acknowledgement": "acknowledgment",
     "intermediateackrequested": "ackrequested",

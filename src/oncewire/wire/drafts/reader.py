@@ -37,6 +37,7 @@ from oncewire.wire.xml.moments import read_moment
 from oncewire.wire.xml.source import exact_bytes
 from oncewire.wire.xml.tree import Element, whole_number
 
+# Everything else in Header is foreign, and is kept as its bytes (HDR-7).
 _KNOWN_HEADER = frozenset(
     {
         "from",
@@ -51,6 +52,7 @@ _KNOWN_HEADER = frozenset(
         "synchronousmessaginginfo",
     }
 )
+# Everything else beside Header is noted and passed over: no draft says what may stand there.
 _KNOWN_ROOT = frozenset(
     {
         "manifest",
@@ -63,6 +65,7 @@ _KNOWN_ROOT = frozenset(
         "signature",
     }
 )
+# A MessageType in v0-078, Service and Action in 0.9x (C8).
 KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
 
 
@@ -93,6 +96,8 @@ class DraftReading(Findings):
                 OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
             )
             return
+        # Of two blocks another reader may take the other one; RoutingHeader and Acknowledgment are
+        # lists.
         for name in ("Header", "Manifest", "RoutingHeaderList", "ErrorList", "StatusData"):
             if len(self.root.children.get(name.lower(), ())) > 1:
                 self.fault(
@@ -105,6 +110,7 @@ class DraftReading(Findings):
         for name, _ in self.root.order:
             if name not in _KNOWN_ROOT:
                 self.note(f"the element {name[:64]} is not known and was passed over")
+        # Before the header: an answer to a faulty header goes to the hop's sender (ACK-4, ACK-12).
         routing = blocks.routing(self.root, self.dialect, self)
         if routing:
             self.last_hop = routing[-1]
@@ -114,6 +120,7 @@ class DraftReading(Findings):
             return
         manifest, foreign = blocks.manifest(self.root, self)
         errors = blocks.error_list(self.root, self)
+        # v0-078 tells an error by its MessageType alone, so the list may be missing.
         if kind is MessageKind.ERROR and errors is None:
             self.fault(
                 Inconsistent(
@@ -145,6 +152,8 @@ class DraftReading(Findings):
         references: list[list[Element]],
         digests: list[list[Element]],
     ) -> Message:
+        """Foreign elements and digests as they were written: both are forwarded or compared,
+        not understood."""
         own = [child for name, child in header.order if name not in _KNOWN_HEADER]
         wanted = [*own, *itertools.chain(*references, *digests)]
         if not wanted:
@@ -165,6 +174,7 @@ class DraftReading(Findings):
     # Header
 
     def _header(self, header: DraftElement) -> Header | None:
+        # v0-21 groups the agreement's names in TPAInfo; 0.9x has them in Header (HDR-6).
         agreement = header.first("tpainfo") or header
         from_party = self.from_party = self._party(header, "from", "From")
         to_party = self.to_party = self._party(header, "to", "To")
@@ -175,6 +185,7 @@ class DraftReading(Findings):
         service = self.service = self._service(agreement, header)
         action = self.action = agreement.value("action") or header.value("action") or None
         kind = self.kind = self._kind(service, action)
+        # Signals of v0-078 have neither (ACK-6).
         if kind is MessageKind.NORMAL:
             for value, name in ((service, "Service"), (action, "Action")):
                 if value is None:
@@ -187,15 +198,20 @@ class DraftReading(Findings):
         stamp = self._instant(data, "timestamp", "Timestamp")
         if stamp is None and "timestamp" not in data.children:
             self._missing("Timestamp", "//Header/MessageData/Timestamp")
+        # On any message: a reference proves arrival, signal or business (RM-16).
         ref_to = self.ref_to_message_id = data.value("reftomessageid") or None
         quality = header.first("qualityofserviceinfo")
+        # Silence stays None: the agreement's value holds then (CPA-8), and a default would hide
+        # that.
         semantics = self.semantics = self._semantics(quality)
         mode, as_agreed = self._sync(header)
+        # Known early, because errors of such a message go back on its connection too (SYNC-12).
         self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
         expiry = self._instant(data, "timetolive", "TimeToLive")
         if expiry is None and quality is not None:
             # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
             expiry = self._instant(quality, "timetolive", "TimeToLive")
+        # The rest may be missing, these not: no answer and no record without them.
         if (
             from_party is None
             or to_party is None
@@ -234,6 +250,7 @@ class DraftReading(Findings):
         location = f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
         if len(place.children.get(name, ())) > 1:
             self.fault(Inconsistent(f"there is more than one {shown}", location=location))
+        # In the group or beside it: partners between the drafts of 2000 and 2001 write either.
         value = place.value(name)
         if value is None:
             value = other.value(name)
@@ -275,12 +292,14 @@ class DraftReading(Findings):
         location = f"//Header/{shown}/PartyId"
         ids: list[PartyId] = []
         for child in element.all("partyid") if element is not None else ():
+            # `context` in v0-078 (HDR-1), `type` in 0.9x.
             kind = child.value("type") or child.value("context") or None
             try:
                 ids.append(PartyId(child.text, kind))
             except InvalidValue as problem:
                 self.invalid(Inconsistent, problem, location)
                 continue
+            # As in ebMS 2.0: a bare name must say by itself which register it is from.
             if kind is None and not is_uri(child.text):
                 self.fault(
                     Inconsistent(
@@ -311,6 +330,8 @@ class DraftReading(Findings):
         word = quality.value("deliverysemantics") if quality is not None else None
         if word is None:
             return None
+        # An unknown word is refused: to take it for best effort would lose messages, for reliable
+        # would owe acknowledgements.
         semantics = n.SEMANTICS.get(word.lower())
         if semantics is None:
             self.fault(
@@ -323,6 +344,7 @@ class DraftReading(Findings):
         return semantics
 
     def _receipt(self, quality: DraftElement | None) -> AckRequest | None:
+        # Asks the To Party; what asks the next handler stands in the routing header (C12).
         word = quality.value("deliveryreceiptrequested") if quality is not None else None
         if word is None:
             return None
@@ -348,6 +370,7 @@ class DraftReading(Findings):
         mode = n.SYNC_MODES.get(word)
         if mode is not None:
             return mode, False
+        # v0.91 had true and false, and left the mode to the agreement (C31).
         if word.lower() == "true":
             return None, True
         if word.lower() == "false":
@@ -367,6 +390,7 @@ class DraftReading(Findings):
         if split_id is None and number is None:
             return None
         try:
+            # A missing number becomes 0, which Split refuses: ordinals begin with 1 (BIG-5).
             return Split(
                 split_id or "",
                 whole_number(number.text if number else None) or 0,

@@ -27,11 +27,13 @@ from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.markup import identifier, optional_attribute
 from oncewire.wire.xml.tree import Element
 
+# All the kinds there are: v0-078 has neither status nor ping.
 _MESSAGE_TYPES = {
     MessageKind.NORMAL: "Normal",
     MessageKind.ACKNOWLEDGMENT: "Acknowledgement",
     MessageKind.ERROR: "Error",
 }
+# Its own words for reliable and not (C1).
 _SEMANTICS = {
     DeliverySemantics.ONCE_AND_ONLY_ONCE: "AtMostOnce",
     DeliverySemantics.BEST_EFFORT: "Unspecified",
@@ -40,6 +42,8 @@ _SEMANTICS = {
 
 def _kind(root: DraftElement, service: Service | None, action: str | None) -> MessageKind | None:
     word = root.value("messagetype")
+    # An unknown MessageType is refused, never taken for Normal: an acknowledgement must not reach
+    # an application.
     if word is not None:
         return n.MESSAGE_TYPES.get(word.lower())
     if service is None:
@@ -65,6 +69,7 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
             f"rm-0.78 has no {message.kind.value}", remedy="agree on ms-0.9x or ebms2"
         )
     _check(message)
+    # Signals carry no ServiceInterface and no Action, only what they answer (ACK-6).
     service = ""
     if message.kind is MessageKind.NORMAL:
         if header.service is None or header.action is None:
@@ -109,6 +114,7 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
 
 
 def _check(message: Message) -> None:
+    # Unreliable ones too, so that every hop can be audited (HDR-2).
     if not message.routing:
         raise InvalidValue(
             "every rm-0.78 message has a RoutingHeader",
@@ -118,9 +124,11 @@ def _check(message: Message) -> None:
         raise InvalidValue(
             "rm-0.78 has no MessageOrder", remedy="number the hop in its RoutingHeader"
         )
+    # Its replies never come on the request's connection (TRN-2).
     header = message.header
     if header.sync_reply_as_agreed or header.sync_reply not in (None, SyncReplyMode.NONE):
         raise InvalidValue("rm-0.78 has no synchronous replies", remedy="agree on ms-0.9x or ebms2")
+    # ACK-7; what an acknowledgement carried could not be acknowledged itself.
     if message.kind is not MessageKind.NORMAL and (message.payloads or message.manifest):
         raise InvalidValue(
             f"an rm-0.78 {message.kind.value} carries no payload",
@@ -148,9 +156,11 @@ def _named(party_id: PartyId) -> bool:
 
 def routing_header(hop: RoutingHeader, declarations: str = "") -> str:
     """The one RoutingHeader, rewritten at each hop; `declarations` serve a splice."""
+    # Only PartyIDs here (C25); a URI is one without context.
     sender = hop.sender_id or PartyId(hop.sender_uri or "")
     receiver = hop.receiver_id or PartyId(hop.receiver_uri or "")
     number = ""
+    # The number alone: there is no Status (C7), and on unreliable messages no number (HDR-3).
     if hop.sequence is not None:
         number = f"<SequenceNumber>{hop.sequence.number}</SequenceNumber>"
     instance = (

@@ -21,6 +21,7 @@ def manifest(message: Message) -> str:
 
 
 def _reference(reference: Reference) -> str:
+    """One reference, as MS 1.0 has it: the drafts print no manifest."""
     inner = "".join(
         f'<Schema location="{attribute(location)}"{optional_attribute("version", version)}/>'
         for location, version in reference.schemas
@@ -51,6 +52,7 @@ def error_list(errors: ErrorList | None) -> str:
         + "/>"
         for error in errors.errors
     )
+    # One for the whole list, so the longest: whoever waits less is turned away again.
     pauses = [e.min_retry_secs for e in errors.errors if e.min_retry_secs is not None]
     pause = f"<MinRetrySecs>{max(pauses)}</MinRetrySecs>" if pauses else ""
     return (
