@@ -71,7 +71,7 @@ SEMANTICS = {
     "unspecified": DeliverySemantics.BEST_EFFORT,
 }
 ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
-# The second in every spelling of the drafts; the last is a slip that somebody may have copied (C10).
+# The second in every spelling of the drafts; the last is a slip that somebody may copy (C10).
 ACK_TYPES = {
     "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,
     "intermediateack": AcknowledgmentType.INTERMEDIATE_ACK,

@@ -19,6 +19,7 @@ from oncewire.wire.refusal import ReadFault
 BUNDLE_TYPE = "multipart/mixed"
 """The media type of several messages in one body."""
 
+# By content: some send a header as text/xml, some as application/xml, some with no type.
 _SNIFF = 4096
 _ENVELOPES = (b":Envelope", b"<Envelope", b"ebXMLHeader")
 
@@ -31,6 +32,7 @@ class _Collector:
 
     def part_started(self, headers: PartHeaders) -> bool:
         self.parts.append((headers, []))
+        # A multipart/related inside is one whole message, and is read as such later.
         return False
 
     def part_data(self, data: bytes) -> None:
@@ -57,6 +59,7 @@ def unbundle(parcel: Parcel, limits: Limits) -> tuple[Parcel, ...]:
         headers.media_type == "multipart/related" or _is_header(content)
         for headers, content in parts
     ]
+    # Two headers at least, or one that is a multipart of its own: anything less is one message.
     alone = len(whole) == 1 or whole.count(True) < 2
     if not whole or not all(whole) or (alone and parts[0][0].media_type != "multipart/related"):
         # One header and its payloads under the wrong subtype: mail gateways do that.
@@ -82,6 +85,8 @@ def bundle(parcels: Sequence[Parcel]) -> Parcel:
     boundary = f"=_{digest}_all"
     pieces: list[bytes] = []
     for parcel in parcels:
+        # Each message's own transport headers go along as MIME headers: SOAPAction stays with its
+        # message.
         others = "".join(f"{name}: {value}\r\n" for name, value in parcel.headers)
         head = f"--{boundary}\r\nContent-Type: {parcel.content_type}\r\n{others}\r\n"
         pieces.extend((head.encode(), parcel.body, b"\r\n"))

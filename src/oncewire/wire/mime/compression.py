@@ -9,6 +9,7 @@ from oncewire.errors import InvalidValue, MimeProblem
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 
 ENCODINGS = ("gzip", "deflate")
+# zlib's numbers for the two: gzip with its frame, deflate with zlib's, as HTTP means it.
 _WINDOW = {"gzip": 31, "deflate": 15}
 _PIECE = 65_536
 # Below this the ratio says little: a header of zeros compresses well and harms nobody.
@@ -57,7 +58,10 @@ class Inflater:
             except zlib.error as error:
                 raise _damaged(str(error)) from None
             pending = self._machine.unconsumed_tail
+            # Checked before the next piece is made: a bomb costs one piece.
             yield from self._checked(piece)
+            # Bytes behind the end are nobody's content; another reader might take them for a second
+            # member.
             if self._machine.unused_data:
                 raise _damaged("there are bytes after its end")
 
@@ -83,6 +87,7 @@ class Inflater:
                 allowed,
                 mime=True,
             )
+        # The agreed MaxSize is one of content, not of what travelled (BIG-1).
         if self._size_max is not None and self.size > self._size_max:
             raise beyond("a payload is too large", "payload_bytes", self._size_max, mime=True)
         yield piece

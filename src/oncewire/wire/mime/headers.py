@@ -15,11 +15,15 @@ from oncewire.message.ids import check_id
 
 def parameters(value: str) -> tuple[str, dict[str, str]]:
     """The media type in lower case, and its parameters; the first of a name counts."""
+    # RFC 2045 §5.1: the type and parameter names in any capitals, values as they are, a value in
+    # quotes or bare.
     head, _, rest = value.partition(";")
     found: dict[str, str] = {}
     position = 0
     size = len(rest)
     while position < size:
+        # From equals sign to equals sign rather than by token: bare boundaries hold characters that
+        # RFC 2045 wants in quotes.
         equals = rest.find("=", position)
         if equals < 0:
             break
@@ -33,6 +37,7 @@ def parameters(value: str) -> tuple[str, dict[str, str]]:
             end = rest.find(";", position)
             end = size if end < 0 else end
             text, position = rest[position:end].strip(), end
+        # Two boundaries in one Content-Type: the first counts, for every reader of ours alike.
         found.setdefault(name, text)
         semicolon = rest.find(";", position)
         position = size if semicolon < 0 else semicolon + 1
@@ -47,6 +52,7 @@ def _quoted(text: str, position: int) -> tuple[str, int]:
     end = text.find('"', position)
     if end < 0:
         return text[position:], len(text)
+    # A backslash takes the next character's meaning away (RFC 2822 §3.2.2).
     if "\\" not in text[position:end]:
         return text[position:end], end + 1
     kept = []
@@ -60,6 +66,8 @@ def _quoted(text: str, position: int) -> tuple[str, int]:
 
 def bare_id(value: str | None) -> str:
     """A Content-ID without its angle brackets."""
+    # Brackets belong to the header and not to the id (RFC 2045 §7), and a cid: URL has none (RFC
+    # 2392).
     text = (value or "").strip()
     if text[:1] == "<":
         text = text[1:]
@@ -71,6 +79,7 @@ def header_lines(lines: list[bytes]) -> list[tuple[str, str]]:
     headers: list[tuple[str, str]] = []
     for line in lines:
         text = _decoded(line)
+        # A folded line goes on (RFC 2822 §2.2.3).
         if text[0] in " \t":
             if not headers:
                 raise _broken("the first line of a part is indented")
@@ -79,6 +88,7 @@ def header_lines(lines: list[bytes]) -> list[tuple[str, str]]:
             continue
         name, colon, value = text.partition(":")
         name = name.rstrip()
+        # No header line, so the blank line was forgotten, and content would be taken for headers.
         if not colon or not name or " " in name:
             raise _broken("a part has no blank line between its headers and its content")
         headers.append((name, value.strip()))
@@ -127,9 +137,13 @@ class PartHeaders(NamedTuple):
                 content_encoding = _only(content_encoding, value.lower(), lowered)
             else:
                 others.append((name, value))
+        # RFC 2045 §5.2 says text/plain. Bytes of unknown kind are safer: nobody changes their line
+        # ends.
         content_type = content_type or "application/octet-stream"
         media_type, params = _part_parameters(content_type)
         name = bare_id(content_id)
+        # It becomes a payload's name in the store, the journal and the log, so it obeys the rule of
+        # all ids.
         if name:
             try:
                 check_id(name, "Content-ID")
@@ -142,6 +156,7 @@ class PartHeaders(NamedTuple):
             content_type,
             params,
             name,
+            # The RFC's default is 7bit (RFC 2045 §6.1); neither changes a byte.
             transfer_encoding or "binary",
             content_encoding or None,
             tuple(others),

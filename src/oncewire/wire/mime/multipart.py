@@ -17,6 +17,8 @@ from oncewire.wire.mime.transfer import Decoder, decoder
 
 BOUNDARY_MAX = 256
 """RFC 2046 allows 70 characters; a few senders write more, nobody writes hundreds."""
+# Spaces after a boundary, which gateways add (RFC 2046 §5.1.1); bounded, so that a line without end
+# keeps nobody waiting.
 _PADDING_MAX = 256
 _PIECE = 65_536
 _RETURN = 13
@@ -72,6 +74,8 @@ def delimiter_of(boundary: str) -> bytes:
             location="boundary",
             remedy="name the boundary in the Content-Type",
         )
+    # By the line feed alone: the carriage return before it is looked at afterwards, for some
+    # senders write none.
     return b"\n--" + boundary.encode("latin-1", "replace")
 
 
@@ -82,6 +86,8 @@ def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -
         if at < 0:
             return None
         after = at + len(delimiter)
+        # The whole line must be the boundary: a longer boundary may begin with this one, as a
+        # nested one often does.
         line_end = buffer.find(b"\n", after, after + _PADDING_MAX)
         if line_end < 0 and len(buffer) < after + _PADDING_MAX:
             if not final:
@@ -97,9 +103,12 @@ def find_boundary(buffer: bytes, delimiter: bytes, start: int, *, final: bool) -
 
 def content_end(buffer: bytes, start: int, at: int, *, bare: bool) -> int:
     """Where content ends before the boundary found at `at`: its line end is the boundary's."""
+    # The line end before a boundary belongs to the boundary (RFC 2046 §5.1.1); one byte too many
+    # and every digest of the part is wrong.
     return at - 1 if not bare and at > start and buffer[at - 1] == _RETURN else at
 
 
+# What stands before the first boundary and after the last is to be ignored (RFC 2046 §5.1.1).
 class _State(Enum):
     PREAMBLE = 1
     HEADERS = 2
@@ -148,6 +157,7 @@ class MultipartReader:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
+        # Nothing after the closing boundary is read or kept, however long.
         if self._state is _State.EPILOGUE:
             return
         self._buffer = self._buffer + data if self._buffer else data
@@ -159,6 +169,7 @@ class MultipartReader:
         """The body is over; a missing closing boundary is forgiven and flagged."""
         while self._step(final=True):
             pass
+        # With no boundary at all there is no part, and no header to answer.
         if self._state is _State.PREAMBLE:
             raise MimeProblem(
                 "no boundary was found: this is not the multipart it says it is",
@@ -166,6 +177,7 @@ class MultipartReader:
                 remedy="separate the parts by the boundary of the Content-Type",
             )
         if self._state is _State.HEADERS:
+            # Cut off: half a part's headers may lack the very one that matters.
             if self._lines or self._buffer.strip():
                 raise MimeProblem(
                     "the message ends within the headers of a part",
@@ -196,6 +208,7 @@ class MultipartReader:
             self._keep_tail(final=final)
             return False
         if found.undecided:
+            # A carriage return before it may be part of the boundary's line end.
             self._pass(found.at - 1 if found.at else 0)
             return False
         self._boundary(found, final=final)
@@ -221,6 +234,8 @@ class MultipartReader:
         if final:
             return
         buffer = self._buffer
+        # A boundary cut in two by the piece's end begins with a line feed within this distance of
+        # it.
         keep = len(self._delimiter) + 1
         newline = buffer.rfind(b"\n", max(0, len(buffer) - keep))
         cut = newline if newline >= 0 else len(buffer)
@@ -258,6 +273,7 @@ class MultipartReader:
                 return False
             newline = len(buffer)
         line = buffer[:newline].rstrip(b"\r")
+        # A boundary among the headers: what follows would be taken for content of the wrong part.
         if line.startswith(self._delimiter[1:]):
             raise MimeProblem(
                 "a part has no blank line between its headers and its content",
@@ -298,6 +314,8 @@ class MultipartReader:
         if self.work.parts > self._limits.parts:
             raise beyond("the message has too many parts", "parts", self._limits.parts, mime=True)
         headers = PartHeaders.of(header_lines(self._lines))
+        # A multipart with an encoding of its own is against RFC 2045 §6.4, but decoding it first
+        # costs nothing.
         self._decoder = decoder(headers.transfer_encoding)
         self._state = _State.BODY
         descend = self._sink.part_started(headers)

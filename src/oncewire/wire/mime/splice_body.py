@@ -14,9 +14,11 @@ def root_part(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int
     """Where the root part's content lies in the body, and its transfer encoding."""
     media_type, params = parameters(parcel.content_type)
     if not media_type.startswith("multipart/"):
+        # A bare header with an encoding it does not have, as the reader forgives it.
         encoding = (parcel.header("content-transfer-encoding") or "").strip().lower()
         return 0, len(parcel.body), "" if parcel.body[:1] == b"<" else encoding
     delimiter = delimiter_of(params.get("boundary", ""))
+    # So that a boundary at the very beginning has a line end before it, as every other.
     body = b"\n" + parcel.body
     wanted = bare_id(params.get("start"))
     found = find_boundary(body, delimiter, 0, final=True)
@@ -28,6 +30,7 @@ def root_part(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> tuple[int, int
         end = len(body)
         if following is not None:
             end = content_end(body, begin, following.at, bare=found.bare)
+        # The root is what `start` names, else the first part (RFC 2387 §3.2).
         if not wanted or headers.content_id == wanted:
             # Positions are those of the body without the line end put before it.
             return begin - 1, max(begin, end) - 1, headers.transfer_encoding
@@ -72,6 +75,8 @@ def envelope_of(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 def _quoted(data: bytes) -> bytes:
     """Every byte but plain letters and digits escaped: line ends survive as they are."""
+    # Lines of at most 76 characters with soft line ends between them (RFC 2045 §6.7): 24 bytes make
+    # 72.
     lines = []
     for start in range(0, len(data), 24):
         piece = data[start : start + 24]

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from oncewire.errors import MimeProblem
 
+# Three words for bytes as they are (RFC 2045 §6.2); none is a promise that anybody checks.
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 # A line of quoted-printable is at most 76 characters; far longer ones are cut anywhere safe.
 _LINE_HELD = 4096
@@ -37,7 +38,11 @@ class Identity:
 
 
 class Base64:
-    """base64, strictly: a foreign character is damage, not decoration."""
+    """base64, strictly: a foreign character is damage, not decoration.
+
+    RFC 2045 §6.8 lets a decoder skip it. An unsigned payload would then arrive changed, and
+    nothing would tell.
+    """
 
     __slots__ = ("_closed", "_held")
 
@@ -77,12 +82,13 @@ class Base64:
             # What is wrong with it depends on the pieces in which it came; that it is wrong
             # does not.
             raise _damaged("base64 is damaged") from None
+        # Padding ends the data (RFC 2045 §6.8): what follows was joined on by somebody.
         self._closed = text.endswith(b"=")
         return data
 
 
 class QuotedPrintable:
-    """quoted-printable; line ends stay as they were sent."""
+    """quoted-printable (RFC 2045 §6.7); line ends stay as they were sent."""
 
     __slots__ = ("_held",)
 
@@ -94,6 +100,7 @@ class QuotedPrintable:
         text = self._held + data
         cut = text.rfind(b"\n") + 1
         if cut == 0 and len(text) > _LINE_HELD:
+            # An escape has three characters; none may be cut in two.
             cut = len(text) - 3
             equals = text.rfind(b"=", max(0, cut - 3), cut)
             cut = cut if equals < 0 else equals
@@ -114,6 +121,7 @@ def decoder(encoding: str) -> Decoder:
         return Base64()
     if encoding == "quoted-printable":
         return QuotedPrintable()
+    # It cannot be undone, and what was not undone is not the payload.
     raise MimeProblem(
         f"Content-Transfer-Encoding {encoding[:32]!r} is not known",
         location="MIME",

@@ -45,12 +45,14 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
             return None
         root, envelope = parts[0]
         start = bare_id(params.get("start"))
+        # The root may be any part (RFC 2387 §3.2); `Reader` can wait for it.
         if start and root.content_id != start:
             return None
         payloads = tuple(_payload(headers, content) for headers, content in parts[1:])
     except (EbxmlError, InvalidValue):
         return None
     names = [payload.content_id for payload in payloads]
+    # Every bound of `Reader` holds here, or a small message could do what a large one may not.
     if len(set(names)) != len(names) or len(envelope) > limits.header_bytes:
         return None
     bound = limits.payload_bytes
@@ -62,6 +64,7 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
 def _bare(parcel: Parcel, params: dict[str, str]) -> Whole | None:
     body = parcel.body
     encoding = (parcel.header("content-transfer-encoding") or "").strip().lower()
+    # A header over HTTP that still says base64 and is plain XML.
     if body[:1] != b"<" and not is_identity(encoding):
         return None
     return Whole(body, params.get("charset"), ())
@@ -85,6 +88,8 @@ def _parts(body: bytes, boundary: str, limits: Limits) -> list[tuple[PartHeaders
         if len(lines) > limits.part_header_lines or any(map(_ODD_LINE.search, lines)):
             return None
         headers = PartHeaders.of(header_lines(lines))
+        # A container of payloads, or a payload that is a multipart: the manifest decides, and
+        # `Reader` asks it.
         if headers.media_type.startswith("multipart/"):
             return None
         content = piece[blank + 4 :]

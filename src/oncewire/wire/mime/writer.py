@@ -31,7 +31,7 @@ Source: TypeAlias = bytes | Readable | Iterable[bytes]
 
 @dataclass(frozen=True, slots=True)
 class Packaging:
-    """How the parts are put together."""
+    """How the parts are put together; `type` and `start` are those of RFC 2387 §3."""
 
     # application/vnd.eb+xml in the drafts, text/xml in ebMS 2.0.
     root_type: str
@@ -62,11 +62,14 @@ def content_type(frame: Packaging, boundary: str) -> str:
 
 def check_boundary(boundary: str, payloads: tuple[Payload, ...], envelope: bytes) -> None:
     """Refuse a boundary that occurs in what it separates."""
+    # RFC 2046 §5.1.1, without the space that it allows inside: nobody needs one.
     if not boundary or len(boundary) > 70 or not _is_token(boundary):
         raise InvalidValue(
             f"{boundary[:80]!r} cannot be a MIME boundary",
             remedy="use up to 70 letters, digits or any of '()+_,-./:=?",
         )
+    # At a line's beginning alone it would end a part; refused anywhere, which is easier to be sure
+    # of.
     mark = b"--" + boundary.encode()
     if mark in envelope or any(payload.data and mark in payload.data for payload in payloads):
         raise InvalidValue(
@@ -90,10 +93,12 @@ def pieces(
     """The body, piece by piece; payload bytes are read only when their turn comes."""
     mark = f"--{boundary}\r\n".encode()
     yield mark + _root_headers(frame)
+    # The last line end is the boundary's (RFC 2046 §5.1.1).
     yield base64_lines(envelope)[:-2] if frame.base64 else envelope
     nested = frame.nest_payloads and len(payloads) > 1
     inner = boundary
     if nested:
+        # Another boundary inside than outside (RFC 2046 §5.1.2), and at most 70 characters.
         inner = f"{boundary[:60]}_in"
         yield (
             f"\r\n--{boundary}\r\n"
@@ -106,6 +111,7 @@ def pieces(
         yield from _content(payload, sources.get(payload.content_id), base64=frame.base64)
     if nested:
         yield f"\r\n--{inner}--".encode()
+    # The closing one says that nothing was cut off.
     yield f"\r\n--{boundary}--\r\n".encode()
 
 
@@ -142,6 +148,7 @@ def _root_headers(frame: Packaging) -> bytes:
 
 
 def _part_headers(payload: Payload, *, base64: bool) -> bytes:
+    # The Content-ID is what the manifest and the signature refer to (RFC 2392).
     lines = f"Content-ID: <{payload.content_id}>\nContent-Type: {payload.media_type}\n"
     count = 2
     if payload.content_encoding:
@@ -150,6 +157,7 @@ def _part_headers(payload: Payload, *, base64: bool) -> bytes:
     for name, value in payload.mime_headers:
         lines += f"{name}: {value}\n"
         count += 1
+    # A line end in a value would begin a header, or a content, that nobody wrote.
     if lines.count("\n") != count or "\r" in lines:
         raise InvalidValue(
             "a MIME header of a payload contains a line end",
@@ -188,6 +196,7 @@ def _content(payload: Payload, source: Source | None, *, base64: bool) -> Iterat
                 pending = pending[whole:]
     if pending:
         yield base64_lines(pending)[:-2]
+    # A size that was announced is kept: the transport has said Content-Length already.
     if count != payload.size:
         raise InvalidValue(
             f"payload {payload.content_id!r} has {count:,} bytes, its header says {payload.size:,}",
