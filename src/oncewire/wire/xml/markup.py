@@ -9,6 +9,8 @@ from oncewire.errors import InvalidValue
 # What XML 1.0 cannot carry in any form, not even as a character reference.
 _ILLEGAL = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
 _SPECIAL_TEXT = re.compile(rf"[&<>\r{_ILLEGAL}]")
+# A parser turns line ends and tabs in attributes into spaces (XML 1.0 §3.3.3), so they travel as
+# references.
 _SPECIAL_ATTRIBUTE = re.compile(rf'[&<>"\r\n\t{_ILLEGAL}]')
 _NEVER = re.compile(f"[{_ILLEGAL}]")
 # A bare carriage return would be read back as a line feed, so it travels as a reference.
@@ -28,12 +30,15 @@ _ATTRIBUTE = str.maketrans(
 
 def text(value: str) -> str:
     """The value as element content."""
+    # Nearly every value passes here untouched.
     if value.isprintable() and "&" not in value and "<" not in value and ">" not in value:
         return value
     return _escaped(value, _TEXT) if _SPECIAL_TEXT.search(value) else value
 
 
 def _escaped(value: str, table: dict[int, str]) -> str:
+    """The value by the table. What XML cannot carry is refused and not dropped: an id without its
+    control character is another id."""
     if _NEVER.search(value):
         raise InvalidValue(
             f"{value[:64]!r} contains a character that XML cannot carry",

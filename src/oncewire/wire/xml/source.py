@@ -16,6 +16,7 @@ from oncewire.errors import OtherXml
 from oncewire.wire.limits import encoding_of
 from oncewire.wire.xml.markup import attribute
 
+# A `>` may stand inside an attribute's value.
 _START_TAG = re.compile(r"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _START_TAG_BYTES = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _NAME = re.compile(r"<[^\s/>]+")
@@ -34,6 +35,7 @@ def spans(
 
     def start(_name: str, _attributes: object) -> None:
         nonlocal count
+        # By count: lxml and expat see the same elements in the same order.
         open_elements.append((count, parser.CurrentByteIndex))
         count += 1
 
@@ -61,6 +63,7 @@ def end_of_element(envelope: bytes, index: int, begin: int) -> int:
     For `<a/>` expat already points past it; for `</a>` it points at the end tag. The bytes
     at `index` cannot tell: after `<a/>` the parent's end tag may follow at once.
     """
+    # UTF-16 of either byte order: `<` has a zero beside it.
     wide = envelope[begin : begin + 2] in (b"<\x00", b"\x00<")
     if not wide:
         tag = _START_TAG_BYTES.match(envelope, begin)
@@ -74,6 +77,7 @@ def end_of_element(envelope: bytes, index: int, begin: int) -> int:
         return begin + len(name.group().encode("utf-16-le"))
     mark = b">\x00" if little else b"\x00>"
     close = envelope.index(mark, index)
+    # A match across two characters is none.
     while (close - index) % 2:
         close = envelope.index(mark, close + 1)
     return close + 2
@@ -90,6 +94,7 @@ def exact_bytes(
         return []
     positions = {element: number for number, element in enumerate(root.iter(etree.Element))}
     encoding, declared = encoding_of(envelope, charset)
+    # Expat believes the document's own word, as the tree's parser does; only silence is filled.
     forced = None if declared else encoding
     places = spans(envelope, forced, [positions[element] for element in elements])
     written = []
@@ -117,6 +122,7 @@ def piece_encoding(envelope: bytes, encoding: str) -> str:
 
 
 def _has_bare_names(element: etree._Element, uri: str) -> bool:
+    """Whether the default namespace matters to anything inside."""
     return any(
         not node.prefix and str(node.tag).startswith(f"{{{uri}}}")
         for node in element.iter(etree.Element)
@@ -134,6 +140,8 @@ def _self_contained(text: str, element: etree._Element) -> str:
         if uri == _XML_NAMESPACE:
             continue
         name = f"xmlns:{prefix}" if prefix else "xmlns"
+        # Also prefixes in values, such as a QName or an XPath, which no parser would tell. One too
+        # many harms nobody.
         used = f"{prefix}:" in text if prefix else _has_bare_names(element, uri)
         if used and not re.search(rf"\s{re.escape(name)}\s*=", tag):
             added += f' {name}="{attribute(uri)}"'
