@@ -26,6 +26,7 @@ from oncewire.errors import SecurityFailure
 SigningKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 _XMLDSIG = "http://www.w3.org/2000/09/xmldsig#"
+# RFC 4051's names for what XML Signature of 2002 lacked.
 _MORE = "http://www.w3.org/2001/04/xmldsig-more#"
 _XMLENC = "http://www.w3.org/2001/04/xmlenc#"
 
@@ -44,6 +45,7 @@ DIGEST_URIS: dict[str, str] = {
     "sha384": f"{_MORE}sha384",
     "sha512": f"{_XMLENC}sha512",
 }
+# Without comments, both: URI="" has none to sign (XML Signature §4.3.3.3).
 CANONICAL_URIS: dict[str, str] = {
     "c14n": "http://www.w3.org/TR/2001/REC-xml-c14n-20010315",
     "exc-c14n": "http://www.w3.org/2001/10/xml-exc-c14n#",
@@ -151,6 +153,8 @@ def verify_octets(
     kind, hash_algorithm = _parts(name)
     key = _public_key(certificate)
     try:
+        # The key decides together with the name; neither alone chooses how to verify (XML Signature
+        # §8.2).
         if kind == "rsa" and isinstance(key, rsa.RSAPublicKey):
             if key.key_size < min_rsa_bits:
                 raise SecurityFailure(
@@ -160,6 +164,7 @@ def verify_octets(
             return True
         if kind == "ecdsa" and isinstance(key, ec.EllipticCurvePublicKey):
             width = (key.curve.key_size + 7) // 8
+            # Shorter or longer encodings of r and s would make two texts of one signature.
             if len(value) != 2 * width:
                 return False
             r, s = int.from_bytes(value[:width], "big"), int.from_bytes(value[width:], "big")

@@ -49,6 +49,7 @@ def load_certificates(data: bytes) -> tuple[x509.Certificate, ...]:
     try:
         if b"-----BEGIN" in data:
             return tuple(x509.load_pem_x509_certificates(data))
+        # Every DER certificate is an ASN.1 sequence.
         if data[:1] == b"\x30":
             return (x509.load_der_x509_certificate(data),)
         der = base64.b64decode(b"".join(data.split()), validate=True)
@@ -73,6 +74,8 @@ def load_crl(data: bytes) -> x509.CertificateRevocationList:
 
 def key_info_ders(parent: etree._Element) -> tuple[bytes, ...]:
     """The X509Certificates below an element, as DER and in order: of a message or of a CPA."""
+    # X509Certificate alone (XML Signature §4.4.4): a bare key or a name proves nothing that the
+    # agreement could know.
     texts = [element.text or "" for element in parent.iter(f"{_DS}X509Certificate")]
     if len(texts) > _MAX_KEY_INFO:
         raise SecurityFailure(f"KeyInfo carries {len(texts)} certificates")
@@ -191,6 +194,7 @@ def candidates(key_info: Sequence[bytes], trust: Trust) -> tuple[x509.Certificat
     A KeyInfo without certificates leaves the choice to the agreement's pins. One that shows only
     certificates the agreement does not know is refused, whatever it proves about itself.
     """
+    # KeyInfo is optional (XML Signature §4.4).
     if not key_info:
         if not trust.pinned:
             raise SecurityFailure(
@@ -199,6 +203,7 @@ def candidates(key_info: Sequence[bytes], trust: Trust) -> tuple[x509.Certificat
             )
         return trust.pinned
     for certificate in trust.pinned:
+        # Byte for byte: another certificate for the same key may have other dates and another name.
         if der_of(certificate) in key_info:
             return (certificate,)
     if trust.anchors:
@@ -227,6 +232,7 @@ def check(
     and are worth nothing else.
     """
     not_before, not_after = validity(certificate)
+    # Also of pinned ones: a pin says who, not for how long.
     if now < not_before:
         raise SecurityFailure(f"the certificate of {_who(certificate)} is not valid yet")
     if now > not_after:
@@ -234,6 +240,7 @@ def check(
             f"the certificate of {_who(certificate)} has expired",
             remedy="ask the partner for the new one",
         )
+    # A pinned certificate needs no chain: the agreement itself vouches for it.
     if certificate not in trust.pinned:
         if is_self_signed(certificate) and certificate not in trust.anchors:
             raise SecurityFailure(
@@ -290,6 +297,7 @@ def _check_revocation(certificate: x509.Certificate, trust: Trust, now: int) -> 
     who = _who(certificate)
     checked = False
     for crl in trust.crls:
+        # Serial numbers are unique per issuer only (RFC 5280).
         if crl.issuer != certificate.issuer:
             continue
         _check_crl(crl, trust, now)
@@ -323,12 +331,14 @@ def _check_crl(crl: x509.CertificateRevocationList, trust: Trust, now: int) -> N
     issuers = [
         issuer for issuer in (*trust.anchors, *trust.intermediates) if issuer.subject == crl.issuer
     ]
+    # An unsigned list could revoke a partner, or fail to.
     if not any(_signed_crl(crl, issuer) for issuer in issuers):
         raise SecurityFailure(
             f"the revocation list of {name} is not signed by a known issuer",
             remedy="add the issuer's certificate to the agreement",
         )
     until = crl.next_update_utc
+    # A stale list may lack the revocation that matters.
     if until is not None and (until - _EPOCH) // _MICROSECOND < now:
         raise SecurityFailure(
             f"the revocation list of {name} is out of date", remedy="fetch the new list"

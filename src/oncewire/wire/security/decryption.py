@@ -96,6 +96,7 @@ class Decryption:
         self._text = _Base64Text()
         self._out = bytearray()
         self._ended = False
+        # Expat, not a tree: the content is one text of any size.
         self._parser = expat.ParserCreate(namespace_separator=" ")
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -124,6 +125,8 @@ class Decryption:
         self._path.append(name)
         if len(self._path) > _MAX_DEPTH:
             raise SecurityFailure("the encrypted part is nested too deeply")
+        # An unencrypted part where the agreement asks for encryption is no favour: anybody can
+        # write one.
         if len(self._path) == 1:
             if name != f"{XENC} EncryptedData":
                 raise SecurityFailure("the part is not encrypted", remedy="the agreement asks it")
@@ -133,6 +136,7 @@ class Decryption:
         elif self._path == _KEY_METHOD:
             self._key_name = _allowed(attributes, _KEY_NAMES, self._policy.keys)
         elif self._path[:-1] == _KEY_METHOD:
+            # Digest and mask of OAEP; anything else would change the key: `_padding` refuses it.
             self._hashes[name] = attributes.get("Algorithm", "")
         elif self._path == _DATA_VALUE:
             self._begin_content()
@@ -148,6 +152,8 @@ class Decryption:
             self._out += self._content.feed(self._text.feed(text))
         elif self._path == _KEY_VALUE:
             self._wrapped.append(text)
+            # RSA decryption is the dear step, and what is longer than any key's output need not be
+            # tried.
             if sum(map(len, self._wrapped)) > _MAX_WRAPPED:
                 raise SecurityFailure("the wrapped key is too long")
 
@@ -156,6 +162,7 @@ class Decryption:
 
     def _begin_content(self) -> None:
         """The content begins: its key and its method must have been said before."""
+        # The order of XML Encryption §3.1: method, key, content. To stream it must be so.
         if self._content is not None or not self._data_name or not self._key_name:
             raise SecurityFailure("the encrypted part lacks its method or its key, or has two")
         family, _, mode = self._data_name.partition("-")
@@ -170,6 +177,7 @@ class Decryption:
             wrapped = base64.b64decode("".join("".join(self._wrapped).split()), validate=True)
             content_key = self._key.decrypt(wrapped, self._padding())
         except (ValueError, binascii.Error) as trouble:
+            # One sentence for every way to fail: to tell them apart helps whoever guesses.
             raise SecurityFailure(_CANNOT) from trouble
         if len(content_key) != size:
             # With rsa-1_5 an answer that tells a bad wrapping from a bad content would unwrap
@@ -183,6 +191,7 @@ class Decryption:
         allowed = {f"{DS} DigestMethod", f"{XENC11} MGF"}
         if self._hashes.keys() - allowed:
             raise SecurityFailure("the key's encryption method has parameters we do not know")
+        # Defaults of XML Encryption §5.4.2 where nothing is said.
         digest = self._hashes.get(f"{DS} DigestMethod", f"{DS}sha1")
         mask = self._hashes.get(f"{XENC11} MGF", f"{XENC11}mgf1sha1")
         if digest not in _HASHES or mask not in _HASHES:
@@ -200,6 +209,7 @@ _KEY_VALUE = [*_ENCRYPTED_KEY, f"{XENC} CipherData", f"{XENC} CipherValue"]
 def _allowed(attributes: dict[str, str], names: dict[str, str], allowed: frozenset[str]) -> str:
     uri = attributes.get("Algorithm", "")
     name = names.get(uri)
+    # The sender must not choose the weakest method that we can read.
     if name is None or name not in allowed:
         raise SecurityFailure(
             f"encryption with {uri[:120]!r} is not allowed by the agreement",
@@ -254,6 +264,7 @@ class _CbcContent:
         if self._context is None or len(self._held) != self._block:
             raise SecurityFailure(_CANNOT)
         last = self._context.update(self._held) + self._context.finalize()
+        # Only the last byte counts (XML Encryption §5.2); the others may be anything.
         if not 1 <= last[-1] <= self._block:
             raise SecurityFailure(_CANNOT)
         return last[: -last[-1]]
@@ -275,6 +286,7 @@ class _GcmContent:
                 return b""
             iv, octets = octets[:GCM_IV], octets[GCM_IV:]
             self._context = Cipher(AES(self._key), GCM(iv)).decryptor()
+        # The last 16 bytes seen so far may be the tag.
         cut = max(0, len(octets) - GCM_TAG)
         ready, self._held = octets[:cut], octets[cut:]
         return self._context.update(ready)

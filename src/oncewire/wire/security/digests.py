@@ -15,6 +15,8 @@ def digest_names(envelope: bytes) -> tuple[str, ...]:
     return tuple(
         name
         for name, uri in algorithms.DIGEST_URIS.items()
+        # By text search: what is found too much costs a digest, and the signature's reader judges
+        # exactly.
         if name != USUAL and uri.encode() + b'"' in envelope.replace(b"'", b'"')
     )
 

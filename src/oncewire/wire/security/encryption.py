@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.ciphers.modes import CBC, GCM
 from oncewire.errors import SecurityFailure
 
 XENC = "http://www.w3.org/2001/04/xmlenc#"
+# GCM and OAEP with a digest of choice came with XML Encryption 1.1; ebMS 2.0 names no algorithm
+# (§4.1.4).
 XENC11 = "http://www.w3.org/2009/xmlenc11#"
 DS = "http://www.w3.org/2000/09/xmldsig#"
 
@@ -36,12 +38,14 @@ KEY_URIS: dict[str, str] = {
     "rsa-oaep-mgf1p": f"{XENC}rsa-oaep-mgf1p",
     "rsa-1_5": f"{XENC}rsa-1_5",
 }
+# Triple DES is read from old partners and never written.
 KEY_BYTES = {
     "aes128": 16,
     "aes192": 24,
     "aes256": 32,
     "tripledes": 24,
 }
+# As XML Encryption 1.1 fixes them: vector first, tag last, no length beside them.
 GCM_IV = 12
 GCM_TAG = 16
 # 48 characters of input make 64 of base64; a multiple of three bytes can be encoded by itself.
@@ -52,6 +56,7 @@ _CHUNK = 48 * 1024
 class EncryptionChoice:
     """The algorithms the agreement names for what we encrypt."""
 
+    # GCM because it shows a change; CBC can be read bit by bit through its error answers.
     data: str = "aes256-gcm"
     key: str = "rsa-oaep-mgf1p"
 
@@ -82,6 +87,7 @@ def encrypt_chunks(
             f"parts are not encrypted with {choice.data}", remedy="name an aes algorithm"
         )
     family, _, mode = choice.data.partition("-")
+    # A new key for each part: with one key a vector used twice would break GCM.
     content_key = entropy(KEY_BYTES[family])
     wrapped = _wrap(content_key, recipient, choice.key)
     yield _document_start(recipient, mime_type, choice, wrapped).encode()
@@ -112,6 +118,7 @@ def _document_start(
 
 def _key_method(name: str) -> str:
     uri = KEY_URIS[name]
+    # Named in full: readers differ in what they take for its defaults.
     if name == "rsa-oaep":
         return (
             f'<xenc:EncryptionMethod Algorithm="{uri}"><ds:DigestMethod Algorithm="{XENC}sha256"/>'
@@ -135,6 +142,7 @@ def _wrap(content_key: bytes, recipient: x509.Certificate, name: str) -> bytes:
     if name == "rsa-oaep":
         return public.encrypt(content_key, oaep(hashes.SHA256(), hashes.SHA256()))
     if name == "rsa-oaep-mgf1p":
+        # The URI fixes the mask's SHA-1 (XML Encryption §5.4.2); OAEP rests on nothing it lost.
         sha1 = hashes.SHA1()  # noqa: S303
         return public.encrypt(content_key, oaep(sha1, sha1))
     if name == "rsa-1_5":
@@ -164,6 +172,7 @@ def _cbc_octets(chunks: Iterable[bytes], key: bytes, iv: bytes) -> Iterator[byte
     for chunk in chunks:
         size += len(chunk)
         yield encryptor.update(chunk)
+    # Always at least one byte, a whole block where none is missing (XML Encryption §5.2).
     added = 16 - size % 16
     yield encryptor.update(bytes(added - 1) + bytes([added]))
     yield encryptor.finalize()

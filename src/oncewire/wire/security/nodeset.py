@@ -64,6 +64,7 @@ class Exclusion:
 
     def subtrees(self, root: etree._Element) -> list[etree._Element]:
         """The topmost excluded elements in document order; what lies below them goes with them."""
+        # By name in the drafts, where no actor says whom a block is for.
         if self.elements:
             found = list(root.iter(*sorted(self.elements)))
         elif self.actors:
@@ -71,6 +72,7 @@ class Exclusion:
             found = [element for element in bearers if element.get(ACTOR) in self.actors]
         else:
             return []
+        # One inside another would be taken out twice, and its tail be lost with the outer one.
         excluded = set(found)
         return [
             element
@@ -80,6 +82,7 @@ class Exclusion:
 
 
 NOTHING = Exclusion()
+# §4.1.3 leaves out both: SyncReply has SOAP's actor, the hop's own blocks the ebXML one.
 EBMS2 = Exclusion(actors=frozenset({NEXT_MSH, NEXT}))
 EBMS2_XPATH = (
     f'not(ancestor-or-self::node()[@SOAP:actor="{NEXT_MSH}"] | '
@@ -92,6 +95,8 @@ EBMS2_XPATH = (
 
 _WS = r"[ \t\r\n]*"
 _NCNAME = r"[A-Za-z_][\w.\-]*"
+# Spaces, quotes and the prefix are the writer's choice in XPath 1.0; everything else must be the
+# standard's, for what is not recognised here would have to be run.
 _BY_ACTOR = (
     rf"ancestor-or-self{_WS}::{_WS}node{_WS}\({_WS}\){_WS}"
     rf"\[{_WS}@{_WS}({_NCNAME}):actor{_WS}={_WS}(\"[^\"]*\"|'[^']*'){_WS}\]"
@@ -111,6 +116,7 @@ def read_xpath(text: str, scope: Mapping[str | None, str]) -> Exclusion:
     expression's prefixes get their meaning. A prefix that is unbound there, or bound to anything
     but SOAP, would select other nodes than the reader believes.
     """
+    # One of the two may be missing: then more is signed, not less.
     actors = _ACTORS_XPATH.fullmatch(text)
     if actors is not None:
         first, first_actor, second, second_actor = actors.groups()
@@ -133,6 +139,7 @@ def _actor(prefix: str, literal: str, scope: Mapping[str | None, str]) -> str:
         raise SecurityFailure(
             f"prefix {prefix!r} of the XPath transform means {namespace[:120]!r}, not SOAP"
         )
+    # Any other actor would let a signer leave out what its receiver believes signed.
     actor = literal[1:-1]
     if actor not in EBMS2.actors:
         raise SecurityFailure(f"the XPath transform leaves out actor {actor[:120]!r}")
@@ -164,6 +171,8 @@ def document_octets(
     Comments go whatever the method says: `URI=""` selects a node-set without them.
     """
     for element in left_out:
+        # An envelope that is itself addressed to a hop has no signed octets at all;
+        # `check_left_out` refuses it.
         if element is root:
             return b""
         _detach(element)
@@ -202,6 +211,8 @@ def element_octets(
     Canonical XML 1.0 §2.4: the topmost element also shows the `xml:` attributes of its ancestors.
     Exclusive canonicalization drops both those and the unused namespaces by itself.
     """
+    # The inclusive method alone inherits them; exclusive C14N was made so that a moved element
+    # keeps its octets.
     if method == "c14n":
         for ancestor in element.iterancestors():
             for name, value in ancestor.items():
@@ -217,6 +228,8 @@ def _canonical(tree: etree._ElementTree, method: str, prefixes: tuple[str, ...])
             method="c14n",
             exclusive=method == "exc-c14n",
             inclusive_ns_prefixes=list(prefixes) or None,
+            # SignedInfo has none (the reader refuses them), and URI="" leaves them out (XML
+            # Signature §4.3.3.3).
             with_comments=False,
         )
     except (etree.C14NError, ValueError) as trouble:

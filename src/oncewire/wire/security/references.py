@@ -73,6 +73,7 @@ def content_id_of(uri: str) -> str | None:
     """The Content-ID a `cid:` URI names (RFC 2392: percent signs decoded); None for other URIs."""
     if uri[:4].lower() != "cid:":
         return None
+    # The manifest and the signature may escape differently and mean the same part.
     return unquote(uri[4:])
 
 
@@ -88,6 +89,7 @@ def bare_content_id(value: str) -> str:
 def read_references(parent: etree._Element) -> tuple[SignedReference, ...]:
     """Every ds:Reference of a SignedInfo, exactly as the standard has them or refused."""
     found = parent.findall(f"{{{DS}}}Reference")
+    # Each costs a digest, before anybody is known to have signed.
     if len(found) > MAX_REFERENCES:
         raise SecurityFailure(f"{len(found)} signed references, more than {MAX_REFERENCES}")
     return tuple(read_reference(element) for element in found)
@@ -96,10 +98,14 @@ def read_references(parent: etree._Element) -> tuple[SignedReference, ...]:
 def read_reference(element: etree._Element) -> SignedReference:
     """One ds:Reference, with nothing in it that the standard does not put there."""
     uri = element.get("URI")
+    # XML Signature §4.3.3.1 lets one be left out, for an application that knows what is meant. We
+    # do not.
     if uri is None:
         raise SecurityFailure("a signed reference has no URI")
     children = list(element)
     names = [child.tag for child in children]
+    # No other child, no other order: what is not understood here could mean that something else was
+    # signed.
     if names[-2:] != [f"{{{DS}}}DigestMethod", f"{{{DS}}}DigestValue"] or names[:-2] not in (
         [],
         [f"{{{DS}}}Transforms"],
@@ -111,8 +117,12 @@ def read_reference(element: etree._Element) -> SignedReference:
     if uri == "":
         exclusion, canonicalization, prefixes = _envelope_transforms(transforms)
         return SignedReference(uri, digest_name, digest, exclusion, canonicalization, prefixes)
+    # A fragment or an http: URL: the first invites wrapping, the second a fetch on a stranger's
+    # behalf.
     if content_id_of(uri) is None:
         raise SecurityFailure(f"the signature refers to {uri[:120]!r}: neither envelope nor part")
+    # §4.1.3 asks for none on a payload. One that changes the octets signs something that was not
+    # sent.
     if transforms:
         raise SecurityFailure(f"the signed reference to {uri[:120]!r} transforms the part")
     return SignedReference(uri, digest_name, digest)
@@ -150,6 +160,7 @@ def _envelope_transforms(
     Without the XPath step nothing is left out, so more is signed than the standard asks; partners
     do send their acknowledgments that way.
     """
+    # The signature goes first, or its own value would be in what it signs; octets come last.
     steps = [
         step.get("Algorithm", "") if step.tag == f"{{{DS}}}Transform" else "" for step in transforms
     ]
@@ -167,6 +178,7 @@ def _envelope_transforms(
 
 
 def _read_xpath(transform: etree._Element) -> Exclusion:
+    # A second expression would narrow the first one.
     children = list(transform)
     if len(children) != 1 or children[0].tag != f"{{{DS}}}XPath" or len(children[0]):
         raise SecurityFailure("the XPath transform holds more than one expression")
@@ -177,6 +189,7 @@ def read_canonicalization(element: etree._Element) -> tuple[str, tuple[str, ...]
     """The method an element names, and the prefixes that exclusive C14N is to treat fully."""
     method = algorithms.canonical_name(element.get("Algorithm", ""))
     children = list(element)
+    # Without a list, exclusive C14N treats every prefix as its use shows.
     if not children:
         return method, ()
     inner = children[0]
@@ -195,6 +208,7 @@ def read_canonicalization(element: etree._Element) -> tuple[str, tuple[str, ...]
 
 def decode_base64(element: etree._Element, what: str) -> bytes:
     """The bytes an element's text stands for; only white space may be added to base64."""
+    # Comments are elements to lxml: a digest is one unbroken text.
     if len(element):
         raise SecurityFailure(f"{what} holds more than text")
     try:
@@ -225,6 +239,7 @@ def reference_xml(reference: SignedReference) -> str:
 def _transforms_xml(reference: SignedReference) -> str:
     if reference.canonicalization is None:
         return ""
+    # The chain as §4.1.3 prints it.
     steps = [f'<ds:Transform Algorithm="{ENVELOPED}"/>']
     if reference.exclusion is not None and reference.exclusion != nodeset.NOTHING:
         steps.append(
@@ -241,6 +256,7 @@ def _transforms_xml(reference: SignedReference) -> str:
 
 def _xpath_xml(exclusion: Exclusion) -> str:
     """The expression with its prefix bound on ds:XPath itself, so that a copy keeps its meaning."""
+    # The drafts' one name; MS 1.0 left out its TraceHeaderList the same way.
     if exclusion.elements:
         (name,) = exclusion.elements
         namespace, _, local = name[1:].rpartition("}") if name[0] == "{" else ("", "", name)
@@ -285,6 +301,7 @@ def check_acknowledged(
             "the signed acknowledgment carries no digests of what it acknowledges",
             location="//Header/Acknowledgment",
         )
+    # Both ways: a digest too few leaves a part unproven, one too many is of another message.
     theirs = _by_target(acknowledged)
     ours = _by_target(sent)
     for target, reference in ours.items():

@@ -39,6 +39,8 @@ class _Signature:
 
     @property
     def envelope_reference(self) -> SignedReference:
+        # Two references to the envelope could leave out different things; which one was read from
+        # would be anybody's guess.
         found = [reference for reference in self.references if reference.uri == ""]
         if len(found) != 1:
             raise SecurityFailure(f"the signature covers the envelope {len(found)} times, not once")
@@ -46,7 +48,8 @@ class _Signature:
 
 
 def _read_signature(header: etree._Element) -> _Signature:
-    """The first ds:Signature of the header, which is the From Party's (§4.1.3), in parts."""
+    """The first ds:Signature of the header, which is the From Party's (§4.1.1), in parts."""
+    # In the SOAP Header and nowhere else (§4.1.1): a signature in a payload is the payload's.
     element = header.find(f"{{{DS}}}Signature")
     if element is None:
         raise SecurityFailure(
@@ -54,11 +57,14 @@ def _read_signature(header: etree._Element) -> _Signature:
             location="//Header/Signature",
             remedy="the agreement requires a signature",
         )
+    # No ds:Object: nothing that is accepted here could refer to one.
     names = [child.tag for child in element]
     expected = [f"{{{DS}}}SignedInfo", f"{{{DS}}}SignatureValue", f"{{{DS}}}KeyInfo"]
     if names not in (expected, expected[:2]):
         raise SecurityFailure("the Signature holds more or less than its three elements")
+    # SignedInfo is canonicalised where it stands: inclusive C14N shows the namespaces around it.
     alone = nodeset.standing_alone(element[0])
+    # A comment splits a text in two, and parsers differ on which half is the digest.
     if next(alone.iter(etree.Comment, etree.ProcessingInstruction), None) is not None:
         raise SecurityFailure("the SignedInfo holds a comment or a processing instruction")
     inner = [child.tag for child in alone]
@@ -66,6 +72,7 @@ def _read_signature(header: etree._Element) -> _Signature:
         name != f"{{{DS}}}Reference" for name in inner[2:]
     ):
         raise SecurityFailure("the SignedInfo has an unexpected form")
+    # An HMACOutputLength of a few bits makes any signature fit (CVE-2009-0217).
     if len(alone[1]):
         raise SecurityFailure("the signature method has parameters")
     canonicalization, prefixes = references.read_canonicalization(alone[0])
@@ -89,6 +96,7 @@ def digests_needed(envelope: bytes) -> dict[str, str]:
     """
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
+    # Unsigned: whether that may be is the agreement's matter, and is asked later.
     if frame.header.find(f"{{{DS}}}Signature") is None:
         return {}
     return {
@@ -134,9 +142,12 @@ def verify_signature(
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
     signature = _read_signature(frame.header)
+    # Cheap checks first: nobody knows yet who sent this, and keys and digests cost.
     _check_policy(signature, policy)
     covering = signature.envelope_reference
     wrapping.check_blocks(root, frame)
+    # The value before the digests, both of which XML Signature §3.2 asks for: only digests that the
+    # partner signed are worth computing.
     certificate = _signer(signature, trust, now, policy)
     shown = _cover(root, frame, signature, covering, parts)
     return Verified(
@@ -169,11 +180,14 @@ def _cover(
 ) -> Covered:
     """The signed octets, whose digests must be the signed ones, and what lies beside them."""
     left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
+    # Before the octets are made, because the tree is taken apart for them.
     wrapping.check_left_out(left_out, frame)
     octets = _envelope_octets(root, signature, left_out)
     if not covering.same_digest(algorithms.digest(covering.digest_name, octets)):
         raise SecurityFailure("the envelope was changed: its digest is not the signed one")
     _check_part_digests(signature.references, parts)
+    # What is seen is what was signed (XML Signature §8.1.3): everything below reads this tree, not
+    # the received one.
     view = nodeset.parse(octets)
     manifest = wrapping.manifest_uris(view, frame.shape.manifest)
     unsigned = wrapping.check_parts(
@@ -187,6 +201,7 @@ def _cover(
 def _check_policy(signature: _Signature, policy: AlgorithmPolicy) -> None:
     policy.check_signature(signature.name)
     policy.check_canonicalization(signature.canonicalization)
+    # Digests too: a strong signature over a weak digest signs whatever else has that digest.
     for reference in signature.references:
         policy.check_digest(reference.digest_name)
         if reference.canonicalization is not None:
@@ -205,6 +220,7 @@ def _signer(
                 certificate, signature.name, signature.octets, signature.value, policy.min_rsa_bits
             )
         except SecurityFailure as failure:
+            # With two pins good at once, the first may have expired while the second signed.
             trouble = failure
             continue
         if good:
@@ -221,6 +237,8 @@ def _envelope_octets(
     covering = signature.envelope_reference
     return nodeset.document_octets(
         root,
+        # This signature alone goes (XML Signature §6.6.4): one that another party added is signed
+        # content.
         [*left_out, signature.element],
         covering.canonicalization or "c14n",
         covering.prefixes,
@@ -228,6 +246,8 @@ def _envelope_octets(
 
 
 def _check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) -> None:
+    # Of decoded content: a gateway may change the transfer encoding, and the signature must survive
+    # it.
     received = {references.bare_content_id(part.content_id): part for part in parts}
     for reference in signed:
         content_id = reference.content_id
@@ -257,6 +277,8 @@ def readable_envelope(verified: Covered) -> bytes:
     root = nodeset.parse(verified.octets)
     header = wrapping.frame_of(root).header
     for block in verified.hop_blocks:
+        # At the end: where they stood among the signed blocks means nothing, and their order is
+        # kept.
         header.append(copy.deepcopy(block))
     return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=False)
 
@@ -281,6 +303,7 @@ def inspect(envelope: bytes, parts: Sequence[PartDigests]) -> SignatureReport:
     root = nodeset.parse(envelope)
     signature = _read_signature(wrapping.frame_of(root).header)
     shown = [certificates.from_der(der) for der in signature.key_info[:1]]
+    # No bound on the key: this reports and does not judge.
     value_good = bool(shown) and algorithms.verify_octets(
         shown[0], signature.name, signature.octets, signature.value, 0
     )

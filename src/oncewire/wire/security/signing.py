@@ -30,6 +30,7 @@ class SigningChoice:
 
     signature: str = "rsa-sha256"
     digest: str = "sha256"
+    # What §4.1.3 names; a partner of 2002 may know no other.
     canonicalization: str = "c14n"
 
 
@@ -54,6 +55,7 @@ def sign(
     """
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
+    # The first signature is read as the From Party's (§4.1.1): a second of ours would be nobody's.
     if frame.header.find(f"{{{DS}}}Signature") is not None:
         raise SecurityFailure("the envelope is signed already")
     # The context is taken before the tree is taken apart for its digest.
@@ -61,6 +63,7 @@ def sign(
     insert_at = _header_end(envelope, frame.header)
     signed = _references(root, frame, parts, choice.digest, choice.canonicalization)
     signed_info = _signed_info_xml(signed, choice)
+    # Canonicalised as its verifier will see it, in the header with all that is in force there.
     octets = _octets_in_context(signed_info, context, choice.canonicalization)
     value = algorithms.sign_octets(key, choice.signature, octets)
     signature = _signature_xml(signed_info, value, certificate)
@@ -110,6 +113,8 @@ def _uris_of_parts(
     root: etree._Element, frame: ShapedDocument, parts: Sequence[PartDigests]
 ) -> list[str]:
     """The URI of each part as the Manifest writes it: the standard wants both equal."""
+    # §4.1.3: the reference has the URI of the Manifest; an equal part under another spelling is
+    # another text.
     written = {
         references.content_id_of(uri): uri
         for uri in wrapping.manifest_uris(root, frame.shape.manifest)
@@ -178,6 +183,7 @@ def _octets_in_context(signed_info: str, context: str, method: str) -> bytes:
 def _header_end(envelope: bytes, header: etree._Element) -> int:
     """Where the header's end tag begins in the bytes."""
     encoding = header.getroottree().docinfo.encoding or "UTF-8"
+    # The signature is inserted as bytes, and its bytes are ASCII.
     if encoding.upper().startswith(("UTF-16", "UTF-32", "UCS")):
         raise SecurityFailure(f"cannot sign an envelope in {encoding}", remedy="write it in UTF-8")
     name = etree.QName(header).localname

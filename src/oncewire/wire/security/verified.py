@@ -25,8 +25,11 @@ def read_verified(
     order they came in. Of their MIME headers, which nothing signs, only the media type is kept.
     The envelope stays as it was received: it is what is kept and forwarded.
     """
+    # Read again from these octets, so that not one value can come from elsewhere (XML Signature
+    # §8.1.3).
     octets = readable_envelope(verified)
     payloads = _signed_parts(received.message, verified)
+    # Canonical octets are UTF-8, and the schema was judged on what was received.
     reading = header.read(octets, None, limits, Validation.OFF, payloads)
     left_out = tuple(
         f"the part {content_id[:64]!r} is not signed and was left out"
@@ -40,6 +43,8 @@ def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
     """The parts that the signature covers, in its order."""
     parts = {bare_content_id(part.content_id): part for part in message.payloads}
     return tuple(
+        # Whoever turns on a Content-Encoding changes what the application gets, and no digest shows
+        # it.
         replace(parts[reference.content_id], content_encoding=None, mime_headers=())
         for reference in verified.references
         if reference.content_id is not None
@@ -55,6 +60,7 @@ def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
     """
     if not any(str(block.tag).endswith("}Acknowledgment") for block in verified.hop_blocks):
         return message.acknowledgments
+    # §6.3.2.3 and MessageData name the same message; only the second is signed.
     meant = message.header.ref_to_message_id
     return tuple(
         replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack

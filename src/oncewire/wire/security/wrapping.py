@@ -53,6 +53,8 @@ class ShapedDocument:
 
 
 EBMS2 = Shape(
+    # A block of the right name in the wrong place is how a signature is kept good while another
+    # block is read.
     places={
         f"{{{SOAP}}}Envelope": "nowhere",
         f"{{{SOAP}}}Header": "root",
@@ -70,6 +72,7 @@ EBMS2 = Shape(
         f"{{{EB}}}StatusResponse": "body",
     },
     required=f"{{{EB}}}MessageHeader",
+    # What §4.1.3 means to leave out, and no more: these may carry the hop's actor.
     hop_blocks=frozenset(
         {
             f"{{{EB}}}AckRequested",
@@ -96,6 +99,8 @@ def frame_of(root: etree._Element) -> ShapedDocument:
 
 def _ebms2_frame(root: etree._Element) -> ShapedDocument:
     children = list(root.iterchildren(etree.Element))
+    # SOAP 1.1 §4: Header first, then Body. Elements after the Body are allowed there, and read by
+    # nobody here.
     names = [child.tag for child in children]
     if names[:1] != [f"{{{SOAP}}}Header"] or names.count(f"{{{SOAP}}}Header") != 1:
         raise SecurityFailure("the envelope does not begin with exactly one SOAP Header")
@@ -114,6 +119,7 @@ def _draft_frame(root: etree._Element, namespace: str | None) -> ShapedDocument:
     name what a hop rewrites. September 2000 has a single RoutingHeader where 0.9x has a list.
     """
     space = f"{{{namespace}}}" if namespace else ""
+    # Only the one that it has is the hop's; the other, should it stand there too, must be signed.
     single = root.find(f"{space}RoutingHeader") is not None
     hop = f"{space}RoutingHeader" if single else f"{space}RoutingHeaderList"
     places = {f"{space}{name}": "root" for name in _DRAFT_BLOCKS} | {hop: "root"}
@@ -143,6 +149,7 @@ def check_blocks(root: etree._Element, frame: ShapedDocument) -> None:
     _check_ids(root)
     shape = frame.shape
     seen: set[tuple[str, str]] = set()
+    # Anywhere in the document, however deep: wrapped copies hide in foreign elements.
     for element in root.iter(*shape.places):
         tag = str(element.tag)
         if element.getparent() is not frame.elements[shape.places[tag]]:
@@ -190,6 +197,7 @@ def check_parts(
 ) -> tuple[str, ...]:
     """Every part of the Manifest is signed, each Content-ID once; hands back the unsigned parts."""
     signed: set[str] = set()
+    # Two references to one part could hold two digests, of which one fits.
     for reference in references:
         content_id = reference.content_id
         if content_id is None:
@@ -207,6 +215,8 @@ def check_parts(
                 f"two parts have the Content-ID {bare[:120]!r}", location=f"cid:{bare[:120]}"
             )
         known.add(bare)
+    # The Manifest is signed, so a part that it names and nobody signed was exchanged, or signed
+    # carelessly.
     for content_id in manifest_ids:
         if content_id not in signed:
             raise SecurityFailure(
