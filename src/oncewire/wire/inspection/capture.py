@@ -12,6 +12,7 @@ from oncewire.wire.mime.headers import header_lines
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import ReadFault
 
+# Bounded, so that no file makes a pattern look far.
 _REQUEST = re.compile(rb"[A-Z]{3,10} \S{1,4096} HTTP/\d(?:\.\d)?\r?\n")
 _RESPONSE = re.compile(rb"HTTP/\d(?:\.\d)? (\d{3})[^\n]{0,256}\n")
 _HEADER_LINE = re.compile(rb"[!-9;-~]{1,128}:")
@@ -46,6 +47,8 @@ def open_capture(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Capture:
 
 
 def _open(data: bytes, limits: Limits) -> Capture:
+    # From the most telling beginning to the least: a status line cannot be anything else, a header
+    # line nearly anything.
     response = _RESPONSE.match(data)
     if response is not None:
         parcel = _http(data[response.end() :], limits)
@@ -76,6 +79,7 @@ def _bare_multipart(data: bytes) -> Parcel:
     """A multipart whose Content-Type was not recorded: its first line is the boundary."""
     body = data.lstrip(b"\r\n")
     line = body[:512].split(b"\n", 1)[0].rstrip(b"\r \t")
+    # Quoted for the Content-Type that is made of it here (RFC 2045 §5.1).
     boundary = line[2:].decode("latin-1").replace("\\", "\\\\").replace('"', '\\"')
     return Parcel(f'multipart/related; type="text/xml"; boundary="{boundary}"', body)
 
@@ -110,6 +114,7 @@ def _parcel(headers: list[tuple[str, str]], body: bytes) -> Parcel:
             content_type = value
         else:
             others.append((name, value))
+    # Whoever saved only the body of a POST has lost its Content-Type.
     return Parcel(content_type or "text/xml", body, tuple(others))
 
 
@@ -117,6 +122,7 @@ def _http(data: bytes, limits: Limits) -> Parcel:
     headers, body = _head(data, limits)
     parcel = _parcel(headers, body)
     encoding = parcel.header("transfer-encoding") or ""
+    # Recorded on the wire, before the server put it together (RFC 2616 §3.6.1).
     if "chunked" in encoding.lower():
         parcel = Parcel(parcel.content_type, _dechunked(body), parcel.headers)
     return parcel

@@ -100,10 +100,12 @@ def our_answer(message: Message, form: Form, now: Instant) -> Answer:
     if kind is MessageKind.PING:
         return Answer(AnswerKind.MESSAGE, answers.pong_for(message, envelope))
     if kind is MessageKind.STATUS_REQUEST:
+        # An archive has no store behind it: of no message is anything known.
         status = MessageStatus.NOT_RECOGNIZED
         return Answer(AnswerKind.MESSAGE, answers.status_response_for(message, status, envelope))
     if kind is not MessageKind.NORMAL or not message.reliable:
         return Answer(AnswerKind.NOTHING)
+    # As the To Party where it is asked, else as the hop that is (§6.3.2.1).
     actor = Actor.TO_PARTY_MSH
     if message.dialect is Dialect.EBMS2 and message.asks_ack_of(actor) is AckRequest.NONE:
         actor = Actor.NEXT_MSH
@@ -113,6 +115,7 @@ def our_answer(message: Message, form: Form, now: Instant) -> Answer:
 def our_refusal(fault: ReadFault, form: Form, now: Instant) -> Answer:
     """What the form has us answer to a message that was refused."""
     known = fault.known
+    # Nothing answers these (ACK-9, §4.2.4).
     if known.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         return Answer(AnswerKind.NOTHING, problem=fault.problem)
     if not fault.answerable or known.from_party is None:
@@ -141,6 +144,7 @@ def their_answer(capture: Capture | None, limits: Limits = DEFAULT_LIMITS) -> An
 
 def differences(theirs: Answer, ours: Answer) -> Iterator[Difference]:
     """Each field on which the answers differ, most telling first."""
+    # Of answers of two kinds no field can be compared.
     if theirs.kind is not ours.kind:
         yield Difference("answer", theirs.kind.value, ours.kind.value)
         return

@@ -261,6 +261,7 @@ def describe_fault(fault: ReadFault) -> Values:
     values: Values = {
         "fault": _answer(fault.error),
         "faults": [_answer(error) for error in fault.errors],
+        # An ErrorList where the sender is known, else SOAP's own Fault (§4.2).
         "answered_with": "ErrorList" if fault.answerable else "SOAP Fault",
         "known": _known(fault.known),
         "notes": list(fault.notes),
