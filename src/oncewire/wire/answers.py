@@ -82,6 +82,7 @@ def acknowledgment_for(
     answer = acknowledgment_of(
         received, envelope, actor=actor, received_at=received_at, references=references
     )
+    # ebMS 2.0 always has the element (§6.3.2); v0-078 has none, its MessageType says it (ACK-7).
     if element is None:
         element = _element_due(received, actor)
     action = None
@@ -112,6 +113,7 @@ def acknowledgment_of(
     if own is None and actor is Actor.TO_PARTY_MSH:
         own = received.header.to_party
     return Acknowledgment(
+        # When the message was received, not when this is written (§6.3.2.2).
         timestamp=envelope.now if received_at is None else received_at,
         ref_to_message_id=received.header.message_id,
         from_party=Party(own.ids) if own is not None else None,
@@ -146,6 +148,7 @@ def riding_on(response: Message, answers: Iterable[Acknowledgment]) -> Message:
     """A business response that carries acknowledgements too; its own header stays (ACK-16)."""
     given = tuple(answers)
     header = response.header
+    # A response refers to its request anyway; where it does not, the acknowledgement must (ACK-3).
     if header.ref_to_message_id is None and given:
         header = replace(header, ref_to_message_id=given[0].ref_to_message_id)
     return replace(response, header=header, acknowledgments=(*response.acknowledgments, *given))
@@ -219,6 +222,7 @@ def status_response_for(
     """The answer to a StatusRequest; the time of arrival only where there was one (§7.1.2)."""
     if request.status_request is None:
         raise InvalidValue("the message asks for no status", remedy="answer StatusRequests only")
+    # Neither may say when: the one must not know, the other does not (§7.3).
     silent = status in (MessageStatus.UNAUTHORIZED, MessageStatus.NOT_RECOGNIZED)
     response = StatusResponse(
         request.status_request.ref_to_message_id, status, None if silent else received_at
@@ -317,6 +321,8 @@ def _header(
     return Header(
         from_party=from_party,
         to_party=to_party,
+        # Copied, so that the sender finds its message's agreement (ACK-5); required even where it
+        # could not be read.
         cpa_id=facts.cpa_id or UNKNOWN_CPA,
         conversation_id=facts.conversation_id or facts.message_id,
         service=service,

@@ -88,6 +88,7 @@ def read(
 
 
 def _read_in_pieces(parcel: Parcel, limits: Limits, validation: Validation) -> Received:
+    # The way that knows every irregular frame, and what to say of it.
     reader = Reader(parcel.content_type, parcel.headers, limits, validation=validation)
     events = reader.feed(parcel.body)
     last, received = reader.finish()
@@ -117,6 +118,7 @@ def read_header(
         schema_problems=reading.schema_problems,
         signed=reading.signed,
         charset=charset,
+        # Its payloads are elsewhere, and without them it must not pass for whole.
         complete=all(reference.content_id is None for reference in reading.message.manifest),
     )
 
@@ -153,6 +155,8 @@ def write(
     mail: bool = False,
 ) -> Parcel:
     """The message as bytes, in the dialect the form names; payload data must be at hand."""
+    # Signed after it is written and never touched again: one byte more and the signature is broken
+    # (DRV-5).
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
@@ -177,6 +181,7 @@ def write_stream(
 
 def write_envelope(message: Message, form: Form) -> bytes:
     """The header alone, unsigned; a payload without a reference gets one."""
+    # One dialect per agreement: a partner is not asked to guess (C1, C8, C18).
     if message.dialect is not form.dialect:
         raise InvalidValue(
             f"the message is {message.dialect.value}, the agreement says {form.dialect.value}",
@@ -233,6 +238,7 @@ def _is_bare(message: Message, *, mail: bool) -> bool:
 
 
 def _boundary(envelope: bytes, payloads: tuple[Payload, ...], given: str | None) -> str:
+    # Chosen by content, so that the bytes of a message follow from the message alone.
     if given is None:
         return mime_writer.boundary_for(envelope, payloads)
     mime_writer.check_boundary(given, payloads, envelope)
@@ -251,6 +257,7 @@ def referring(message: Message) -> Message:
     """The message with a reference for every payload that has none yet."""
     if not message.payloads:
         return message
+    # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
     named: set[str | None] = set()
     if message.manifest:
         ids = tuple(payload.content_id for payload in message.payloads)
@@ -286,10 +293,13 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
     # Derived from the message's id, so that a header part has an id of its own everywhere.
     digest = hashlib.sha256(message.header.message_id.encode()).hexdigest()[:32]
     root_id = f"{digest}@header.oncewire"
+    # §2.1.2: multipart/related of text/xml, and `start` names the header for readers that do not
+    # take the first part (RFC 2387 §3.2).
     if message.dialect is Dialect.EBMS2:
         return Packaging(
             "text/xml; charset=UTF-8", f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail
         )
+    # Its own media type, with the version beside it; one payload container, whatever it holds.
     version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
     return Packaging(
         f'application/vnd.eb+xml; version="{version}"; charset="utf-8"',
@@ -302,9 +312,11 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
 
 def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, str], ...]:
     headers: list[tuple[str, str]] = []
+    # Without it a mail reader takes the body for plain text (RFC 2045 §4).
     if mail:
         headers.append(("MIME-Version", "1.0"))
     if message.dialect is Dialect.EBMS2:
+        # The drafts have no SOAP, so no SOAPAction (ebMS 2.0 App. B.2).
         headers.append(("SOAPAction", action_of(message, form)))
     return tuple(headers)
 

@@ -36,6 +36,7 @@ def detect(root: etree._Element) -> Dialect:
     if root.tag == ENVELOPE:
         return Dialect.EBMS2
     name = local_name(root)
+    # SOAP 1.1 §4.1.2: another namespace is another version, and is answered so.
     if name == "Envelope":
         version = "1.2" if namespace(root) == SOAP12 else "unknown"
         raise SoapFault(
@@ -54,6 +55,7 @@ def detect(root: etree._Element) -> Dialect:
     return Dialect.MS_09X
 
 
+# Words that 0.9x dropped: TPA became CPA (C18), MessageType a Service and an Action (C8).
 _ONLY_RM078 = frozenset({"messagetype", "tpainfo", "tpaid"})
 
 

@@ -74,10 +74,12 @@ def read_tree(
     except (EbxmlError, SoapFault) as error:
         raise ReadFault((error,), envelope=envelope) from None
     reading = dialects.READERS[dialect](root, envelope, charset, payloads)
+    # After the fields, so that the refusal of an invalid header can say which message it was.
     problems = () if validation is Validation.OFF else schema.problems(root, dialect)
     if problems and validation is Validation.ENFORCE:
         reading.faults.insert(0, schema.broken(problems))
     if reading.faults or reading.message is None:
+        # A Fault is an envelope too: news for whoever sent the request, not a message to answer.
         fault = fault_of(root) if dialect is Dialect.EBMS2 else None
         if fault is not None:
             refused = SoapFault("Client", f"this is a SOAP Fault: {fault.string[:256]}")

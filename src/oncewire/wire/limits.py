@@ -145,6 +145,7 @@ def enforce(envelope: bytes, charset: str | None, limits: Limits) -> str | None:
             location="encoding",
             remedy="write it in UTF-8",
         )
+    # SOAP 1.1 §3 forbids one. The bytes decide, before any parser has seen them.
     if b"<!DOCTYPE" in envelope:
         raise doctype_refused()
     tags = envelope.count(b"<")

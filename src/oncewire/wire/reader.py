@@ -109,12 +109,14 @@ class Reader:
 
     def _open(self, content_type: str) -> None:
         media_type, params = parameters(content_type)
+        # With or without brackets: NHS Spine leaves them out (docs/decisions.md#real-partners).
         self._start = bare_id(params.get("start"))
         if media_type.startswith("multipart/"):
             self._multipart = MultipartReader(
                 params.get("boundary", ""), self, self._limits, work=self.work
             )
             return
+        # §2.1.3.2; the XML declaration wins over it where they differ.
         self._charset = params.get("charset")
         encoding = (self._parcel.header("content-transfer-encoding") or "").strip().lower()
         self._decoder = decoder(encoding)
@@ -123,6 +125,7 @@ class Reader:
     def feed(self, chunk: bytes) -> list[Event]:
         """Take the next bytes; the events they complete."""
         with _Refusing(self):
+            # A body that is no multipart is a header alone, as acknowledgements are (§2.1.2).
             if self._multipart is not None:
                 self._multipart.feed(chunk)
             else:
@@ -159,6 +162,7 @@ class Reader:
         if headers.media_type.startswith("multipart/") and not self._is_referenced(headers):
             # A container is not a payload; one that the Manifest names is (it may be signed).
             return True
+        # `start` may name a later part (RFC 2387 §3.2); what comes before it waits, within a bound.
         if self._received is None and not self._is_root(headers):
             self._held.append(headers)
             return False
@@ -218,11 +222,13 @@ class Reader:
     # Root part
 
     def _is_root(self, headers: PartHeaders) -> bool:
+        # Without `start` the first part is the root (RFC 2387 §3.2).
         return not self._start or headers.content_id == self._start
 
     def _is_referenced(self, headers: PartHeaders) -> bool:
         if self._received is None or not headers.content_id:
             return False
+        # A container that nobody names is only packaging.
         return any(
             reference.content_id == headers.content_id
             for reference in self._received.message.manifest
@@ -243,6 +249,7 @@ class Reader:
             charset=self._charset,
             complete=False,
         )
+        # Asked for now, because the parts pass by only once.
         if reading.signed:
             self._extra_names = digest_names(envelope)
         self._events.append(HeaderRead(self._received))
@@ -251,9 +258,12 @@ class Reader:
 
     def _start_payload(self, headers: PartHeaders) -> None:
         content_id = headers.content_id
+        # Nothing can refer to it (§2.1.4), but a gateway may have dropped the header; the
+        # application still gets it.
         if not content_id:
             content_id = f"part-{len(self._content_ids) + 1}"
             self._notes.append(f"a part without Content-ID is called {content_id}")
+        # Which of the two is meant by the manifest, and by the signature, nobody could say.
         if content_id in self._content_ids:
             raise MimeProblem(
                 f"two parts have the Content-ID {content_id[:64]!r}",
@@ -270,6 +280,7 @@ class Reader:
         part = self._part
         if part is None:
             return
+        # Counted decoded, as the agreement counts (BIG-1).
         part.size += len(data)
         bound = self._limits.payload_bytes
         if bound is not None and part.size > bound:
@@ -304,6 +315,7 @@ class Reader:
 
     def _complete(self) -> Received:
         received = self._received
+        # Nothing of the message is known, so nobody can be answered: a MIME error (§2.1.6).
         if received is None:
             raise MimeProblem(
                 f"no part is the root: none has the Content-ID {self._start[:64]!r}"
@@ -313,6 +325,8 @@ class Reader:
                 remedy="let `start` name the header part",
             )
         closed = self._multipart is None or not self._multipart.unclosed
+        # Only noted: some senders forget it. Whether the end was cut off the transport knows, by
+        # its length.
         if not closed:
             self._notes.append("the closing boundary is missing")
         resolve_references(received.message, self._content_ids, self._notes)

@@ -65,8 +65,10 @@ class PartialHeader:
     def answerable(self) -> bool:
         """Whether an error message can be addressed, and may be sent at all.
 
-        Nothing answers an acknowledgement (ACK-9), and no error answers an error.
+        Nothing answers an acknowledgement (ACK-9), and no error answers an error (§4.2.4): two
+        handlers would go on for ever.
         """
+        # An error must say which message it is about (§4.2.4, ERR-3).
         if self.dialect is None or self.message_id is None:
             return False
         if self.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):

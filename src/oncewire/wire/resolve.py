@@ -22,6 +22,7 @@ def reference_to(content_id: str) -> str:
 
 def part_of(href_id: str, content_ids: list[str] | tuple[str, ...]) -> str | None:
     """The Content-ID that a cid: URL (without its scheme) names, escaped or not."""
+    # As written first: a Content-ID may itself hold a percent sign.
     if href_id in content_ids:
         return href_id
     plain = unquote(href_id)
@@ -34,7 +35,7 @@ def resolve_references(message: Message, content_ids: list[str], notes: list[str
     for reference in message.manifest:
         wanted = reference.content_id
         if wanted is None:
-            # Other schemes may be resolved by the application (NHS uses mid:).
+            # §3.2.2 leaves other schemes open; the application may resolve them (NHS uses mid:).
             notes.append(f"the reference {reference.href[:128]!r} lies outside this message")
             continue
         found = part_of(wanted, content_ids)

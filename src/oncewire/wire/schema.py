@@ -30,6 +30,7 @@ PROBLEMS_MAX = 20
 # Children: `?` optional, `*` any number, `+` at least one; `other*` is any foreign element.
 # Attributes: `!` required, `?` optional; `other` is any foreign attribute.
 # In place of children, `= type` is text of that type.
+# §2.3.7 to §2.3.9: what every header block has.
 _BLOCK = "id? version! soap:mustUnderstand! other"
 _BODY_BLOCK = "id? version! other"
 _HEADER_DATA = "From To CPAId ConversationId Service Action MessageData"
@@ -47,12 +48,14 @@ _TABLE: dict[str, tuple[str, str]] = {
     "Timestamp": ("= xs:dateTime", ""),
     "RefToMessageId": ("= text", ""),
     "TimeToLive": ("= xs:dateTime", ""),
+    # Any text passes: its presence is what counts (§3.1.7).
     "DuplicateElimination": ("= xs:string", ""),
     "Description": ("= text", "xml:lang!"),
     "SyncReply": ("other*", f"{_BLOCK} soap:actor!"),
     "MessageOrder": ("SequenceNumber other*", _BLOCK),
     "SequenceNumber": ("= xs:nonNegativeInteger", "status?order"),
     "AckRequested": ("other*", f"{_BLOCK} soap:actor? signed!xs:boolean"),
+    # No wildcard behind ds:Reference (§6.3.2.5): a Reference would fit both.
     "Acknowledgment": ("Timestamp RefToMessageId From? ds*", f"{_BLOCK} soap:actor?"),
     "ErrorList": ("Error+ other*", f"{_BLOCK} highestSeverity!severity"),
     "Error": (
@@ -60,6 +63,7 @@ _TABLE: dict[str, tuple[str, str]] = {
         "id? codeContext?xs:anyURI errorCode!text severity!severity location?text other",
     ),
     "Manifest": ("Reference+ other*", _BODY_BLOCK),
+    # xlink:type is fixed (§3.2.1), and may be left out.
     "Reference": (
         "Schema* Description* other*",
         "id? xlink:type?=simple xlink:href! xlink:role? other",
@@ -68,6 +72,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "StatusRequest": ("RefToMessageId other*", _BODY_BLOCK),
     "StatusResponse": ("RefToMessageId Timestamp? other*", f"{_BODY_BLOCK} messageStatus!status"),
 }
+# §9.1.1, §4.2.3.2.4 and §7.3.
 _ENUMERATIONS = {
     "order": ("Reset", "Continue"),
     "severity": ("Warning", "Error"),
@@ -79,7 +84,9 @@ _OCCURS = {
     "*": ' minOccurs="0" maxOccurs="unbounded"',
     "+": ' maxOccurs="unbounded"',
 }
+# Lax: foreign content is checked where its schema is known, which is never (§2.3.6).
 _OTHER = '<xs:any namespace="##other" processContents="lax" minOccurs="0" maxOccurs="unbounded"/>'
+# Skipped: `security` reads them, and more strictly than a schema could.
 _DIGESTS = f'<xs:any namespace="{DS}" processContents="skip" minOccurs="0" maxOccurs="unbounded"/>'
 _OTHER_ATTRIBUTES = '<xs:anyAttribute namespace="##other" processContents="lax"/>'
 _CHILD = re.compile(r"(\w+)([?*+]?)\Z")
@@ -178,6 +185,7 @@ def _soap_schema() -> str:
         f"{_OTHER_ATTRIBUTES}</xs:complexType></xs:element>"
         f'<xs:element name="Body"><xs:complexType><xs:sequence>{anything}</xs:sequence>'
         '<xs:anyAttribute namespace="##any" processContents="lax"/></xs:complexType></xs:element>'
+        # 0 or 1 alone (SOAP 1.1 §4.2.3): `true` is reported here and obeyed by the reader.
         '<xs:attribute name="mustUnderstand"><xs:simpleType><xs:restriction base="xs:boolean">'
         '<xs:pattern value="0|1"/></xs:restriction></xs:simpleType></xs:attribute>'
         '<xs:attribute name="actor" type="xs:anyURI"/></xs:schema>'
@@ -265,6 +273,7 @@ def draft_problems(root: Element) -> tuple[str, ...]:
     last = -1
     for name, child in header.order:
         place = _DRAFT_ORDER.index(name) if name in _DRAFT_ORDER else len(_DRAFT_ORDER)
+        # It holds what 0.9x has from CPAId to Action.
         if name == "tpainfo":
             place = _DRAFT_ORDER.index("action")
         if place < last:
@@ -277,6 +286,7 @@ def draft_problems(root: Element) -> tuple[str, ...]:
 
 def broken(found: tuple[str, ...]) -> SoapFault:
     """The fault of a header that must be valid and is not."""
+    # A Fault and no ErrorList: what such a header says of its sender cannot be relied on.
     return SoapFault(
         "Client",
         f"the header breaks its schema: {found[0]}",

@@ -14,7 +14,9 @@ from oncewire.wire.soap_fault import Fault, FaultDetail
 from oncewire.wire.xml.markup import text
 from oncewire.wire.xml.tree import Element, local_name, parse
 
+# SOAP 1.1 §4.4.1.
 FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")
+# As NHS Spine writes its errors into a Fault; no standard names them.
 _DETAIL_FIELDS = ("codeContext", "errorCode", "severity", "location", "description")
 
 
@@ -33,6 +35,8 @@ def check_action(stated: str | None, message: Message, form: Form) -> None:
 
     The quotes around it are a matter of taste among senders and carry no meaning.
     """
+    # App. B.2 says "ebXML", and NHS Spine writes service and action
+    # (docs/decisions.md#real-partners); so it is agreed.
     if form.soap_action_check is SoapActionCheck.ANY or message.dialect is not Dialect.EBMS2:
         return
     wanted = action_of(message, form)
@@ -60,6 +64,7 @@ def fault_of(root: Element) -> Fault | None:
     element = body.find(FAULT) if body is not None else None
     if element is None:
         return None
+    # By local name: in SOAP 1.1 the children of a Fault have no namespace, but some give them one.
     code = string = ""
     actor: str | None = None
     details: tuple[FaultDetail, ...] = ()
@@ -75,6 +80,8 @@ def fault_of(root: Element) -> Fault | None:
             actor = words or None
         elif name == "detail":
             details = _details(child)
+    # A Fault that does not say why is taken as the server's: that one may be tried again (SOAP 1.1
+    # §4.4.1).
     return Fault(code or "Server", string, actor, details)
 
 
@@ -108,6 +115,7 @@ def write_fault(error: SoapFault | EbxmlError) -> Parcel:
     code = error.faultcode if isinstance(error, SoapFault) else "Client"
     if code not in FAULT_CODES:
         code = "Server"
+    # The problem may quote what was received.
     words = "".join(char if char.isprintable() else " " for char in error.problem)
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'

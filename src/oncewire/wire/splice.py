@@ -20,6 +20,7 @@ from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.limits import encoding_of
 from oncewire.wire.xml.source import end_of_element, piece_encoding
 
+# Cannot stand in a local name, so a name splits at the last one for certain.
 _SEPARATOR = "}"
 
 
@@ -58,6 +59,7 @@ class Layout:
         """As the reader detects it; enough to know which block is the hop's."""
         if self.blocks[0].tag == n.ENVELOPE:
             return Dialect.EBMS2
+        # A single RoutingHeader is v0-078's (C24); 0.9x keeps its own in a list.
         if self.typed or self.named("RoutingHeader", 2) is not None:
             return Dialect.RM_078
         return Dialect.MS_09X
@@ -89,6 +91,7 @@ def layout(envelope: bytes, charset: str | None = None) -> Layout:
         nonlocal typed
         if not starts:
             typed = any(key.lower().endswith("messagetype") for key in attributes)
+        # Three levels hold every block a hop may touch; the rest is only counted.
         if len(starts) < 3:
             actor = attributes.get(f"{n.SOAP}{_SEPARATOR}actor")
             starts.append((len(blocks), name, actor, parser.CurrentByteIndex))
@@ -132,7 +135,9 @@ class Edit:
 def apply(where: Layout, edits: list[Edit]) -> bytes:
     """The envelope with the edits made; every byte outside them is equal."""
     result = where.envelope
+    # From the end to the beginning, so that no edit moves the place of another.
     for edit in sorted(edits, key=lambda each_edit: (each_edit.start, each_edit.end), reverse=True):
+        # In the encoding of the document: a character it lacks travels as a reference.
         written = edit.text.encode(where.encoding, "xmlcharrefreplace")
         result = result[: edit.start] + written + result[edit.end :]
     return result
@@ -169,10 +174,12 @@ def next_hop(envelope: bytes, hop: RoutingHeader, form: Form, charset: str | Non
 
 def _draft_edit(where: Layout, hop: RoutingHeader) -> Edit:
     root = where.blocks[0]
+    # The namespace the document has, or none: the new block must be read as its neighbours are.
     declarations = f' xmlns="{root.namespace}"' if root.namespace else ""
     header = where.named("Header", 2)
     if header is None:
         raise OtherXml("ebXMLHeader has no Header", location="//Header")
+    # One, rewritten (HOP-2); where a partner sent none, it stands behind Header.
     if where.dialect is Dialect.RM_078:
         single = where.named("RoutingHeader", 2)
         written = rm078.routing_header(hop, declarations)
@@ -185,11 +192,13 @@ def _draft_edit(where: Layout, hop: RoutingHeader) -> Edit:
 
 
 def _ebms2_edits(where: Layout, hop: RoutingHeader, form: Form) -> list[Edit]:
+    # A hop answers what it was asked, and asks the next one itself (§10.1).
     request = None
     if hop.ack_requested is not AckRequest.NONE:
         request = AckRequested(Actor.NEXT_MSH, hop.ack_requested is AckRequest.SIGNED)
     edits = [
         _exchange(where, n.ACK_REQUESTED, Actor.NEXT_MSH.value, _ack_text(request)),
+        # Taken away even where none is agreed: the number was of the hop before.
         _exchange(where, n.HOP_SEQUENCE, None, _sequence_text(hop.sequence, form)),
     ]
     if Extension.ROUTING in form.extensions:
@@ -239,6 +248,7 @@ def set_ack_requested(
     envelope: bytes, request: AckRequested | None, charset: str | None = None
 ) -> bytes:
     """Exchange the AckRequested of the next MSH (§10): None takes it away."""
+    # What is for the To Party is signed, and passed on unchanged (§10.1).
     if request is not None and request.actor is not Actor.NEXT_MSH:
         raise InvalidValue(
             "a hop never touches what the To Party is asked",
