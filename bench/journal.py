@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from oncewire.journal import detail
 from oncewire.journal.check import fold_channels, fold_ledger, fold_messages
 from oncewire.journal.identity import identity_digest
 from oncewire.journal.predicates.context import Context
-from oncewire.journal.row import COLUMNS, Kind, Row
+from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.schema import rows_from_columns
 from oncewire.message import (
     DeliverySemantics,
@@ -31,6 +30,8 @@ from oncewire.message import (
     Service,
 )
 from oncewire.message.instant import SECOND
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import FlowMode, Terms
 
 PLAIN = Terms()
@@ -41,10 +42,10 @@ CHANNELS = 100
 def terms_rows() -> Iterator[Row]:
     for node in ("acme", "globex"):
         yield Row(
-            1, 0, 0, node, node, "started", detail=detail.Started("0", parties=(node,)).write()
+            1, 0, 0, node, node, "started", detail=notes.Started("0", parties=(node,)).write()
         )
         for seq, terms in enumerate((PLAIN, ORDERED), start=2):
-            text = detail.write_terms(terms)
+            text = notes.write_terms(terms)
             yield Row(seq, 0, 0, node, node, "terms", terms_id=terms.terms_id, detail=text)
 
 
@@ -56,8 +57,8 @@ def message_rows(index: int) -> Iterator[Row]:
     number = place % 100_000_000 if ordered else None
     mid, digest = f"20260101-{index:09d}@acme", f"{index:064x}"
     seq, at = 10 + index * 20, 1_767_225_600 * SECOND + index * 1_000
-    facts = detail.Submitted("acme", "globex", "cpa-1", f"conv-{index}", "orders", "New").write()
-    status = detail.Numbered("Reset" if place < 64 else "Continue").write()
+    facts = notes.Submitted("acme", "globex", "cpa-1", f"conv-{index}", "orders", "New").write()
+    status = notes.Numbered("Reset" if place < 64 else "Continue").write()
 
     def row(kind: Kind, node: str, **columns: object) -> Row:
         nonlocal seq

@@ -8,8 +8,8 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
-from oncewire.journal import detail
 from oncewire.message.instant import SECOND
+from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory import MemoryStore
 from tests.handler.pair import Pair, agreement_text
@@ -40,7 +40,7 @@ def test_a_message_whose_number_was_refused_each_time_is_unknown() -> None:
     assert state_of(pair, sent.message_id) is OutgoingState.UNKNOWN
     with pair.alpha.node.store.reader() as reader:
         rows = [row for row in reader.journal_of(sent.message_id) if row.kind == "send_failed"]
-    said = [detail.SendFailed.read(row.detail) for row in rows]
+    said = [notes.SendFailed.read(row.detail) for row in rows]
     assert [one.outcome for one in said] == ["discarded", "discarded"]
     assert "number 3 came while 1 is missing" in (said[0].reason or "")
     assert pair.verify(healed=False).clean

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from oncewire.journal.check import JournalReport, check_journal
-from oncewire.journal.detail import Detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
+from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Detail
 
 
 def find(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import HOUR, SECOND, Duration, seconds
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import (
     FlowMode,
@@ -54,7 +55,7 @@ class Node:
 
     def add(self, kind: Kind, message_id: str | None = None, **columns: Any) -> Row:
         said = columns.pop("said", None)
-        if isinstance(said, detail.Detail):
+        if isinstance(said, notes.Detail):
             columns["detail"] = said.write()
         self.position += 1
         row = Row(
@@ -71,7 +72,7 @@ class Node:
         return row
 
     def start(self) -> None:
-        self.add(Kind.STARTED, said=detail.Started("0.1.0", parties=(f"urn:party:{self.name}",)))
+        self.add(Kind.STARTED, said=notes.Started("0.1.0", parties=(f"urn:party:{self.name}",)))
 
     def restart(self) -> None:
         """A crash: no STOPPED row, and a new monotonic clock."""
@@ -104,7 +105,7 @@ class World:
 
     def agree(self, node: Node, terms: Terms | None = None) -> None:
         terms = terms or self.terms
-        node.add(Kind.TERMS, terms_id=terms.terms_id, detail=detail.write_terms(terms))
+        node.add(Kind.TERMS, terms_id=terms.terms_id, detail=notes.write_terms(terms))
 
     def wait(self, duration: Duration) -> None:
         self.time += duration
@@ -117,7 +118,7 @@ class World:
 
     def submit(self, message_id: str, to: str = "globex", at: str = "acme", **facts: Any) -> None:
         node = self.node(at)
-        said = detail.Submitted(
+        said = notes.Submitted(
             from_party=node.party,
             to_party=f"urn:party:{to}",
             best_effort=not self.terms.reliable,
@@ -151,7 +152,7 @@ class World:
             Kind.NUMBERED,
             message_id,
             terms_id=self.terms.terms_id,
-            said=detail.Numbered(status),
+            said=notes.Numbered(status),
             **place,
         )
 
@@ -183,7 +184,7 @@ class World:
             message_id,
             ref_to=f"ack-of-{message_id}-by-{by}",
             peer=f"urn:party:{by}",
-            said=detail.Acknowledged(**facts),
+            said=notes.Acknowledged(**facts),
             **self.places.get(message_id, {}),
         )
 
@@ -192,9 +193,9 @@ class World:
         self.node(at).add(kind, message_id, **{**place, **columns})
 
     def fail(self, message_id: str, outcome: str, reason: str, at: str = "acme") -> None:
-        self.note(Kind.FAILED, message_id, at, said=detail.Failed(outcome, reason))
+        self.note(Kind.FAILED, message_id, at, said=notes.Failed(outcome, reason))
         severity = "Error" if outcome == "not_delivered" else "Warning"
-        self.note(Kind.NOTIFIED, message_id, at, said=detail.Notified(severity))
+        self.note(Kind.NOTIFIED, message_id, at, said=notes.Notified(severity))
 
     # --- what a receiver writes ---
 
@@ -214,7 +215,7 @@ class World:
             peer=f"urn:party:{of}",
             digest=digest(message_id),
             size=2_000,
-            said=detail.Received(**facts),
+            said=notes.Received(**facts),
             **place,
         )
 
@@ -229,7 +230,7 @@ class World:
             Kind.DUPLICATE,
             message_id,
             digest=digest(message_id),
-            said=detail.Duplicate("original"),
+            said=notes.Duplicate("original"),
         )
 
     def hand_over(self, message_id: str, at: str = "globex", **facts: Any) -> None:
@@ -239,7 +240,7 @@ class World:
             message_id,
             terms_id=self.terms.terms_id,
             digest=digest(message_id),
-            said=detail.HandedOver(**facts),
+            said=notes.HandedOver(**facts),
             **self.places.get(f"{message_id}@{at}", {}),
         )
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import HOUR, MINUTE, SECOND
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import FlowMode, HopMode, OnExhausted, ResetRule, RetryCount
 from tests.journal.histories import (
@@ -96,7 +96,7 @@ def connection_refused() -> World:
             "m1",
             attempt=attempt,
             transport="http",
-            said=detail.SendFailed("refused", "connection refused"),
+            said=notes.SendFailed("refused", "connection refused"),
         )
         world.wait(PLAIN.timeout if attempt == 1 else PLAIN.retry_interval)
     world.note(Kind.EXHAUSTED, "m1", transport="http")
@@ -110,9 +110,9 @@ def refused() -> World:
     world.submit("m1")
     world.send("m1")
     world.node("globex").add(
-        Kind.REFUSED, "m1", digest=digest("m1"), said=detail.Refused("ValueNotRecognized")
+        Kind.REFUSED, "m1", digest=digest("m1"), said=notes.Refused("ValueNotRecognized")
     )
-    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=detail.Rejected("ValueNotRecognized"))
+    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=notes.Rejected("ValueNotRecognized"))
     world.fail("m1", "not_delivered", "ValueNotRecognized")
     return world
 
@@ -123,7 +123,7 @@ def conflicting_copy() -> World:
     world = World()
     world.deliver("m1")
     world.node("globex").add(
-        Kind.REFUSED, "m1", digest="sha-of-something-else", said=detail.Refused("Inconsistent")
+        Kind.REFUSED, "m1", digest="sha-of-something-else", said=notes.Refused("Inconsistent")
     )
     return world
 
@@ -133,7 +133,7 @@ def expired_unsent() -> World:
     world = World()
     world.submit("m1", time_to_live=EPOCH_START - 3 * HOUR + MINUTE)
     world.wait(2 * MINUTE)
-    world.note(Kind.EXPIRED, "m1", said=detail.Expired("TimeToLive"))
+    world.note(Kind.EXPIRED, "m1", said=notes.Expired("TimeToLive"))
     world.fail("m1", "not_delivered", "TimeToLive has passed")
     return world
 
@@ -144,7 +144,7 @@ def expired_under_way() -> World:
     world.submit("m1", time_to_live=EPOCH_START - 3 * HOUR + MINUTE)
     world.send("m1")
     world.wait(2 * MINUTE)
-    world.note(Kind.EXPIRED, "m1", said=detail.Expired("TimeToLive"))
+    world.note(Kind.EXPIRED, "m1", said=notes.Expired("TimeToLive"))
     world.fail("m1", "unknown", "TimeToLive has passed")
     return world
 
@@ -179,13 +179,13 @@ def suspended_and_resumed() -> World:
     world = World(replace(PLAIN, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
     world.submit("m1")
     world.retry_until_exhausted("m1")
-    world.note(Kind.SUSPENDED, "m1", said=detail.Suspended("no acknowledgement"))
-    world.note(Kind.INCIDENT, "m1", said=detail.Incident("1", "no acknowledgement"))
+    world.note(Kind.SUSPENDED, "m1", said=notes.Suspended("no acknowledgement"))
+    world.note(Kind.INCIDENT, "m1", said=notes.Incident("1", "no acknowledgement"))
     world.wait(HOUR)
     world.note(Kind.RESUMED, "m1")
-    world.note(Kind.RESOLVED, "m1", said=detail.Resolved("1"))
+    world.note(Kind.RESOLVED, "m1", said=notes.Resolved("1"))
     world.retry_until_exhausted("m1")
-    world.note(Kind.SUSPENDED, "m1", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.SUSPENDED, "m1", said=notes.Suspended("no acknowledgement"))
     world.note(Kind.RESUMED, "m1")
     world.send("m1", 7)
     world.arrive("m1")
@@ -207,7 +207,7 @@ def suspended_at_the_end() -> World:
     world.receive("m1")
     world.ack("m1")
     world.acknowledged("m1")
-    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
     return world
 
 
@@ -220,11 +220,11 @@ def suspended_and_late_ack() -> World:
     world.number("m0", 0, status="Reset")
     world.number("m1", 1, status="Reset")
     world.retry_until_exhausted("m0")
-    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
-    world.note(Kind.INCIDENT, "m0", said=detail.Incident("1", "no acknowledgement"))
+    world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
+    world.note(Kind.INCIDENT, "m0", said=notes.Incident("1", "no acknowledgement"))
     world.arrive("m0")
     world.acknowledged("m0")
-    world.note(Kind.RESOLVED, "m0", said=detail.Resolved("1"))
+    world.note(Kind.RESOLVED, "m0", said=notes.Resolved("1"))
     world.send("m1")
     world.arrive("m1")
     world.acknowledged("m1")
@@ -240,7 +240,7 @@ def transient() -> World:
     world.number("m1", 1, status="Reset")
     world.send("m0")
     until = EPOCH_START + world.node("acme").skew + world.time + 30 * SECOND
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until))
     world.wait(31 * SECOND)
     world.send("m0", 2)
     world.send("m1")
@@ -260,13 +260,13 @@ def paused_twice() -> World:
     world.number("m1", 1, status="Reset")
     world.send("m0")
     now = EPOCH_START + world.node("acme").skew + world.time
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(now + 20 * SECOND))
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(now + 90 * SECOND))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(now + 20 * SECOND))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(now + 90 * SECOND))
     world.wait(100 * SECOND)
     world.send("m1")
     world.send("m0", 2)
     now = EPOCH_START + world.node("acme").skew + world.time
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(now + 90 * SECOND))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(now + 90 * SECOND))
     world.wait(100 * SECOND)
     world.send("m0", 3)
     for message_id in ("m0", "m1"):
@@ -284,7 +284,7 @@ def resumed_channel() -> World:
     world.number("m0", 0, status="Reset")
     world.number("m1", 1, status="Reset")
     world.retry_until_exhausted("m0")
-    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
     world.wait(HOUR)
     world.note(Kind.RESUMED, "m0")
     world.send("m0", 4)
@@ -325,7 +325,7 @@ def refusal_settles_its_number() -> World:
         world.send(f"m{index}")
     world.receive("m2")
     world.ack("m2")
-    world.node("globex").add(Kind.REFUSED, "m1", said=detail.Refused("SecurityFailure"))
+    world.node("globex").add(Kind.REFUSED, "m1", said=notes.Refused("SecurityFailure"))
     world.arrive("m0")
     world.node("globex").add(
         Kind.SKIPPED,
@@ -333,12 +333,12 @@ def refusal_settles_its_number() -> World:
         channel=CHANNEL,
         epoch=0,
         sequence_number=1,
-        said=detail.Skipped("refused"),
+        said=notes.Skipped("refused"),
     )
     world.hand_over("m2")
     world.confirm("m2")
     world.acknowledged("m0")
-    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=detail.Rejected("SecurityFailure"))
+    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=notes.Rejected("SecurityFailure"))
     world.fail("m1", "not_delivered", "SecurityFailure")
     world.acknowledged("m2")
     return world
@@ -353,12 +353,12 @@ def abandon_ends_the_epoch() -> World:
     world.number("m0", 0, status="Reset")
     world.number("m1", 1, status="Reset")
     world.retry_until_exhausted("m0")
-    world.note(Kind.SUSPENDED, "m0", said=detail.Suspended("no acknowledgement"))
+    world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
     world.send("m1")
     world.receive("m1")
     world.ack("m1")
     world.acknowledged("m1")
-    world.note(Kind.ABANDONED, "m0", said=detail.Abandoned("operator"))
+    world.note(Kind.ABANDONED, "m0", said=notes.Abandoned("operator"))
     world.fail("m0", "unknown", "abandoned by the operator")
     world.node("acme").add(Kind.EPOCH_ENDED, "m0", channel=CHANNEL, epoch=1)
     world.submit("m2")
@@ -366,7 +366,7 @@ def abandon_ends_the_epoch() -> World:
     world.send("m2")
     globex = world.node("globex")
     globex.add(
-        Kind.SKIPPED, channel=CHANNEL, epoch=0, sequence_number=0, said=detail.Skipped("given up")
+        Kind.SKIPPED, channel=CHANNEL, epoch=0, sequence_number=0, said=notes.Skipped("given up")
     )
     globex.add(Kind.EPOCH_BEGAN, channel=CHANNEL, epoch=1)
     world.receive("m2", epoch=1)
@@ -390,16 +390,16 @@ def slow_application() -> World:
         world.number(lost, 0, epoch, "Reset")
         world.number(held, 1, epoch, "Reset")
         world.retry_until_exhausted(lost)
-        world.note(Kind.SUSPENDED, lost, said=detail.Suspended("no acknowledgement"))
+        world.note(Kind.SUSPENDED, lost, said=notes.Suspended("no acknowledgement"))
         world.send(held)
         world.receive(held, epoch=epoch - 1)
         world.ack(held)
         world.acknowledged(held)
-        world.note(Kind.ABANDONED, lost, said=detail.Abandoned("operator"))
+        world.note(Kind.ABANDONED, lost, said=notes.Abandoned("operator"))
         world.fail(lost, "unknown", "abandoned by the operator")
         world.node("acme").add(Kind.EPOCH_ENDED, lost, channel=CHANNEL, epoch=epoch)
         place = {"channel": CHANNEL, "epoch": epoch - 1, "sequence_number": 0}
-        globex.add(Kind.SKIPPED, said=detail.Skipped("given up"), **place)
+        globex.add(Kind.SKIPPED, said=notes.Skipped("given up"), **place)
         globex.add(Kind.EPOCH_BEGAN, channel=CHANNEL, epoch=epoch)
     world.submit("last")
     world.number("last", 0, 4, "Reset")
@@ -425,10 +425,10 @@ def slow_application_a_lap_behind() -> World:
         world.send(message_id)
         if index == 10:
             globex = world.node("globex")
-            globex.add(Kind.REFUSED, message_id, said=detail.Refused("SecurityFailure"))
+            globex.add(Kind.REFUSED, message_id, said=notes.Refused("SecurityFailure"))
             place = {"channel": CHANNEL, "epoch": 0, "sequence_number": 0}
-            globex.add(Kind.SKIPPED, message_id, said=detail.Skipped("refused"), **place)
-            said = detail.Rejected("SecurityFailure")
+            globex.add(Kind.SKIPPED, message_id, said=notes.Skipped("refused"), **place)
+            said = notes.Rejected("SecurityFailure")
             world.note(Kind.REJECTED, message_id, ref_to="error-1", said=said)
             world.fail(message_id, "not_delivered", "SecurityFailure")
             continue
@@ -450,7 +450,7 @@ def numbers_refused() -> World:
     world.number("m0", 0, status="Reset")
     for attempt in (1, 2, 3):
         world.send("m0", attempt)
-        said = detail.SendFailed("discarded", "number 0 came while 5 is missing")
+        said = notes.SendFailed("discarded", "number 0 came while 5 is missing")
         world.note(Kind.SEND_FAILED, "m0", attempt=attempt, ref_to=f"error-{attempt}", said=said)
         world.wait(PLAIN.timeout if attempt == 1 else PLAIN.retry_interval)
     world.note(Kind.EXHAUSTED, "m0", transport="http")
@@ -624,7 +624,7 @@ def _through_hub(world: World, message_id: str) -> None:
         terms_id=world.terms.terms_id,
         peer="urn:party:globex",
         hop=2,
-        said=detail.Forwarded(time_to_live=EPOCH_START + 24 * HOUR),
+        said=notes.Forwarded(time_to_live=EPOCH_START + 24 * HOUR),
     )
     world.ack(message_id, at="hub")
     world.acknowledged(message_id, by="hub", hop=True)
@@ -658,7 +658,7 @@ def hub_gives_up() -> World:
     world.receive("n1", at="acme", of="hub", notice=True)
     world.ack("n1", at="acme", to="hub")
     world.acknowledged("n1", by="acme", at="hub")
-    world.note(Kind.REJECTED, "m1", ref_to="n1", said=detail.Rejected("DeliveryFailure", "Warning"))
+    world.note(Kind.REJECTED, "m1", ref_to="n1", said=notes.Rejected("DeliveryFailure", "Warning"))
     world.fail("m1", "unknown", "DeliveryFailure")
     return world
 
@@ -673,7 +673,7 @@ def stranded_at_a_hub() -> World:
     world.receive("m0", at="hub")
     world.ack("m0", at="hub")
     world.acknowledged("m0", by="hub", hop=True)
-    said = detail.Incident("1", "no agreement leads on")
+    said = notes.Incident("1", "no agreement leads on")
     world.node("hub").add(Kind.INCIDENT, "m0", channel=CHANNEL, said=said)
     return world
 
@@ -688,7 +688,7 @@ def withheld() -> World:
     world.receive("m1")
     world.ack("m1")
     world.acknowledged("m1")
-    world.note(Kind.INCIDENT, "m1", "globex", said=detail.Incident("1", "it cannot be read"))
+    world.note(Kind.INCIDENT, "m1", "globex", said=notes.Incident("1", "it cannot be read"))
     return world
 
 
@@ -698,8 +698,8 @@ def notice_that_fails() -> World:
     world = World()
     world.submit("n1", notice=True)
     world.retry_until_exhausted("n1")
-    world.note(Kind.FAILED, "n1", said=detail.Failed("unknown", "exhausted"))
-    world.note(Kind.INCIDENT, "n1", said=detail.Incident("1", "a notice failed"))
+    world.note(Kind.FAILED, "n1", said=notes.Failed("unknown", "exhausted"))
+    world.note(Kind.INCIDENT, "n1", said=notes.Incident("1", "a notice failed"))
     return world
 
 
@@ -759,7 +759,7 @@ def hub_in_a_stream() -> World:
             terms_id=PLAIN.terms_id,
             peer=f"urn:party:{to}",
             hop=2,
-            said=detail.Forwarded(to_party=f"urn:party:{to}", onward=f"hub>{to}"),
+            said=notes.Forwarded(to_party=f"urn:party:{to}", onward=f"hub>{to}"),
             **world.places[f"{message_id}@hub"],
         )
         del world.places[message_id]
@@ -792,7 +792,7 @@ def split() -> World:
     for number in (1, 2, 3):
         world.hand_over(f"part{number}", split_id="doc")
     globex = world.node("globex")
-    globex.add(Kind.JOINED, "doc", digest="sha-of-doc", size=6_000, said=detail.Joined(3))
+    globex.add(Kind.JOINED, "doc", digest="sha-of-doc", size=6_000, said=notes.Joined(3))
     world.hand_over("doc", split_id="doc")
     world.confirm("doc")
     return world
@@ -821,7 +821,7 @@ def settled_by_status() -> World:
         "m1",
         ref_to="status-1",
         peer="urn:party:globex",
-        said=detail.Acknowledged(by="status", late=True),
+        said=notes.Acknowledged(by="status", late=True),
     )
     return world
 

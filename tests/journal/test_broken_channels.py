@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.violation import Violation
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import change, drop, find, insert, judged, move, repeat
 from tests.journal.histories import CHANNEL
 from tests.journal.scenarios import SCENARIOS
@@ -203,22 +204,22 @@ def the_window_slides_past_an_unsettled_number(rows: list[Row]) -> list[Row]:
 
 @broken("window", "S8", "wrong_status")
 def wrapping_around_carries_reset(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.NUMBERED, "m10")[0], said=detail.Numbered("Reset"))
+    return change(rows, find(rows, Kind.NUMBERED, "m10")[0], said=notes.Numbered("Reset"))
 
 
 @broken("window", "S8", "wrong_status")
 def a_first_number_carries_continue(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.NUMBERED, "m0")[0], said=detail.Numbered("Continue"))
+    return change(rows, find(rows, Kind.NUMBERED, "m0")[0], said=notes.Numbered("Continue"))
 
 
 @broken("window", "S8", "wrong_status")
 def the_rest_of_the_first_window_carries_continue(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.NUMBERED, "m3")[0], said=detail.Numbered("Continue"))
+    return change(rows, find(rows, Kind.NUMBERED, "m3")[0], said=notes.Numbered("Continue"))
 
 
 @broken("reset_on_the_first_message", "S8", "wrong_status")
 def a_second_message_carries_reset(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.NUMBERED, "m1")[0], said=detail.Numbered("Reset"))
+    return change(rows, find(rows, Kind.NUMBERED, "m1")[0], said=notes.Numbered("Reset"))
 
 
 @broken("reset_after_a_used_window", "S8", "early_reset")
@@ -256,7 +257,7 @@ def a_document_without_one_of_its_parts(rows: list[Row]) -> list[Row]:
 
 @broken("split", "S13", "incomplete")
 def a_document_of_fewer_parts_than_were_sent(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.JOINED)[0], said=detail.Joined(2))
+    return change(rows, find(rows, Kind.JOINED)[0], said=notes.Joined(2))
 
 
 @broken("split", "S13", "incomplete")

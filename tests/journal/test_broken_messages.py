@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, SECOND
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import change, drop, find, insert, judged, move, repeat
 from tests.journal.scenarios import SCENARIOS
 
@@ -68,7 +69,7 @@ def handed_over_twice(rows: list[Row]) -> list[Row]:
 @broken("plain", "S2", "twice")
 def handed_over_again_after_its_confirmation(rows: list[Row]) -> list[Row]:
     again = find(rows, Kind.HANDED_OVER)[0]
-    said = detail.HandedOver(redelivered=True).write()
+    said = notes.HandedOver(redelivered=True).write()
     return insert(rows, find(rows, Kind.CONFIRMED)[0], again._replace(boot="later", detail=said))
 
 
@@ -84,7 +85,7 @@ def handed_over_again_with_a_false_mark(rows: list[Row]) -> list[Row]:
 
 @broken("lease_expired", "S2", "twice")
 def handed_over_again_in_the_same_boot(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.HANDED_OVER)[1], said=detail.HandedOver(redelivered=True))
+    return change(rows, find(rows, Kind.HANDED_OVER)[1], said=notes.HandedOver(redelivered=True))
 
 
 @broken("suspended_and_late_ack", "S4", "unconfirmed")
@@ -257,26 +258,24 @@ def in_the_window_of_a_channel_nobody_suspended(rows: list[Row]) -> list[Row]:
 
 @broken("unknown", "S5", "wrong_outcome")
 def called_not_delivered_though_it_may_have_arrived(rows: list[Row]) -> list[Row]:
-    rows = change(
-        rows, find(rows, Kind.FAILED)[0], said=detail.Failed("not_delivered", "exhausted")
-    )
-    return change(rows, find(rows, Kind.NOTIFIED)[0], said=detail.Notified("Error"))
+    rows = change(rows, find(rows, Kind.FAILED)[0], said=notes.Failed("not_delivered", "exhausted"))
+    return change(rows, find(rows, Kind.NOTIFIED)[0], said=notes.Notified("Error"))
 
 
 @broken("connection_refused", "S5", "wrong_outcome")
 def called_unknown_though_nothing_left(rows: list[Row]) -> list[Row]:
-    rows = change(rows, find(rows, Kind.FAILED)[0], said=detail.Failed("unknown", "exhausted"))
-    return change(rows, find(rows, Kind.NOTIFIED)[0], said=detail.Notified("Warning"))
+    rows = change(rows, find(rows, Kind.FAILED)[0], said=notes.Failed("unknown", "exhausted"))
+    return change(rows, find(rows, Kind.NOTIFIED)[0], said=notes.Notified("Warning"))
 
 
 @broken("connection_refused", "S5", "wrong_outcome")
 def one_attempt_was_not_refused(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.SEND_FAILED)[1], said=detail.SendFailed("unknown", "reset"))
+    return change(rows, find(rows, Kind.SEND_FAILED)[1], said=notes.SendFailed("unknown", "reset"))
 
 
 @broken("unknown", "S5", "wrong_outcome")
 def failed_with_an_outcome_that_is_none(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.FAILED)[0], said=detail.Failed("lost", "exhausted"))
+    return change(rows, find(rows, Kind.FAILED)[0], said=notes.Failed("lost", "exhausted"))
 
 
 @broken("unknown", "taken back", "taken_back")
@@ -296,7 +295,7 @@ def a_hub_takes_back_what_the_to_party_acknowledged(rows: list[Row]) -> list[Row
 def failed_after_it_was_acknowledged(rows: list[Row], *, hop: bool = True) -> list[Row]:
     sent = find(rows, Kind.SENT)[2]
     ack = find(SCENARIOS["plain"]().rows, Kind.ACKNOWLEDGED)[0]
-    ack = ack._replace(detail=detail.Acknowledged(hop=hop).write())
+    ack = ack._replace(detail=notes.Acknowledged(hop=hop).write())
     receipt = find(SCENARIOS["plain"]().rows, Kind.RECEIVED)[0]
     return [*insert(rows, sent, ack._replace(at=sent.at, mono=sent.mono)), receipt._replace(seq=90)]
 
@@ -308,7 +307,7 @@ def a_late_ack_is_not_called_late(rows: list[Row]) -> list[Row]:
 
 @broken("unknown", "S5", "wrong_outcome")
 def told_with_the_wrong_severity(rows: list[Row]) -> list[Row]:
-    return change(rows, find(rows, Kind.NOTIFIED)[0], said=detail.Notified("Error"))
+    return change(rows, find(rows, Kind.NOTIFIED)[0], said=notes.Notified("Error"))
 
 
 @broken("plain", "S5", "wrong_outcome")
@@ -506,13 +505,13 @@ def a_hub_never_ends(rows: list[Row]) -> list[Row]:
 
 @broken("signed", "S14", "unsigned")
 def handed_over_without_a_signature(rows: list[Row]) -> list[Row]:
-    said = detail.Received(signature_required=True)
+    said = notes.Received(signature_required=True)
     return change(rows, find(rows, Kind.RECEIVED)[0], said=said)
 
 
 @broken("signed", "S14", "unsigned")
 def handed_over_with_a_part_outside_the_signature(rows: list[Row]) -> list[Row]:
-    said = detail.Received(signature_required=True, signature="partial")
+    said = notes.Received(signature_required=True, signature="partial")
     return change(rows, find(rows, Kind.RECEIVED)[0], said=said)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import change, drop, find, insert, judged
 from tests.journal.scenarios import SCENARIOS
 
@@ -41,7 +42,7 @@ def test_while_the_operator_is_called_nothing_is_lost(name: str, node: str, way:
 @pytest.mark.parametrize(("name", "node"), HELD)
 def test_an_incident_that_is_resolved_excuses_nothing(name: str, node: str, way: str) -> None:
     rows, incident = held(name, node, way)
-    resolved = incident._replace(kind=Kind.RESOLVED, detail=detail.Resolved("1").write())
+    resolved = incident._replace(kind=Kind.RESOLVED, detail=notes.Resolved("1").write())
     rows = insert(rows, incident, resolved)
     assert told(rows) == [("S4", "lost", node)]
     again = insert(rows, find(rows, Kind.RESOLVED)[0], incident)
@@ -73,6 +74,6 @@ def test_an_incident_of_another_node_excuses_nothing(name: str, node: str) -> No
 def test_the_resolution_of_another_message_leaves_it_called() -> None:
     rows, incident = held(*HELD[0], WAYS[1])
     resolved = incident._replace(
-        kind=Kind.RESOLVED, message_id="other", detail=detail.Resolved("2").write()
+        kind=Kind.RESOLVED, message_id="other", detail=notes.Resolved("2").write()
     )
     assert told(insert(rows, incident, resolved)) == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import drop, find, judged
 from tests.journal.scenarios import SCENARIOS
 
@@ -39,7 +39,7 @@ def test_whoever_is_told_of_a_failure_is_told_wrong(name: str) -> None:
 
 def test_an_acknowledgement_that_is_thrown_away_is_told() -> None:
     world = SCENARIOS["plain"]()
-    said = detail.Refused("ValueNotRecognized", problem="no such message was sent")
+    said = notes.Refused("ValueNotRecognized", problem="no such message was sent")
     world.node("acme").add(Kind.REFUSED, "ack-of-m1-by-globex", ref_to="m1", said=said)
     (found,) = judged(world.rows, healed=True, calm=True).violations
     assert (found.predicate, found.message_id, found.node) == ("L3", "ack-of-m1-by-globex", "acme")

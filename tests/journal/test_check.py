@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.journal import detail
 from oncewire.journal.check import (
     channel_key,
     check_journal,
@@ -20,10 +19,12 @@ from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.predicates.document import DocumentFold
 from oncewire.journal.predicates.message import MessageFold, judge_message, judge_traces
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import DAY, HOUR
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import SyncRetries
 from tests.journal.changes import change, drop, find, insert, judged, numbered, repeat
 from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World
@@ -87,7 +88,7 @@ def test_a_terms_row_without_an_id_explains_nothing() -> None:
 def test_a_journal_of_another_version_is_told() -> None:
     rows = SCENARIOS["plain"]().rows
     started = find(rows, Kind.STARTED)[0]
-    rows = change(rows, started, said=detail.Started("9.0", journal_version=9))
+    rows = change(rows, started, said=notes.Started("9.0", journal_version=9))
     assert "version 9" in judged(rows, healed=True).quarantined[0].sentence
 
 
@@ -127,7 +128,7 @@ def test_an_unreadable_pause_and_an_unreadable_part_are_quarantined() -> None:
 
 def test_a_node_that_sends_under_no_terms_at_all_is_quarantined() -> None:
     world = World()
-    world.node("acme").add(Kind.FAILED, "m1", said=detail.Failed("unknown", "x"))
+    world.node("acme").add(Kind.FAILED, "m1", said=notes.Failed("unknown", "x"))
     report = judged(world.rows, healed=True)
     assert any("which terms" in found.sentence for found in report.quarantined)
 
@@ -202,8 +203,8 @@ def test_a_pause_ends_when_the_operator_resumes() -> None:
     world.number("m1", 1, status="Reset")
     world.send("m0")
     until = EPOCH_START + world.node("acme").skew + world.time + DAY
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until))
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until - HOUR))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until - HOUR))
     world.note(Kind.RESUMED, "m0")
     world.send("m0", 2)
     world.send("m1")
@@ -211,7 +212,7 @@ def test_a_pause_ends_when_the_operator_resumes() -> None:
         world.arrive(message_id)
         world.acknowledged(message_id)
     # A pause asked for by a message that is settled already stops nobody.
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until))
     world.submit("m2")
     world.number("m2", 2, status="Reset")
     world.send("m2")
@@ -235,7 +236,7 @@ def test_a_pause_ends_when_the_operator_lifts_the_receivers(
     if not after:
         world.note(Kind.RESUMED, None, **lift)
     until = EPOCH_START + world.node("acme").skew + world.time + DAY
-    world.note(Kind.TRANSIENT, "m0", said=detail.Transient(until))
+    world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until))
     world.arrive("m0")
     world.acknowledged("m0")
     if after:
@@ -260,7 +261,7 @@ def test_a_send_of_an_ended_epoch_is_told_by_the_retry_law_alone() -> None:
 def test_one_party_may_answer_under_another_of_its_names() -> None:
     rows = SCENARIOS["plain"]().rows
     started = find(rows, Kind.STARTED, node="globex")[0]
-    names = detail.Started("0.1.0", parties=("urn:party:globex", "urn:duns:globex"))
+    names = notes.Started("0.1.0", parties=("urn:party:globex", "urn:duns:globex"))
     rows = change(rows, started, said=names)
     rows = change(rows, find(rows, Kind.ACKNOWLEDGED)[0], peer="urn:duns:globex")
     assert judged(rows, healed=True).clean
@@ -299,7 +300,7 @@ def test_a_number_far_out_of_place_is_still_one_finding() -> None:
     world = World(replace(ORDERED, window=5))
     globex = world.node("globex")
     place = {"channel": CHANNEL, "epoch": 0, "terms_id": world.terms.terms_id}
-    skip = {**place, "said": detail.Skipped("refused")}
+    skip = {**place, "said": notes.Skipped("refused")}
     globex.add(Kind.SKIPPED, "x2", sequence_number=2, **skip)
     globex.add(Kind.SKIPPED, "x0", sequence_number=0, **skip)
     globex.add(Kind.HANDED_OVER, "m5", sequence_number=5, **place)

@@ -3,10 +3,11 @@
 import re
 from dataclasses import fields
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.violation import ViolationKind
-from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Kind
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.parts import ROOT
 
 TEXT = (ROOT / "docs" / "journal.md").read_text(encoding="utf-8")
@@ -19,7 +20,7 @@ def test_every_column_and_kind_is_documented() -> None:
 
 
 def test_every_fact_of_every_detail_is_documented() -> None:
-    facts = {field.name for cls in detail.DETAILS.values() for field in fields(cls)}
+    facts = {field.name for cls in notes.DETAILS.values() for field in fields(cls)}
     assert facts <= NAMED
 
 

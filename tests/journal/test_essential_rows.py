@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import judged
 from tests.journal.scenarios import SCENARIOS
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import HopMode, OnExhausted, SyncRetries
 from tests.journal.changes import change, drop, find, insert, judged, repeat
 from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World
@@ -111,7 +112,7 @@ def test_only_an_answer_of_the_receiver_promises_that_it_has_the_message(
     rows = SCENARIOS["plain"]().rows
     rows = [row for row in rows if row.node == "acme" or row.message_id is None]
     ack = find(rows, Kind.ACKNOWLEDGED)[0]
-    assert _told(change(rows, ack, said=detail.Acknowledged(by=by))) == expected
+    assert _told(change(rows, ack, said=notes.Acknowledged(by=by))) == expected
 
 
 def test_another_nodes_copy_does_not_make_a_hubs_acknowledgement_true() -> None:
@@ -126,7 +127,7 @@ def test_another_nodes_copy_does_not_make_a_hubs_acknowledgement_true() -> None:
 def test_a_dishonest_outcome_is_told_before_anybody_is_notified_of_it() -> None:
     rows = SCENARIOS["unknown"]().rows
     rows = drop(rows, *find(rows, Kind.NOTIFIED))
-    rows = change(rows, find(rows, Kind.FAILED)[0], said=detail.Failed("not_delivered", "x"))
+    rows = change(rows, find(rows, Kind.FAILED)[0], said=notes.Failed("not_delivered", "x"))
     assert _told(rows, healed=False) == [("S5", "wrong_outcome")]
 
 
@@ -238,7 +239,7 @@ def test_a_hubs_acknowledgement_ends_the_sending_only_where_no_other_is_awaited(
     world = World(replace(PLAIN, ack_requested=wanted))
     world.submit("m1")
     world.send("m1", to="hub")
-    world.note(Kind.ACKNOWLEDGED, "m1", said=detail.Acknowledged(hop=True))
+    world.note(Kind.ACKNOWLEDGED, "m1", said=notes.Acknowledged(hop=True))
     world.wait(PLAIN.timeout)
     world.send("m1", 2, to="hub")
     world.acknowledged("m1")

@@ -2,10 +2,11 @@
 
 import pytest
 
-from oncewire.journal import detail
 from oncewire.journal.history import Direction, explain, in_words, ladder
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MILLISECOND, SECOND
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.histories import World
 from tests.journal.scenarios import SCENARIOS
 
@@ -148,7 +149,7 @@ def test_a_failed_attempt_is_the_cause_until_the_next_one_begins() -> None:
         return explain([row for row in world.rows if row.message_id == "m1"], outlook=outlook)
 
     def failed(attempt: int) -> None:
-        said = detail.SendFailed("refused", "cannot connect to globex").write()
+        said = notes.SendFailed("refused", "cannot connect to globex").write()
         world.note(Kind.SEND_FAILED, "m1", attempt=attempt, transport="http", detail=said)
 
     assert told("its channel is suspended") == (
@@ -182,7 +183,7 @@ def test_a_warning_is_told_and_changes_no_outcome() -> None:
     rows = _rows("plain")
     before = explain(rows)
     last = max(row.seq for row in rows if row.node == "acme")
-    said = detail.Warned("Inconsistent", "//Service", "the header says no")
+    said = notes.Warned("Inconsistent", "//Service", "the header says no")
     rows += [
         Row(
             last + 1 + more,
@@ -207,7 +208,7 @@ def test_a_warning_is_told_and_changes_no_outcome() -> None:
 
 
 def test_who_warns_says_so_in_his_own_ladder() -> None:
-    said = detail.WarningSent("Unknown")
+    said = notes.WarningSent("Unknown")
     row = Row(1, 0, 0, "boot", "b", Kind.WARNING_SENT.value, "m1", "ack-1", detail=said.write())
     (step,) = ladder([row])
     assert (step.direction, step.text) == (Direction.OUT, "its sender is warned: Unknown")
@@ -221,9 +222,9 @@ def test_what_was_ignored_is_told_with_its_reason() -> None:
     def told() -> str:
         return explain([row for row in world.rows if row.message_id == "m1"])
 
-    world.note(Kind.IGNORED, "m1", said=detail.Ignored("error", "Unknown", "nobody signed it"))
+    world.note(Kind.IGNORED, "m1", said=notes.Ignored("error", "Unknown", "nobody signed it"))
     assert told().endswith("Of those about it a signal was ignored: error, nobody signed it.")
-    world.note(Kind.IGNORED, "m1", said=detail.Ignored("fault", "Client", count=2))
+    world.note(Kind.IGNORED, "m1", said=notes.Ignored("fault", "Client", count=2))
     assert told().endswith("Of those about it 2 signals were ignored: fault, Client.")
     steps = [step.text for step in ladder(row for row in world.rows if row.message_id == "m1")]
     assert steps[-1].endswith("(2 so far)")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import MessageOutcome, Outcome, elapsed, fold_outcome
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import find
 from tests.journal.histories import BEST_EFFORT, PLAIN, World, digest
 from tests.journal.scenarios import SCENARIOS
@@ -184,7 +185,7 @@ def test_no_rows_no_outcome() -> None:
 def test_a_hub_that_took_the_message_speaks_when_the_sender_is_not_heard() -> None:
     world = World()
     world.node("hub").add(Kind.FORWARDED, "m1", terms_id="t", digest="d")
-    world.node("globex").add(Kind.DUPLICATE, "m1", said=detail.Duplicate("original"))
+    world.node("globex").add(Kind.DUPLICATE, "m1", said=notes.Duplicate("original"))
     outcome = outcome_of(world.rows)
     assert (outcome.outcome, outcome.reason) == (Outcome.IN_FLIGHT, "queued")
     assert (outcome.sender, outcome.receiver, outcome.digest) == ("hub", "globex", "d")
@@ -193,7 +194,7 @@ def test_a_hub_that_took_the_message_speaks_when_the_sender_is_not_heard() -> No
 
 def test_a_message_of_which_only_an_incident_is_known_is_in_flight() -> None:
     world = World()
-    world.node("acme").add(Kind.INCIDENT, "m1", said=detail.Incident("1", "odd"))
+    world.node("acme").add(Kind.INCIDENT, "m1", said=notes.Incident("1", "odd"))
     outcome = outcome_of(world.rows)
     assert (outcome.outcome, outcome.sender, outcome.receiver) == (Outcome.IN_FLIGHT, None, None)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.journal import detail
 from oncewire.journal.predicates import receiving_channel as receiving
-from oncewire.journal.row import Kind
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import HopMode
 from tests.journal.changes import change, drop, find, judged
 from tests.journal.histories import CHANNEL, ORDERED, PLAIN, World
@@ -28,7 +28,7 @@ def test_what_waits_at_a_hub_for_an_operator_waits_on_the_onward_stream() -> Non
     ]
     (forwarded,) = find(rows, Kind.FORWARDED)
     assert judged(rows, healed=True).kinds == {"lost": 1}
-    rows = change(rows, forwarded, said=detail.Forwarded(onward="hub>globex"), channel=CHANNEL)
+    rows = change(rows, forwarded, said=notes.Forwarded(onward="hub>globex"), channel=CHANNEL)
     suspended = rows[-1]._replace(
         seq=rows[-1].seq + 1, kind=Kind.SUSPENDED.value, message_id=None, channel="hub>globex"
     )
@@ -74,7 +74,7 @@ def test_a_skip_tells_of_a_message_that_was_waiting() -> None:
     rows = [row for row in rows if row.node == "globex"]
     handed = find(rows, Kind.HANDED_OVER, "m5")[0]
     rows = drop(rows, *find(rows, Kind.CONFIRMED, "m5"), *find(rows, Kind.ACK_SENT, "m5"))
-    rows = change(rows, handed, kind=Kind.SKIPPED.value, said=detail.Skipped("closed"))
+    rows = change(rows, handed, kind=Kind.SKIPPED.value, said=notes.Skipped("closed"))
     assert judged(rows, healed=True).clean
 
 
@@ -112,6 +112,6 @@ def test_what_a_hub_gives_up_before_it_could_send_it_is_judged() -> None:
     world = World(replace(PLAIN, hop_mode=HopMode.STORE_AND_FORWARD))
     world.receive("m1", at="hub")
     world.ack("m1", at="hub")
-    world.note(Kind.ABANDONED, "m1", "hub", said=detail.Abandoned("operator"))
+    world.note(Kind.ABANDONED, "m1", "hub", said=notes.Abandoned("operator"))
     world.fail("m1", "not_delivered", "abandoned", at="hub")
     assert judged(world.rows, healed=False).clean

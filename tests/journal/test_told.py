@@ -3,7 +3,7 @@
 import pytest
 
 from oncewire.journal.predicates.told import untold
-from oncewire.journal.row import Kind
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import change, find
 from tests.journal.scenarios import SCENARIOS
 

@@ -9,7 +9,8 @@ from oncewire.journal.check import check_journal
 from oncewire.journal.contract import problem_of
 from oncewire.journal.predicates import sending_channel as sending
 from oncewire.journal.predicates.context import Context, terms_digest
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
+from oncewire.protocol.kinds import Kind
 from tests.journal.changes import change, find, numbered, repeat
 from tests.journal.histories import ORDERED, World
 from tests.journal.scenarios import SCENARIOS

@@ -188,14 +188,14 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "a copy that was discarded proves that nothing arrived",
         f"{_PREDICATES}.honesty",
-        'detail.SendFailed.read(row.detail).outcome == "refused"',
-        'detail.SendFailed.read(row.detail).outcome != "unknown"',
+        'notes.SendFailed.read(row.detail).outcome == "refused"',
+        'notes.SendFailed.read(row.detail).outcome != "unknown"',
         tests=_JOURNAL,
     ),
     Mutant(
         "a hub may take back the To Party's word",
         f"{_PREDICATES}.taken_back",
-        "            if row.seq < failed.seq and detail.Acknowledged.read(row.detail).final:\n",
+        "            if row.seq < failed.seq and notes.Acknowledged.read(row.detail).final:\n",
         "            if False:\n",
         tests=_JOURNAL,
     ),

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.pipeline.gaps import GapFold
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import FlowMode, Terms
 

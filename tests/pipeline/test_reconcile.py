@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.reconcile import reconcile
 from oncewire.pipeline.sample_year.plan import Plan
+from oncewire.protocol.kinds import Kind
 from tests.entry.terminal import command_line
 from tests.pipeline.books import make_stores, small_year
 

@@ -7,12 +7,12 @@ import pytest
 
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.predicates.violation import OF_JOURNALS, ViolationKind
-from oncewire.journal.row import Kind
 from oncewire.message.instant import DAY, MINUTE
 from oncewire.pipeline.sample_year import pairwise as pairwise
 from oncewire.pipeline.sample_year.faults import RECIPES
 from oncewire.pipeline.sample_year.journals import rows_of_year, units, write_unit
 from oncewire.pipeline.sample_year.plan import DAYS_MIN, YEAR, Plan, make_plan
+from oncewire.protocol.kinds import Kind
 
 
 def judged(plan: Plan) -> JournalReport:

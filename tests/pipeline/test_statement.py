@@ -2,10 +2,11 @@
 
 import pytest
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.pipeline.statement import Compared, Disagreement, compare, statement_of
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from tests.journal.histories import World
 from tests.journal.scenarios import SCENARIOS
 
@@ -80,7 +81,7 @@ def test_an_acknowledgement_that_was_never_given() -> None:
 def test_acknowledged_here_and_refused_there() -> None:
     def refuse(rows: list[Row]) -> list[Row]:
         kept = [row for row in rows if row.node == "acme"]
-        said = detail.Refused("SecurityFailure").write()
+        said = notes.Refused("SecurityFailure").write()
         return [*kept, Row(1, 0, 0, "b", "globex", Kind.REFUSED.value, "m1", detail=said)]
 
     found = compared(SCENARIOS["plain"](), change=refuse)

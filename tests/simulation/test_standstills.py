@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.simulation.wild.standstills import Standstills
 
 SLACK = 3
@@ -19,7 +20,7 @@ def row(seq: int, kind: Kind, **columns: object) -> Row:
 
 DAY = 86_400
 MESSAGE = {"message_id": "other", "peer": "p", "channel": "c"}
-PAUSE = row(10, Kind.TRANSIENT, detail=detail.Transient(DAY + 50).write(), **MESSAGE)
+PAUSE = row(10, Kind.TRANSIENT, detail=notes.Transient(DAY + 50).write(), **MESSAGE)
 LIFT = row(30, Kind.RESUMED, peer="p")
 SUSPENDED = row(10, Kind.SUSPENDED, **MESSAGE)
 ABANDONED = row(40, Kind.ABANDONED, **MESSAGE)

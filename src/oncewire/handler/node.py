@@ -21,10 +21,11 @@ from oncewire.handler.refusals import Refusals
 from oncewire.handler.tally import Tally
 from oncewire.handler.timeline import Timeline
 from oncewire.handler.world import World
-from oncewire.journal.detail import write_terms
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note
+from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming

@@ -15,7 +15,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
 from oncewire.journal.outcome import MessageOutcome, outcome_of
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import Context
@@ -32,6 +31,7 @@ from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
 from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED, gather
 from oncewire.message.instant import Instant
+from oncewire.protocol import notes
 
 # --- keys ---------------------------------------------------------------------------------
 
@@ -54,11 +54,11 @@ def document_key(row: Row) -> str | None:
         return None
     try:
         if row.kind == SUBMITTED:
-            return detail.Submitted.read(row.detail).split_id
+            return notes.Submitted.read(row.detail).split_id
         if row.kind == RECEIVED:
-            return detail.Received.read(row.detail).split_id
+            return notes.Received.read(row.detail).split_id
         if row.kind == HANDED_OVER:
-            return detail.HandedOver.read(row.detail).split_id
+            return notes.HandedOver.read(row.detail).split_id
     except JournalProblem:
         return row.message_id  # The fold says what is wrong with it.
     return None

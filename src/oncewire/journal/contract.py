@@ -7,9 +7,10 @@ judged with the others, it would be told as a fault of its neighbours, or not at
 from __future__ import annotations
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 
 NO_INSTANT: Instant = 253_402_300_800_000_000
 """The year 10000: calendars end before it, so a clock that shows it is not believed."""
@@ -59,7 +60,7 @@ MANDATORY: dict[str, tuple[str, ...]] = {
 _POSITIONS = {
     kind: tuple(Row._fields.index(name) for name in names) for kind, names in MANDATORY.items()
 }
-_DETAILS = {kind.value: cls for kind, cls in detail.DETAILS.items()}
+_DETAILS = {kind.value: cls for kind, cls in notes.DETAILS.items()}
 _KNOWN_MAX = 4_096
 _known: dict[tuple[str, str], str] = {}
 """Details that were read already, each with its problem: most rows say what others said."""
@@ -92,7 +93,7 @@ def problem_of(row: Row) -> str | None:
 def _problem_of_detail(kind: str, text: str) -> str:
     try:
         if kind == Kind.TERMS.value:
-            detail.read_terms(text)
+            notes.read_terms(text)
         elif kind in _DETAILS:
             _DETAILS[kind].read(text)
     except JournalProblem as problem:

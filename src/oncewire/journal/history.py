@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from oncewire.journal import detail, trace
+from oncewire.journal import trace
 from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
+from oncewire.protocol import notes
 from oncewire.protocol.terms import Terms
 
 
@@ -139,21 +140,21 @@ _TEXTS = {
 
 def _event_text(row: Row) -> str:
     text = _TEXTS.get(row.kind, row.kind.replace("_", " "))
-    cls = next((cls for kind, cls in detail.DETAILS.items() if kind == row.kind), None)
+    cls = next((cls for kind, cls in notes.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
     to, of, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "of", "from"))
-    about = _about(said) if isinstance(said, detail.Warned | detail.WarningSent) else ""
+    about = _about(said) if isinstance(said, notes.Warned | notes.WarningSent) else ""
     text = text.format(row=row, said=said, to=to, of=of, by=by, about=about)
-    if isinstance(said, detail.Acknowledged) and said.late:
+    if isinstance(said, notes.Acknowledged) and said.late:
         text += ", after it had been given up"
-    if isinstance(said, detail.HandedOver) and said.redelivered:
+    if isinstance(said, notes.HandedOver) and said.redelivered:
         text += " again"
-    if isinstance(said, detail.Ignored) and said.count > 1:
+    if isinstance(said, notes.Ignored) and said.count > 1:
         text += f" ({said.count} so far)"
     return text
 
 
-def _about(said: detail.Warned | detail.WarningSent) -> str:
+def _about(said: notes.Warned | notes.WarningSent) -> str:
     return f" ({said.description})" if said.description else ""
 
 
@@ -175,7 +176,7 @@ def explain(
     why = sentence(outcome, failure=last_failure(told, outcome.sender), outlook=outlook)
     warnings = dict.fromkeys(
         f"{said.code}{_about(said)}"
-        for said in (detail.Warned.read(row.detail) for row in told if row.kind == trace.WARNED)
+        for said in (notes.Warned.read(row.detail) for row in told if row.kind == trace.WARNED)
     )
     if warnings:
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
@@ -184,7 +185,7 @@ def explain(
 
 def _ignored(rows: Iterable[Row]) -> str:
     """What was said about the message and did not count, by the last of it."""
-    said = [detail.Ignored.read(row.detail) for row in rows if row.kind == trace.IGNORED]
+    said = [notes.Ignored.read(row.detail) for row in rows if row.kind == trace.IGNORED]
     if not said:
         return ""
     last = said[-1]

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from oncewire.journal import detail, trace
+from oncewire.journal import trace
 from oncewire.journal.row import Row, machine_of
 from oncewire.journal.trace import Trace
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol import notes
 from oncewire.protocol.terms import Terms
 
 
@@ -164,7 +165,7 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
     """The sender's word, except that a receiver who has the message settles what it left open."""
     standing = sender.standing
     if standing is not None and standing.kind == trace.FAILED:
-        failed = detail.Failed.read(standing.detail)
+        failed = notes.Failed.read(standing.detail)
         if failed.outcome == Outcome.NOT_DELIVERED:
             return Outcome.NOT_DELIVERED, failed.reason
         if receiver.holds:
@@ -172,7 +173,7 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
         return Outcome.UNKNOWN, failed.reason
     if standing is not None and standing.kind == trace.ACKNOWLEDGED:
         text = standing.detail
-        return Outcome.DELIVERED, "ack" if text is None else detail.Acknowledged.read(text).by
+        return Outcome.DELIVERED, "ack" if text is None else notes.Acknowledged.read(text).by
     if sender is not _NOBODY and not reliable:
         sent = trace.SENT in sender.kinds
         return (Outcome.SENT, "best_effort") if sent else (Outcome.IN_FLIGHT, "queued")
@@ -180,7 +181,7 @@ def _verdict(sender: Trace, receiver: Trace, reliable: bool) -> tuple[Outcome, s
         return Outcome.DELIVERED, "received"
     refused = receiver.last(trace.REFUSED)
     if sender is _NOBODY and refused is not None:
-        return Outcome.NOT_DELIVERED, detail.Refused.read(refused.detail).code
+        return Outcome.NOT_DELIVERED, notes.Refused.read(refused.detail).code
     if sender.suspended:
         return Outcome.IN_FLIGHT, "suspended"
     return Outcome.IN_FLIGHT, "waiting" if trace.SENT in sender.kinds else "queued"

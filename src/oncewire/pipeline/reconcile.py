@@ -13,7 +13,6 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StructField, StructType
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import RECEIVED, SUBMITTED
@@ -24,6 +23,7 @@ from oncewire.pipeline.rows import batches_of, rows_of_batch
 from oncewire.pipeline.schemas import RECONCILIATION, arrow, nullable
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.statement import compare, statement_of
+from oncewire.protocol import notes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,7 +172,7 @@ def _sender_of(books: tuple[list[Row], list[Row]], sides: _Sides) -> int | None:
 def _from_party(row: Row) -> str | None:
     """Whom a received message is from: behind a hub the detail knows, not the peer."""
     try:
-        return detail.Received.read(row.detail).from_party or row.peer
+        return notes.Received.read(row.detail).from_party or row.peer
     except JournalProblem:
         return row.peer
 

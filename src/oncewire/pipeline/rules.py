@@ -18,6 +18,8 @@ import oncewire.journal
 OUTSIDE = (
     "oncewire.message.header",
     "oncewire.message.instant",
+    "oncewire.protocol.kinds",
+    "oncewire.protocol.notes",
     "oncewire.protocol.sequence",
     "oncewire.protocol.terms",
     "oncewire.pipeline.channels",

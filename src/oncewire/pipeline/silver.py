@@ -22,13 +22,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from oncewire.journal import detail
 from oncewire.journal.check import document_key
 from oncewire.journal.predicates.context import CONTEXT_KINDS
-from oncewire.journal.row import Kind
 from oncewire.journal.survey import AT_WORK
 from oncewire.pipeline.rows import rows_of_batch
 from oncewire.pipeline.schemas import ATTEMPTS, BOOTS, DOCUMENT_ROWS, JOURNAL, MESSAGES, arrow
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ def detail_schema(*kinds: Kind) -> StructType:
     """The names that the details of these kinds may have, with their types."""
     found: dict[str, DataType] = {}
     for kind in kinds:
-        for name, annotation in detail.DETAILS[kind].__annotations__.items():
+        for name, annotation in notes.DETAILS[kind].__annotations__.items():
             spelled = str(annotation)
             if spelled in _DETAIL_TYPES:
                 found.setdefault(name, _DETAIL_TYPES[spelled])
@@ -85,7 +85,7 @@ def attempts(journal: DataFrame) -> DataFrame:
     said = detail_schema(Kind.SEND_FAILED)
     rows = _of_kinds(journal, *ATTEMPT_KINDS).withColumn("said", f.from_json("detail", said))
     event = f.when(f.col("kind") == Kind.SENT.value, f.lit("began")).otherwise(
-        f.coalesce(f.col("said.outcome"), f.lit(detail.SendFailed().outcome))
+        f.coalesce(f.col("said.outcome"), f.lit(notes.SendFailed().outcome))
     )
     made: dict[str, Column] = {
         "event": event,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from oncewire.journal import detail
 from oncewire.journal.check import document_key
 from oncewire.journal.predicates.context import CONTEXT_KINDS
-from oncewire.journal.row import COLUMNS, Kind, Row
+from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.survey import AT_WORK
 from oncewire.pipeline.rows import batch_of, rows_of_batch
 from oncewire.pipeline.schemas import (
@@ -26,6 +25,8 @@ from oncewire.pipeline.schemas import (
     nullable,
 )
 from oncewire.pipeline.silver import ATTEMPT_KINDS, KNOWN_BY
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +109,7 @@ def _attempt(row: Row) -> tuple[Any, ...]:
     said = _said(row)
     event = "began"
     if row.kind == Kind.SEND_FAILED.value:
-        event = said.get("outcome") or detail.SendFailed().outcome
+        event = said.get("outcome") or notes.SendFailed().outcome
     made = {"event": event, "reason": said.get("reason")}
     return tuple(
         made[field.name] if field.name in made else getattr(row, field.name)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
 from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import Row
@@ -24,6 +23,7 @@ from oncewire.journal.trace import (
     REJECTED,
     SUBMITTED,
 )
+from oncewire.protocol import notes
 
 
 class Disagreement(StrEnum):
@@ -162,7 +162,7 @@ def _strange_acks(sender: Statement, receiver: Statement) -> list[str]:
     for row in sender.rows:
         if row.kind != ACKNOWLEDGED or row.ref_to is None or row.ref_to in given:
             continue
-        said = detail.Acknowledged.read(row.detail)
+        said = notes.Acknowledged.read(row.detail)
         if said.by == "ack" and not said.hop and given:
             found.append(row.ref_to)
     return found
@@ -195,7 +195,7 @@ def _sender_proof(sender: Statement) -> str:
     acknowledged = [row for row in sender.rows if row.kind == ACKNOWLEDGED]
     if acknowledged:
         row = acknowledged[-1]
-        said = detail.Acknowledged.read(row.detail)
+        said = notes.Acknowledged.read(row.detail)
         how = "signed acknowledgement" if said.signed else "acknowledgement"
         return f"{how} {row.ref_to or ''} of {row.peer or 'the receiver'}".strip()
     if sender.has(REJECTED):
@@ -208,10 +208,10 @@ def _sender_proof(sender: Statement) -> str:
 def _receiver_proof(receiver: Statement) -> str:
     received = receiver.first(RECEIVED)
     if received is not None:
-        said = detail.Received.read(received.detail)
+        said = notes.Received.read(received.detail)
         signed = "signed message" if said.signature == "verified" else "message"
         return f"the {signed} with digest {(received.digest or '')[:16]}"
     refused = receiver.first(REFUSED)
     if refused is not None:
-        return f"its refusal with {detail.Refused.read(refused.detail).code}"
+        return f"its refusal with {notes.Refused.read(refused.detail).code}"
     return ""

@@ -10,9 +10,9 @@ import pytest
 from oncewire.errors import NotAllowed, StoreFull
 from oncewire.handler.timeline import CORRECTION
 from oncewire.handler.world import RealWorld
-from oncewire.journal.detail import ClockSet
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
+from oncewire.protocol.notes import ClockSet
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory import MemoryStore

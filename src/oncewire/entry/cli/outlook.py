@@ -109,7 +109,7 @@ def _verb(reader: Reader, message_id: str, now: Instant) -> str:
     """What an operator may do about a message. What arrived is the application's to take, unless
     it stands here because its way on is gone; what has had its time can never be sent again
     under its id (C37)."""
-    from oncewire.journal.row import Kind
+    from oncewire.protocol.kinds import Kind
     from oncewire.protocol.states import IncomingState
 
     stored = reader.outgoing(message_id)

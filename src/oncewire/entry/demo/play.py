@@ -35,9 +35,10 @@ from oncewire.entry.running.assemble import open_readers
 from oncewire.errors import NotAllowed, OncewireError, TransportProblem
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
+from oncewire.protocol.kinds import Kind
 
 BUYER, SELLER = "buyer", "seller"
 CPA_ID = "buyer-seller"

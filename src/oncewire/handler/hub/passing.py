@@ -28,13 +28,13 @@ from oncewire.handler.route import (
 from oncewire.handler.sealing.seal import onward_parcel
 from oncewire.handler.sealing.secure import check_connection
 from oncewire.handler.source import REPLY, Source
-from oncewire.journal.row import Kind
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import AckRequest
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, awaits_onward
 from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
 from oncewire.protocol.synchronous import onward_patience, plan_reply, relay_patience
 from oncewire.protocol.terms import Terms

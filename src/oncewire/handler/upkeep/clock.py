@@ -9,10 +9,10 @@ from __future__ import annotations
 from oncewire.errors import NotAllowed
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
-from oncewire.journal.detail import CLOCK_VERDICTS
-from oncewire.journal.row import Kind
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import CLOCK_VERDICTS
 from oncewire.store.contract import Transaction
 
 IN_DOUBT, AGREED, ACCEPTED, CORRECTED = CLOCK_VERDICTS

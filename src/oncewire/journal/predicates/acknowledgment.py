@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
@@ -17,8 +16,9 @@ from oncewire.journal.trace import (
     Trace,
 )
 from oncewire.message.header import AckRequest
+from oncewire.protocol import notes
 
-_PLAIN = detail.Acknowledged()
+_PLAIN = notes.Acknowledged()
 
 
 def judge(subject: Subject) -> None:
@@ -29,7 +29,7 @@ def judge(subject: Subject) -> None:
             continue
         settled: Row | None = None
         for row in rows:
-            said = _PLAIN if row.detail is None else detail.Acknowledged.read(row.detail)
+            said = _PLAIN if row.detail is None else notes.Acknowledged.read(row.detail)
             if _judge_match(subject, trace, row, settled):
                 _judge_given(subject, trace, row, said)
             _judge_signature(subject, trace, said)
@@ -51,7 +51,7 @@ def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) 
     return False
 
 
-def _judge_given(subject: Subject, trace: Trace, row: Row, said: detail.Acknowledged) -> None:
+def _judge_given(subject: Subject, trace: Trace, row: Row, said: notes.Acknowledged) -> None:
     """Who is said to have given it, and has the message, gave one by that id.
 
     Where nobody's acknowledgements of it are here, nothing is known of their ids.
@@ -101,7 +101,7 @@ def _answers(subject: Subject, trace: Trace, peer: str) -> bool:
     )
 
 
-def _judge_signature(subject: Subject, trace: Trace, said: detail.Acknowledged) -> None:
+def _judge_signature(subject: Subject, trace: Trace, said: notes.Acknowledged) -> None:
     if said.signed or said.by not in ("ack", "response"):
         return
     terms = subject.sending_terms(trace)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.trace import HANDED_OVER, RECEIVED
+from oncewire.protocol import notes
 
 
 def judge(subject: Subject) -> None:
@@ -16,7 +16,7 @@ def judge(subject: Subject) -> None:
         for row in trace.kinds.get(RECEIVED, ()):
             if row.detail is None or "signature_required" not in row.detail:
                 continue
-            said = detail.Received.read(row.detail)
+            said = notes.Received.read(row.detail)
             if said.signature_required and said.signature != "verified":
                 subject.found(
                     "S14",

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
 from oncewire.journal.predicates.hole import Hole
 from oncewire.journal.predicates.violation import (
     QUARANTINE,
@@ -32,6 +31,7 @@ from oncewire.journal.trace import (
     Trace,
 )
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.protocol import notes
 from oncewire.protocol.terms import Terms, terms_id_of
 
 CONTEXT_KINDS: frozenset[str] = frozenset(
@@ -110,7 +110,7 @@ class Context:
         if kind == TERMS:
             self._take_terms(row)
         elif kind == STARTED:
-            started = detail.Started.read(row.detail)
+            started = notes.Started.read(row.detail)
             if started.journal_version != JOURNAL_VERSION:
                 raise JournalProblem(
                     f"node {row.node} wrote a journal of version {started.journal_version}, "
@@ -149,7 +149,7 @@ class Context:
                 )
             )
         elif terms_id not in self.terms:
-            self.terms[terms_id] = detail.read_terms(row.detail)
+            self.terms[terms_id] = notes.read_terms(row.detail)
 
     def is_lifted(self, row: Row, since: int) -> bool:
         """Whether an operator ended the pause of a row's receiver after that position."""
@@ -240,7 +240,7 @@ class Context:
         channel = row.channel
         if row.kind == FORWARDED and row.detail is not None:
             # Its own channel is the one that the message came on.
-            channel = detail.Forwarded.read(row.detail).onward or channel
+            channel = notes.Forwarded.read(row.detail).onward or channel
         return trace.suspended or (channel is not None and (trace.node, channel) in self.suspended)
 
 

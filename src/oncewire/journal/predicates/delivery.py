@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
@@ -19,6 +18,7 @@ from oncewire.journal.trace import (
     SUBMITTED,
     Trace,
 )
+from oncewire.protocol import notes
 
 
 def judge(subject: Subject) -> None:
@@ -62,7 +62,7 @@ def _judge_promised(subject: Subject, trace: Trace) -> None:
     if received is not None:
         terms = subject.context.terms_of(received)
         said = received.detail or ""
-        notice = "notice" in said and detail.Received.read(said).notice
+        notice = "notice" in said and notes.Received.read(said).notice
         if notice or not terms.reliable or (terms.ordered and HANDED_OVER not in trace.kinds):
             return
     elif HANDED_OVER not in trace.kinds:

@@ -7,11 +7,11 @@ to the document (all name it in their detail), and the document's own JOINED and
 from __future__ import annotations
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import EVIDENT, Violation, ViolationKind, unreadable
 from oncewire.journal.row import Row
 from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
+from oncewire.protocol import notes
 
 
 class _Joining:
@@ -65,9 +65,9 @@ class DocumentFold:
 
     def _take(self, node: _Joining, row: Row) -> None:
         if row.kind == SUBMITTED:
-            self._digest = detail.Submitted.read(row.detail).document_digest or self._digest
+            self._digest = notes.Submitted.read(row.detail).document_digest or self._digest
         elif row.kind == RECEIVED:
-            part = detail.Received.read(row.detail)
+            part = notes.Received.read(row.detail)
             node.total = part.split_total
             node.parts.setdefault(part.split_number, set()).add(row.message_id)
         elif row.kind == JOINED:
@@ -85,7 +85,7 @@ class DocumentFold:
         if node.joins > 1:
             self._note(node, ViolationKind.TWICE, "It was joined twice.")
             return
-        total = detail.Joined.read(row.detail).total
+        total = notes.Joined.read(row.detail).total
         missing = [number for number in range(1, total + 1) if number not in node.parts]
         if missing or total != (node.total or total):
             self._note(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import elapsed
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
@@ -17,6 +16,7 @@ from oncewire.journal.trace import (
     SENT,
     Trace,
 )
+from oncewire.protocol import notes
 
 STORED = frozenset({RECEIVED, FORWARDED, DUPLICATE})
 """Kinds that show a node has, or had, the message in its store."""
@@ -77,7 +77,7 @@ def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
     """
     if subject.has(ViolationKind.UNMATCHED_ACK):
         return
-    if row.detail is not None and detail.Acknowledged.read(row.detail).by not in (
+    if row.detail is not None and notes.Acknowledged.read(row.detail).by not in (
         "ack",
         "response",
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
@@ -19,6 +18,7 @@ from oncewire.journal.trace import (
     SUBMITTED,
     Trace,
 )
+from oncewire.protocol import notes
 
 SEVERITY = {Outcome.NOT_DELIVERED.value: "Error", Outcome.UNKNOWN.value: "Warning"}
 """The severity of the notice for each failure (ERR-9)."""
@@ -44,7 +44,7 @@ def judge(subject: Subject) -> None:
 
 def _problem_of_failures(trace: Trace) -> str | None:
     for failed in trace.kinds.get(FAILED, ()):
-        outcome = detail.Failed.read(failed.detail).outcome
+        outcome = notes.Failed.read(failed.detail).outcome
         if outcome not in SEVERITY:
             return f"It failed as {outcome!r}, which is not an outcome of a failure."
         acknowledged = _last_before(trace, ACKNOWLEDGED, failed.seq)
@@ -68,7 +68,7 @@ def _problem_of_acknowledgements(trace: Trace) -> str | None:
         if (
             failed is not None
             and not trace.between(RESUMED, failed.seq, row.seq)
-            and not detail.Acknowledged.read(row.detail).late
+            and not notes.Acknowledged.read(row.detail).late
         ):
             return "An acknowledgement came after the failure and is not marked as late."
     return None
@@ -77,13 +77,13 @@ def _problem_of_acknowledgements(trace: Trace) -> str | None:
 def _problem_of_notices(trace: Trace) -> str | None:
     for row in trace.kinds.get(NOTIFIED, ()):
         due = {
-            SEVERITY.get(detail.Failed.read(failed.detail).outcome)
+            SEVERITY.get(notes.Failed.read(failed.detail).outcome)
             for failed in trace.kinds.get(FAILED, ())
             if failed.seq < row.seq
         }
         if not due:
             return "Its From Party was told of a failure that had not happened."
-        severity = detail.Notified.read(row.detail).severity
+        severity = notes.Notified.read(row.detail).severity
         if severity not in due:
             return (
                 f"Its From Party was told with severity {severity!r}, which is not its outcome's."
@@ -98,7 +98,7 @@ def _problem_of_delivery(subject: Subject, trace: Trace) -> str | None:
         SUBMITTED in trace.kinds
         and standing is not None
         and standing.kind == FAILED
-        and detail.Failed.read(standing.detail).outcome == Outcome.NOT_DELIVERED
+        and notes.Failed.read(standing.detail).outcome == Outcome.NOT_DELIVERED
         and any(HANDED_OVER in other.kinds for other in subject.traces)
     ):
         return "It is called not delivered, but it was handed over."
@@ -111,7 +111,7 @@ def _transmitted(trace: Trace, before: int) -> bool:
     refused = {
         row.attempt
         for row in trace.kinds.get(SEND_FAILED, ())
-        if row.seq < before and detail.SendFailed.read(row.detail).outcome == "refused"
+        if row.seq < before and notes.SendFailed.read(row.detail).outcome == "refused"
     }
     return not attempts <= refused
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
@@ -16,6 +15,7 @@ from oncewire.journal.trace import (
     SUBMITTED,
     Trace,
 )
+from oncewire.protocol import notes
 
 _PASSING = {FORWARDED, PASSED_ON}
 
@@ -48,7 +48,7 @@ def judge(subject: Subject) -> None:
 def _judge_unreceived(subject: Subject, trace: Trace, row: Row) -> None:
     """Best-effort messages need no store (RM-6); all others are stored first (RM-18)."""
     if "split_id" in (row.detail or "") and (
-        detail.HandedOver.read(row.detail).split_id == row.message_id
+        notes.HandedOver.read(row.detail).split_id == row.message_id
     ):
         return  # A whole document: S13 asks for its parts.
     source = row if row.terms_id is not None else subject.submitted

@@ -6,11 +6,11 @@ there is one confirmation, and one hand-over, for each arrival.
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import CONFIRMED, HANDED_OVER, RECEIVED, Trace
+from oncewire.protocol import notes
 
 
 def judge(subject: Subject) -> None:
@@ -79,7 +79,7 @@ def _excused(before: Row, row: Row) -> bool:
     """The process or the application died between hand-over and confirmation, or it failed."""
     if "redelivered" not in (row.detail or ""):
         return False
-    said = detail.HandedOver.read(row.detail)
+    said = notes.HandedOver.read(row.detail)
     if row.boot != before.boot:
         return said.redelivered
     return said.redelivered and (said.lease_expired or said.given_back)

@@ -12,11 +12,11 @@ its place counts from 0 at the epoch's beginning and never repeats.
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
+from oncewire.protocol import notes
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
 
@@ -394,7 +394,7 @@ def _to_party(received: Row | None) -> str | None:
     come for (ERR-5)."""
     if received is None or received.detail is None:
         return None
-    said = detail.Received.read(received.detail)
+    said = notes.Received.read(received.detail)
     return f"{said.to_party} (its handler)" if said.notice else said.to_party
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import elapsed
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
@@ -30,6 +29,7 @@ from oncewire.journal.trace import (
 )
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.instant import Instant
+from oncewire.protocol import notes
 from oncewire.protocol.terms import RetryCount, SyncRetries, Terms
 
 ALWAYS: Instant = 2**63
@@ -116,11 +116,11 @@ def _time_to_live(trace: Trace) -> Instant | None:
     if submitted is not None:
         text = submitted.detail
         if text is not None and "time_to_live" in text:
-            return detail.Submitted.read(text).time_to_live
+            return notes.Submitted.read(text).time_to_live
         return None
     forwarded = trace.first(FORWARDED)
     if forwarded is not None and "time_to_live" in (forwarded.detail or ""):
-        return detail.Forwarded.read(forwarded.detail).time_to_live
+        return notes.Forwarded.read(forwarded.detail).time_to_live
     return None
 
 
@@ -131,7 +131,7 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
         *((row.seq, None, ALWAYS) for row in _ends(trace, terms)),
         *((row.seq, None, 0) for row in trace.kinds.get(RESUMED, ())),
         *(
-            (row.seq, None, max(1, detail.Transient.read(row.detail).until))
+            (row.seq, None, max(1, notes.Transient.read(row.detail).until))
             for row in trace.kinds.get(TRANSIENT, ())
         ),
     ]
@@ -165,7 +165,7 @@ def _ends(trace: Trace, terms: Terms) -> list[Row]:
     kinds = trace.kinds
     ends = [*kinds.get(FAILED, ()), *kinds.get(EXPIRED, ()), *kinds.get(REJECTED, ())]
     for row in kinds.get(ACKNOWLEDGED, ()):
-        hop = row.detail is not None and detail.Acknowledged.read(row.detail).hop
+        hop = row.detail is not None and notes.Acknowledged.read(row.detail).hop
         if not hop or terms.ack_requested is AckRequest.NONE:
             ends.append(row)
     return ends

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import EPOCH_ENDED, FAILED, NUMBERED, RESUMED, SENT, TRANSIENT
 from oncewire.message.instant import Instant
+from oncewire.protocol import notes
 from oncewire.protocol.terms import ResetRule, Terms
 
 TOLD_MAX = 100
@@ -72,7 +72,7 @@ class SendingChannelFold:
             self._settle_message(row)
         elif kind == TRANSIENT:
             if self._unsettled.get(_number(row)) == row.message_id:
-                until = detail.Transient.read(row.detail).until
+                until = notes.Transient.read(row.detail).until
                 if until > self._paused_until:
                     self._paused_until, self._paused_by = until, row.message_id
                     self._paused_at = row.seq

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncewire.errors import JournalProblem
-from oncewire.journal import detail
 from oncewire.journal.predicates.context import Context, homes_of
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
@@ -22,6 +21,7 @@ from oncewire.journal.trace import (
     SUBMITTED,
     Trace,
 )
+from oncewire.protocol import notes
 from oncewire.protocol.terms import Terms
 
 _NAMING = (SUBMITTED, SENT, FORWARDED, RECEIVED, PASSED_ON, ACKNOWLEDGED)
@@ -29,9 +29,9 @@ _NAMING = (SUBMITTED, SENT, FORWARDED, RECEIVED, PASSED_ON, ACKNOWLEDGED)
 
 _UNDER_TERMS = (SUBMITTED, RECEIVED, FORWARDED)
 
-_ARRIVALS: tuple[tuple[str, type[detail.Submitted] | type[detail.Received]], ...] = (
-    (SUBMITTED, detail.Submitted),
-    (RECEIVED, detail.Received),
+_ARRIVALS: tuple[tuple[str, type[notes.Submitted] | type[notes.Received]], ...] = (
+    (SUBMITTED, notes.Submitted),
+    (RECEIVED, notes.Received),
 )
 
 

@@ -6,10 +6,10 @@ said that it has the message; nobody else's word can undo that.
 
 from __future__ import annotations
 
-from oncewire.journal import detail
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.trace import ACKNOWLEDGED, FAILED
+from oncewire.protocol import notes
 
 
 def judge(subject: Subject) -> None:
@@ -19,7 +19,7 @@ def judge(subject: Subject) -> None:
         if failed is None:
             continue
         for row in trace.kinds.get(ACKNOWLEDGED, ()):
-            if row.seq < failed.seq and detail.Acknowledged.read(row.detail).final:
+            if row.seq < failed.seq and notes.Acknowledged.read(row.detail).final:
                 subject.found(
                     "taken back",
                     ViolationKind.TAKEN_BACK,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from oncewire import __version__
-from oncewire.journal import detail
-from oncewire.journal.row import JOURNAL_VERSION, Kind, Row
+from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.pipeline.sample_year.plan import Plan
 from oncewire.pipeline.sample_year.row_writer import KEYS, Draft, RowWriter
 from oncewire.pipeline.sample_year.writer import write_stream
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 
 
 def units(plan: Plan) -> int:
@@ -36,13 +37,13 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
         for handler in plan.handlers
     }
     for handler in plan.handlers:
-        said = detail.Started(__version__, JOURNAL_VERSION, (handler.party,)).write()
+        said = notes.Started(__version__, JOURNAL_VERSION, (handler.party,)).write()
         for boot in handler.boots:
             writer.write(handler, boot, Kind.STARTED, detail=said)
         first = handler.boots[0] + 1
         for terms_id, values in sorted(terms[handler.name].items()):
             writer.write(
-                handler, first, Kind.TERMS, terms_id=terms_id, detail=detail.write_terms(values)
+                handler, first, Kind.TERMS, terms_id=terms_id, detail=notes.write_terms(values)
             )
         writer.write(handler, plan.end, Kind.STOPPED)
     return writer.rows

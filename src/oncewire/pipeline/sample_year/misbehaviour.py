@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.retry import attempts_allowed
-from oncewire.journal.row import Kind
 from oncewire.message.instant import SECOND, Instant
 from oncewire.pipeline.sample_year.receiver_rows import Arrived
 from oncewire.pipeline.sample_year.sender_rows import (
@@ -22,6 +20,8 @@ from oncewire.pipeline.sample_year.sender_rows import (
     fail,
     transmit,
 )
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 
 Twist = Callable[[Hop, Instant, Arrived], Instant]
 
@@ -100,7 +100,7 @@ def not_notified(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
 def told_again(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
     """It fails once and is recorded as told twice."""
     when = fail(hop, _in_vain(hop, start, arrived), Outcome.UNKNOWN, "exhausted")
-    hop.note(when + SECOND, Kind.NOTIFIED, detail.Notified("Warning"))
+    hop.note(when + SECOND, Kind.NOTIFIED, notes.Notified("Warning"))
     return when
 
 
@@ -117,7 +117,7 @@ def notice_of_notice(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
 def taken_back(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
     """Its receiver has acknowledged it, and a report of somebody else makes it unknown."""
     when = _plainly(hop, start, arrived) + SECOND
-    hop.note(when, Kind.REJECTED, detail.Rejected("DeliveryFailure", "Warning"))
+    hop.note(when, Kind.REJECTED, notes.Rejected("DeliveryFailure", "Warning"))
     return fail(hop, when, Outcome.UNKNOWN, "rejected")
 
 
@@ -140,7 +140,7 @@ def unsigned_ack(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
     """An acknowledgement without the agreed signature is accepted."""
     done = transmit(hop, start)
     arrived.arrivals = hop.arrivals
-    return acknowledge(hop, done.when, detail.Acknowledged())
+    return acknowledge(hop, done.when, notes.Acknowledged())
 
 
 def ack_of_nothing(hop: Hop, start: Instant, arrived: Arrived) -> Instant:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, Instant
 from oncewire.message.sequence import SequenceStatus
 from oncewire.pipeline.sample_year.row_writer import Place, RowWriter
 from oncewire.pipeline.sample_year.stream import Force, Stream
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import ResetRule
 
 RESTART_EVERY = 90
@@ -55,7 +55,7 @@ class Numbering:
             message_id,
             terms_id=terms.terms_id,
             place=Place(self._stream.channel, self._epoch, number),
-            detail=detail.Numbered(self._status(force)).write(),
+            detail=notes.Numbered(self._status(force)).write(),
         )
         self._entered = when
         self._used += 1
@@ -122,7 +122,7 @@ class Numbering:
                 when - 1,
                 Kind.EPOCH_ENDED,
                 place=Place(self._stream.channel, self._epoch),
-                detail=detail.EpochEnded("restarted by the operator").write(),
+                detail=notes.EpochEnded("restarted by the operator").write(),
             )
         self._epoch += 1
         self._next, self._used = self._first, 0

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 from random import Random
 
-from oncewire.journal import detail
-from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
 from oncewire.pipeline.sample_year.row_writer import NOWHERE, Place, RowWriter
 from oncewire.pipeline.sample_year.sender_rows import ack_of
 from oncewire.pipeline.sample_year.stream import Force, Stream
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Receiver:
             hop=self._hop,
             peer=self._peer,
             digest=arrived.digest,
-            detail=detail.Duplicate(self._stream.terms.duplicate_answer.value).write(),
+            detail=notes.Duplicate(self._stream.terms.duplicate_answer.value).write(),
         )
         self._acknowledge(arrived, when + MILLISECOND)
 
@@ -150,7 +150,7 @@ class Receiver:
             arrived.message_id,
             peer=self._peer,
             digest=arrived.digest,
-            detail=detail.Refused(arrived.refused, problem="the year says so").write(),
+            detail=notes.Refused(arrived.refused, problem="the year says so").write(),
         )
         if arrived.number is not None and arrived.force.misbehaviour != "no_skip":
             self._skip(arrived, when + 1, "refused")
@@ -163,7 +163,7 @@ class Receiver:
             arrived.message_id if arrived.refused else None,
             terms_id=self._terms_id,
             place=self._place(arrived),
-            detail=detail.Skipped(reason).write(),
+            detail=notes.Skipped(reason).write(),
         )
 
     # --- handing over ---
@@ -236,15 +236,15 @@ class Receiver:
         boot = handler.boot_at(when)
         starts = handler.boots[boot + 1] if boot + 1 < len(handler.boots) else None
         if starts is not None and starts - when < 20 * MINUTE:
-            again, said = starts + SECOND, detail.HandedOver(redelivered=True)
+            again, said = starts + SECOND, notes.HandedOver(redelivered=True)
         else:
             again = when + 15 * MINUTE
-            said = detail.HandedOver(redelivered=True, lease_expired=True)
+            said = notes.HandedOver(redelivered=True, lease_expired=True)
         self._handed_over(arrived, again, said)
         return again + SECOND
 
     def _handed_over(
-        self, arrived: Arrived, when: Instant, said: detail.HandedOver | None = None
+        self, arrived: Arrived, when: Instant, said: notes.HandedOver | None = None
     ) -> None:
         self._writer.write(
             self._stream.receiver,
@@ -282,9 +282,9 @@ class Receiver:
             peer=self._peer,
             digest=digest,
             size=sum(arrived.size for arrived in parts),
-            detail=detail.Joined(len(parts)).write(),
+            detail=notes.Joined(len(parts)).write(),
         )
-        said = detail.HandedOver(split_id=split_id)
+        said = notes.HandedOver(split_id=split_id)
         for offset, arrived in enumerate(here):
             self._handed_over(arrived, when + 1 + offset, said)
         whole = Arrived(split_id, digest, sum(arrived.size for arrived in parts), None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from oncewire.journal.row import Kind
 from oncewire.message.instant import Instant
 from oncewire.pipeline.sample_year.stream import Handler
+from oncewire.protocol.kinds import Kind
 
 
 class Place(NamedTuple):

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.retry import attempts_allowed
-from oncewire.journal.row import Kind
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.pipeline.sample_year.row_writer import NOWHERE, Place, RowWriter
 from oncewire.pipeline.sample_year.stream import Handler
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import RetryCount, Terms
 
 NEVER = 1_000
@@ -39,7 +39,7 @@ class Hop:
     sent: int = 0
     arrivals: list[Instant] = field(default_factory=list)
 
-    def note(self, when: Instant, kind: Kind, said: detail.Detail | None = None) -> None:
+    def note(self, when: Instant, kind: Kind, said: notes.Detail | None = None) -> None:
         """A row without columns of its own."""
         self.writer.write(
             self.handler,
@@ -79,7 +79,7 @@ class Hop:
             place=self.place,
             attempt=self.sent,
             transport=way,
-            detail=detail.SendFailed(outcome, reason).write(),
+            detail=notes.SendFailed(outcome, reason).write(),
         )
 
 
@@ -151,7 +151,7 @@ def transmit(
     return Transmitted(end, acknowledged=False)
 
 
-def acknowledge(hop: Hop, when: Instant, said: detail.Acknowledged, *, ack_id: str = "") -> Instant:
+def acknowledge(hop: Hop, when: Instant, said: notes.Acknowledged, *, ack_id: str = "") -> Instant:
     """The acknowledgement is accepted."""
     hop.writer.write(
         hop.handler,
@@ -169,7 +169,7 @@ def acknowledge(hop: Hop, when: Instant, said: detail.Acknowledged, *, ack_id: s
 def acknowledge_as_agreed(hop: Hop, when: Instant, *, late: bool = False) -> Instant:
     """The same, signed where the terms ask for that."""
     signed = hop.terms.ack_requested is AckRequest.SIGNED
-    return acknowledge(hop, when, detail.Acknowledged(late=late, signed=signed))
+    return acknowledge(hop, when, notes.Acknowledged(late=late, signed=signed))
 
 
 def ack_of(message_id: str, by: Handler) -> str:
@@ -180,10 +180,10 @@ def ack_of(message_id: str, by: Handler) -> str:
 def fail(hop: Hop, when: Instant, outcome: Outcome, reason: str, *, told: bool = True) -> Instant:
     """The honest end of a message that was not acknowledged, and its application's word that
     it took the notice of it."""
-    hop.note(when + 1, Kind.FAILED, detail.Failed(outcome.value, reason))
+    hop.note(when + 1, Kind.FAILED, notes.Failed(outcome.value, reason))
     if told:
         severity = "Error" if outcome is Outcome.NOT_DELIVERED else "Warning"
-        hop.note(when + 2 * MILLISECOND, Kind.NOTIFIED, detail.Notified(severity))
+        hop.note(when + 2 * MILLISECOND, Kind.NOTIFIED, notes.Notified(severity))
     return when + 1
 
 
@@ -211,14 +211,14 @@ def suspend(hop: Hop, when: Instant) -> Instant:
         Kind.SUSPENDED,
         hop.message_id,
         place=channel,
-        detail=detail.Suspended(problem).write(),
+        detail=notes.Suspended(problem).write(),
     )
-    hop.note(when + 2, Kind.INCIDENT, detail.Incident(number, problem, "see why, then resume"))
+    hop.note(when + 2, Kind.INCIDENT, notes.Incident(number, problem, "see why, then resume"))
     resumed = when + hop.rng.randrange(5 * MINUTE, 60 * MINUTE)
     if channel.channel is not None:
         hop.writer.write(hop.handler, resumed, Kind.RESUMED, place=channel)
-    hop.note(resumed + 1, Kind.RESUMED, detail.Resumed("operator"))
-    hop.note(resumed + 2, Kind.RESOLVED, detail.Resolved(number, "operator"))
+    hop.note(resumed + 1, Kind.RESUMED, notes.Resumed("operator"))
+    hop.note(resumed + 2, Kind.RESOLVED, notes.Resolved(number, "operator"))
     return resumed + 3
 
 
@@ -232,6 +232,6 @@ def rejected(hop: Hop, when: Instant, code: str) -> Instant:
         ref_to=f"err-{hop.message_id.partition('@')[0]}@{hop.to.name}",
         place=hop.place,
         peer=hop.to.party,
-        detail=detail.Rejected(code).write(),
+        detail=notes.Rejected(code).write(),
     )
     return fail(hop, when, Outcome.NOT_DELIVERED, "rejected")

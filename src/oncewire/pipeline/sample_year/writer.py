@@ -6,10 +6,8 @@ import hashlib
 from random import Random
 from typing import Any
 
-from oncewire.journal import detail
 from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.retry import attempts_allowed
-from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
 from oncewire.pipeline.sample_year import sender_rows as sending
 from oncewire.pipeline.sample_year.faults import PARTS
@@ -27,6 +25,8 @@ from oncewire.pipeline.sample_year.sender_rows import (
     transmit,
 )
 from oncewire.pipeline.sample_year.stream import Force, Stream
+from oncewire.protocol import notes
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import OnExhausted
 
 _SHARE_OF = {
@@ -84,8 +84,8 @@ class _Writer:
             "service": "urn:service:orders",
             "action": "NewOrder",
         }
-        submitted = detail.Submitted(**facts).write() or ""
-        received = detail.Received(
+        submitted = notes.Submitted(**facts).write() or ""
+        received = notes.Received(
             **facts,
             signature_required=stream.signed,
             signature="verified" if stream.signed else "none",
@@ -203,7 +203,7 @@ class _Writer:
         if done.acknowledged:
             return acknowledge_as_agreed(hop, done.when)
         if way == "expired":
-            hop.note(done.when, Kind.EXPIRED, detail.Expired("TimeToLive"))
+            hop.note(done.when, Kind.EXPIRED, notes.Expired("TimeToLive"))
             return fail(hop, done.when, Outcome.UNKNOWN, "expired")
         if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
             resumed = sending.suspend(hop, done.when)
@@ -236,7 +236,7 @@ class _Writer:
             hop.note(
                 arrived + hop.latency(),
                 Kind.TRANSIENT,
-                detail.Transient(until + self._stream.sender.skew),
+                notes.Transient(until + self._stream.sender.skew),
             )
             if attempts_allowed(self._stream.terms) < 2:
                 # No retry is agreed: the one attempt was the last.
@@ -258,7 +258,7 @@ class _Writer:
         return sending.give_up_number(hop, ended + 1)
 
     def _after_exhausted(self, hop: Hop, when: Instant) -> Instant:
-        hop.note(when + 1, Kind.ABANDONED, detail.Abandoned("operator", "no answer"))
+        hop.note(when + 1, Kind.ABANDONED, notes.Abandoned("operator", "no answer"))
         return fail(hop, when + 2, Outcome.UNKNOWN, "abandoned")
 
     # --- over an intermediary ---
@@ -272,7 +272,7 @@ class _Writer:
         done = transmit(hop, start, lost=lost)
         taken = hop.arrivals[0]
         self._hub_receives(hop, arrived, taken)
-        acknowledge(hop, done.when, detail.Acknowledged(hop=True), ack_id="")
+        acknowledge(hop, done.when, notes.Acknowledged(hop=True), ack_id="")
         onward = Hop(
             self._writer, self._rng, hub, stream.receiver, stream.terms, arrived.message_id, hop=2
         )
@@ -280,7 +280,7 @@ class _Writer:
             hub, taken + MILLISECOND, Kind.FORWARDED, arrived.message_id,
             terms_id=self._terms_id, hop=2, peer=stream.receiver.party,
             digest=arrived.digest, size=arrived.size,
-            detail=detail.Forwarded(stream.sender.party, stream.receiver.party).write(),
+            detail=notes.Forwarded(stream.sender.party, stream.receiver.party).write(),
         )  # fmt: skip
         if arrived.force.misbehaviour == "not_passed_on":
             return
@@ -317,7 +317,7 @@ class _Writer:
         self._writer.write(
             hub, when + 2, Kind.ACK_SENT, arrived.message_id,
             ref_to=sending.ack_of(arrived.message_id, hub), hop=1, peer=hop.handler.party,
-            detail=detail.AckSent(hop=True).write(),
+            detail=notes.AckSent(hop=True).write(),
         )  # fmt: skip
 
     def _taken_back(self, hop: Hop, when: Instant) -> None:
@@ -325,7 +325,7 @@ class _Writer:
         hop.writer.write(
             hop.handler, when, Kind.REJECTED, hop.message_id,
             ref_to=f"err-{hop.message_id}", peer=hop.to.party,
-            detail=detail.Rejected("DeliveryFailure", "Warning").write(),
+            detail=notes.Rejected("DeliveryFailure", "Warning").write(),
         )  # fmt: skip
         fail(hop, when, Outcome.UNKNOWN, "rejected")
 

@@ -15,8 +15,8 @@ from oncewire.handler.loop.connections import Connection, Connections
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
-from oncewire.journal.row import Kind
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
+from oncewire.protocol.kinds import Kind
 from oncewire.simulation.wild.ending import Ending
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.links import LATENCY

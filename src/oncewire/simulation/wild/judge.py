@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from oncewire.agreement.resolve import resolve
 from oncewire.errors import OncewireError
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.journal import detail
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.told import untold
 from oncewire.journal.predicates.violation import Violation
@@ -31,6 +30,7 @@ from oncewire.journal.trace import (
     TERMS,
 )
 from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.protocol import notes
 from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.plan import ClockStep, Order
@@ -80,10 +80,10 @@ class History:
         self.notices: set[str] = set()
         for row in rows:
             if row.kind == TERMS and row.terms_id is not None:
-                self.terms[row.terms_id] = detail.read_terms(row.detail)
+                self.terms[row.terms_id] = notes.read_terms(row.detail)
             if row.message_id is not None:
                 self.traces[row.node, row.message_id].append(row)
-                if row.kind == SUBMITTED and detail.Submitted.read(row.detail).notice:
+                if row.kind == SUBMITTED and notes.Submitted.read(row.detail).notice:
                     self.notices.add(row.message_id)
         # Where a hub cannot deliver, its operator is called; a notice to the From Party is only
         # as reliable as its wire format lets it be.
@@ -207,7 +207,7 @@ class History:
         """Nothing expires before its time, by a clock that tells the time."""
         lived = self.at(row) - self.at(begun)
         lifetimes = [terms.persist_duration]
-        if detail.Expired.read(row.detail).by == "TimeToLive":
+        if notes.Expired.read(row.detail).by == "TimeToLive":
             order = self._order(message_id)
             own = None if order is None else order.lifetime
             lifetimes = [own or terms.time_to_live or 0]
@@ -255,7 +255,7 @@ class History:
             for row in rows:
                 if row.kind != IGNORED or (message_id, row.ref_to) not in given:
                     continue
-                said = detail.Ignored.read(row.detail)
+                said = notes.Ignored.read(row.detail)
                 if said.claim == "acknowledgement":
                     sentence = f"The To Party's own acknowledgement was ignored: {said.problem}."
                     self.ledger.broke("deaf", sentence, node, message_id)

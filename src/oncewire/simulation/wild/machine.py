@@ -24,8 +24,9 @@ from oncewire.handler.actions import (
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.journal.row import Kind, Row
+from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
+from oncewire.protocol.kinds import Kind
 from oncewire.simulation.clock import Clock, NodeWorld
 from oncewire.simulation.wild.application import Application
 from oncewire.simulation.wild.connection import Door

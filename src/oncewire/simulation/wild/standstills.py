@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from oncewire.journal import detail
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ABANDONED,
@@ -22,6 +21,7 @@ from oncewire.journal.trace import (
     TRANSIENT,
 )
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol import notes
 
 _LIFTS = (RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED)
 
@@ -44,7 +44,7 @@ class Standstills:
         for row in sorted(rows, key=lambda standstill: (standstill.node, standstill.seq)):
             if row.kind == TRANSIENT and row.peer is not None:
                 # Both instants are of the node's own clock, so what lies between them is true.
-                lasts = detail.Transient.read(row.detail).until - row.at
+                lasts = notes.Transient.read(row.detail).until - row.at
                 self._begin(row.node, "peer", row.peer, at(row), at(row) + max(0, lasts))
             elif row.kind == SUSPENDED and row.channel is not None:
                 self._begin(row.node, "channel", row.channel, at(row), None)

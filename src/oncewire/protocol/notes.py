@@ -13,8 +13,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from oncewire.errors import JournalProblem, OncewireError
-from oncewire.journal.row import Kind
 from oncewire.message.instant import Instant
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import Terms
 
 D = TypeVar("D", bound="Detail")
