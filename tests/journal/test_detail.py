@@ -54,6 +54,7 @@ def test_every_kind_with_a_detail_has_its_class_and_a_sample() -> None:
     silent = {Kind.STOPPED, Kind.TERMS, Kind.SENT, Kind.EXHAUSTED, Kind.EPOCH_BEGAN}
     silent |= {Kind.CONFIRMED, Kind.PASSED_ON}
     assert set(notes.DETAILS) == set(Kind) - silent
+    assert set(notes.NOTES) == set(Kind) - {Kind.TERMS}
     assert {said.KIND for said in SAMPLES} == set(notes.DETAILS)
 
 

@@ -9,6 +9,7 @@ from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
+from oncewire.protocol.notes import Acknowledged, Ignored, SendFailed, Warned
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
 from oncewire.protocol.states import OutgoingState, Proof
@@ -55,19 +56,19 @@ def test_a_matching_acknowledgement_delivers() -> None:
     assert step.outgoing.state is OutgoingState.DELIVERED
     assert step.outgoing.next_attempt_at is None
     note = of_kind(step, Note)[0]
-    assert (note.kind, note.ref_to, note.detail) == ("acknowledged", "ack-1", {"by": "ack"})
+    assert (note.what, note.ref_to) == (Acknowledged(by="ack"), "ack-1")
     assert of_kind(step, Transmit) == [], "nothing is sent in reply (ACK-9)"
 
 
 @pytest.mark.requirement("RM-16")
 def test_a_business_response_acknowledges_as_well() -> None:
-    assert of_kind(ack(outstanding(), by="response"), Note)[0].detail == {"by": "response"}
+    assert of_kind(ack(outstanding(), by="response"), Note)[0].what == Acknowledged(by="response")
 
 
 @pytest.mark.requirement("ACK-14")
 def test_a_verified_signature_and_a_hubs_word_are_recorded() -> None:
     step = sender.ack_arrived(outstanding(), None, PLAIN, ack_id="a", signed=True, hop=True)
-    assert of_kind(step, Note)[0].detail == {"by": "ack", "signed": True, "hop": True}
+    assert of_kind(step, Note)[0].what == Acknowledged(signed=True, hop=True)
 
 
 @pytest.mark.requirement("RM-14")
@@ -91,7 +92,7 @@ def test_a_late_acknowledgement_is_recorded_as_late(state: OutgoingState) -> Non
     step = ack(replace(outstanding(), state=state))
     assert step.outgoing.state is OutgoingState.DELIVERED
     assert step.outgoing.late
-    assert of_kind(step, Note)[0].detail["late"] is True
+    assert of_kind(step, Note)[0].what == Acknowledged(late=True)
     assert of_kind(step, Resolve)[0].message_id == "m"
 
 
@@ -99,13 +100,13 @@ def test_the_to_partys_word_after_a_late_one_of_a_hub_is_late_too() -> None:
     taken = hop_ack(replace(outstanding(), state=OutgoingState.UNKNOWN)).outgoing
     step = ack(taken)
     assert step.outgoing.late
-    assert of_kind(step, Note)[0].detail == {"by": "ack", "late": True}
+    assert of_kind(step, Note)[0].what == Acknowledged(late=True)
 
 
 def test_an_acknowledgement_after_a_resume_is_not_late_for_an_earlier_failure() -> None:
     step = ack(replace(outstanding(), late=True))
     assert not step.outgoing.late
-    assert of_kind(step, Note)[0].detail == {"by": "ack"}
+    assert of_kind(step, Note)[0].what == Acknowledged()
 
 
 def test_an_acknowledgement_ends_a_suspension() -> None:
@@ -152,7 +153,7 @@ def test_an_invalid_number_leaves_the_message_to_its_timer() -> None:
     assert step.outgoing == outgoing
     assert notes(step) == ["send_failed"]
     # One copy was thrown away; that says nothing of another one.
-    assert of_kind(step, Note)[0].detail["outcome"] == "discarded"
+    assert "discarded" in str(of_kind(step, Note)[0].what)
     assert step.outgoing.transmitted
     again = sender.attempt_due(step.outgoing, None, PLAIN, NOW + TIMEOUT)
     assert len(of_kind(again, Transmit)) == 1
@@ -162,9 +163,9 @@ def test_an_invalid_number_leaves_the_message_to_its_timer() -> None:
 def test_a_communication_error_received_as_a_message_is_worked_like_a_local_one() -> None:
     step = error(outstanding(), COMMUNICATION, NOW + SECOND)
     assert step.outgoing.next_attempt_at == NOW + SECOND + INTERVAL
-    assert of_kind(step, Note)[0].detail["reason"] == "gateway down"
+    assert of_kind(step, Note)[0].what == SendFailed("unknown", "gateway down")
     wordless = error(outstanding(), replace(COMMUNICATION, description=""))
-    assert of_kind(wordless, Note)[0].detail["reason"] == COMMUNICATION_CODE
+    assert of_kind(wordless, Note)[0].what == SendFailed("unknown", COMMUNICATION_CODE)
 
 
 @pytest.mark.requirement("RTY-8", "ERR-4")
@@ -292,16 +293,12 @@ def test_a_warning_is_news_and_not_an_answer(state: OutgoingState, warning: Erro
     assert (step.outgoing, len(step.effects)) == (outgoing, 1)
     (note,) = of_kind(step, Note)
     assert (note.kind, note.message_id, note.ref_to) == ("warned", "m", "err-1")
-    assert note.detail == {
-        "code": warning.code,
-        "location": warning.location,
-        "description": warning.description,
-    }
+    assert note.what == Warned(warning.code, warning.location, warning.description)
 
 
 def test_a_warning_says_what_it_has_to_say() -> None:
     (note,) = of_kind(error(outstanding(), Error("Unknown", Severity.WARNING)), Note)
-    assert note.detail == {"code": "Unknown"}
+    assert note.what == Warned("Unknown")
 
 
 def test_a_warning_about_what_never_left_is_none() -> None:
@@ -430,7 +427,8 @@ def test_nobody_takes_back_what_the_to_party_itself_acknowledged(severity: Sever
     assert step.outgoing == delivered
     (note,) = of_kind(step, Note)
     assert (note.kind, note.message_id, note.ref_to) == ("ignored", "m", "err-1")
-    assert "the To Party itself has acknowledged it" in str(note.detail["problem"])
+    assert isinstance(note.what, Ignored)
+    assert "the To Party itself has acknowledged it" in str(note.what.problem)
     assert len(step.effects) == 1
 
 

@@ -9,6 +9,7 @@ from oncewire.message.fault import ErrorClass
 from oncewire.message.instant import SECOND
 from oncewire.protocol.effects import Note
 from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.notes import Skipped
 from oncewire.protocol.receiver import (
     Arrival,
     Judgement,
@@ -338,9 +339,9 @@ def test_what_an_epoch_still_held_is_handed_over_when_it_ends() -> None:
     judged = take(refused.channel, arrival(0, 200, RESET))
     assert judged.deliver == ("s102", "s104", "s200")
     skips = [
-        (note.number, note.epoch, note.detail["reason"])
+        (note.number, note.epoch, note.what.reason)
         for note in of_kind(judged.effects, Note)
-        if note.kind == "skipped"
+        if isinstance(note.what, Skipped)
     ]
     assert skips == [(1, 1, "given up"), (3, 1, "refused")]
 

@@ -59,6 +59,7 @@ from oncewire.handler.upkeep import clock, operate, retain
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.notes import Started, Stopped
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
@@ -95,12 +96,7 @@ class Engine:
                 {str(party_id) for deal in node.agreements for party_id in deal.own.party.ids}
                 | {party_id.value for deal in node.agreements for party_id in deal.own.party.ids}
             )
-            detail: dict[str, object] = {
-                "version": __version__,
-                "journal_version": JOURNAL_VERSION,
-                "parties": parties,
-            }
-            node.write(tx, [Note("started", detail=detail)])
+            node.write(tx, [Note(Started(__version__, JOURNAL_VERSION, tuple(parties)))])
         clock.watch(node)
         for step in (
             lambda tx: poison.survey(node, tx),
@@ -121,7 +117,7 @@ class Engine:
         """Record a graceful end."""
         with self.node.transition() as tx:
             self.node.refusals.write(tx, self.node.now())
-            self.node.write(tx, [Note("stopped")])
+            self.node.write(tx, [Note(Stopped())])
 
     def commit(self) -> list[Action]:
         """Make every transition since the last commit durable and give its actions out.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -30,8 +29,6 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
-
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 BODY_MAX = 256 * 1024 * 1024
 """The largest body taken unless the configuration says otherwise."""
@@ -264,7 +261,7 @@ class Node:
                 note.transport,
                 digest,
                 size,
-                _encode(note.detail) if note.detail else None,
+                note.what.write(),
             )
             for note in notes
         )

@@ -21,6 +21,7 @@ from oncewire.protocol.effects import (
     Resolve,
     Transmit,
 )
+from oncewire.protocol.notes import Incident, Resolved
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
@@ -184,9 +185,8 @@ def open_incident(node: Node, tx: Transaction, effect: Raise, stream: str | None
     if tx.has_incident(effect.message_id, effect.channel):
         return
     number = tx.open_incident(node.now(), effect.reason, effect.message_id, effect.channel)
-    detail = {"id": str(number), "problem": effect.reason[:300]}
-    channel = effect.channel or stream
-    node.write(tx, [Note("incident", effect.message_id, channel=channel, detail=dict(detail))])
+    what = Incident(str(number), effect.reason)
+    node.write(tx, [Note(what, effect.message_id, channel=effect.channel or stream)])
 
 
 def resolve_incidents(
@@ -196,7 +196,7 @@ def resolve_incidents(
     numbers = tx.resolve_incidents(node.now(), effect.message_id, effect.channel)
     for number in numbers:
         channel = effect.channel or stream
-        note = Note("resolved", effect.message_id, channel=channel, detail={"id": str(number)})
+        note = Note(Resolved(str(number)), effect.message_id, channel=channel)
         node.write(tx, [note])
     return len(numbers)
 

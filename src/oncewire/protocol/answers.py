@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
+from oncewire.protocol import notes
 from oncewire.protocol.attempts import transmission_failed
 from oncewire.protocol.effects import Effect, Note, Pause, Resolve
 from oncewire.protocol.outgoing import Outgoing
@@ -49,16 +50,8 @@ def ack_arrived(
         notice_owed=False,
         proved_by=proof,
     )
-    facts: dict[str, object] = {"by": by}
-    if late:
-        facts["late"] = True
-    if signed:
-        facts["signed"] = True
-    if hop:
-        facts["hop"] = True
-    effects: tuple[Effect, ...] = (
-        replace(note_of("acknowledged", delivered), ref_to=ack_id, detail=facts),
-    )
+    what = notes.Acknowledged(by, late, signed, hop)
+    effects: tuple[Effect, ...] = (note_of(what, delivered, ref_to=ack_id),)
     if known:
         # Its number was settled by the first of the two.
         return Sent(delivered, channel, effects)
@@ -101,11 +94,8 @@ def error_arrived(
     # away (SEQ-9). That does not prove that no copy of it got across: the network may hold
     # another, which fits once the missing number has come. So the attempt is not a lost one,
     # and a message that is given up after it is unknown, not undelivered (S5).
-    note = replace(
-        note_of("send_failed", outgoing),
-        ref_to=error_id,
-        detail={"outcome": "discarded", "reason": _error_text(error)[:300]},
-    )
+    what = notes.SendFailed("discarded", _error_text(error))
+    note = note_of(what, outgoing, ref_to=error_id)
     return Sent(outgoing, channel, (note,))
 
 
@@ -115,13 +105,8 @@ def warning_arrived(
     """News about a message that was sent: told, and nothing else changes (ERR-10)."""
     if outgoing.attempts == 0:
         return Sent(outgoing, channel)
-    detail: dict[str, object] = {"code": error.code}
-    if error.location:
-        detail["location"] = error.location[:300]
-    if error.description:
-        detail["description"] = error.description[:300]
-    note = replace(note_of("warned", outgoing), ref_to=error_id, detail=detail)
-    return Sent(outgoing, channel, (note,))
+    what = notes.Warned(error.code, error.location or None, error.description or None)
+    return Sent(outgoing, channel, (note_of(what, outgoing, ref_to=error_id),))
 
 
 def _only_warns(outgoing: Outgoing, error: Error) -> bool:
@@ -144,7 +129,7 @@ def _transient(
 ) -> Sent:
     """Send nothing to the receiver for MinRetrySecs, or for RetryInterval (RTY-8)."""
     until, problem = _pause(outgoing, terms, now, error.min_retry_secs)
-    note = replace(_error_note("transient", outgoing, error, error_id), detail={"until": until})
+    note = note_of(notes.Transient(until), outgoing, ref_to=error_id)
     paused = channel.pause(until) if channel is not None else None
     if outgoing.state is OutgoingState.SUSPENDED:
         # It waits for the operator anyway; everything else waits for the receiver.
@@ -190,7 +175,8 @@ def _messaging_error(
     error_id: str,
 ) -> Sent:
     """Passed to the higher level, and the transfer goes on (ERR-2)."""
-    note = _error_note("rejected", outgoing, error, error_id)
+    what = notes.Rejected(error.code, error.severity.value, error.description)
+    note = note_of(what, outgoing, ref_to=error_id)
     event = OutgoingEvent.ERROR_ARRIVED
     if outgoing.state is OutgoingState.DELIVERED:
         if error.code != "DeliveryFailure":
@@ -236,24 +222,14 @@ def _taken_back(
         return Sent(failed, channel, effects)
     # Its number is settled here, but where numbers belong to the whole way the To Party's
     # handler still waits for it.
-    ended = Note("epoch_ended", outgoing.message_id, channel=channel.key, epoch=channel.epoch)
+    ended = Note(notes.EpochEnded(), outgoing.message_id, channel=channel.key, epoch=channel.epoch)
     return Sent(failed, replace(channel, ending=True), (*effects, ended))
 
 
 def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:
     """The To Party's own word is final: a report that comes after it is noted, no more."""
     problem = f"{_error_text(error)}: but the To Party itself has acknowledged it"
-    detail: dict[str, object] = {"claim": "error", "code": error.code, "problem": problem[:300]}
-    return replace(note_of("ignored", outgoing), ref_to=error_id, detail=detail)
-
-
-def _error_note(kind: str, outgoing: Outgoing, error: Error, error_id: str) -> Note:
-    detail: dict[str, object] = {
-        "code": error.code,
-        "severity": error.severity.value,
-        "description": error.description[:300],
-    }
-    return replace(note_of(kind, outgoing), ref_to=error_id, detail=detail)
+    return note_of(notes.Ignored("error", error.code, problem), outgoing, ref_to=error_id)
 
 
 def _error_text(error: Error) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from oncewire.errors import NotAllowed
 from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Instant
+from oncewire.protocol import notes
 from oncewire.protocol.effects import AskStatus, Note, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
@@ -50,8 +51,8 @@ def enter_window(
         number=sequence.number,
         status=sequence.status,
     )
-    facts = {"status": sequence.status.value} if sequence.status else {}
-    return Sent(numbered, entered, (note_of("numbered", numbered, **facts),))
+    what = notes.Numbered(sequence.status.value if sequence.status else None)
+    return Sent(numbered, entered, (note_of(what, numbered),))
 
 
 def attempt_due(
@@ -111,7 +112,7 @@ def _transmit(
     )
     transport = outgoing.transport_name(terms)
     effects = (
-        note_of("sent", sent, transport=transport),
+        note_of(notes.Sent(), sent, transport=transport),
         Transmit(sent.message_id, sent.attempts, transport),
     )
     if not terms.reliable:
@@ -124,17 +125,16 @@ def _transmit_on(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
 ) -> Sent:
     """Send on the present transport or, where that leads nowhere, on the next one that does."""
-    notes: tuple[Note, ...] = ()
+    closed: tuple[Note, ...] = ()
     changed: Outgoing | None = outgoing
     while changed is not None:
         name = changed.transport_name(terms)
         if name not in way.closed:
             step = _transmit(changed, channel, terms, now)
-            return replace(step, effects=(*notes, *step.effects))
+            return replace(step, effects=(*closed, *step.effects))
         # No attempt was made, so the row has none.
-        facts = {"outcome": "refused", "reason": _NO_ADDRESS}
-        note = note_of("send_failed", changed, transport=name, **facts)
-        notes += (replace(note, attempt=None),)
+        note = note_of(notes.SendFailed("refused", _NO_ADDRESS), changed, transport=name)
+        closed += (replace(note, attempt=None),)
         changed = _on_next_transport(changed, terms)
     raise NotAllowed(
         f"{_NO_ADDRESS} for {', '.join(sorted(way.closed))}",
@@ -155,7 +155,7 @@ def _exhausted(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
 ) -> Sent:
     """The last retry went unanswered: another transport, the operator, or failure."""
-    note = note_of("exhausted", outgoing, transport=outgoing.transport_name(terms))
+    note = note_of(notes.Exhausted(), outgoing, transport=outgoing.transport_name(terms))
     changed = _on_next_transport(outgoing, terms)
     if changed is not None:
         step = _transmit_on(changed, channel, terms, now, way)
@@ -184,12 +184,11 @@ def transmission_failed(
 ) -> Sent:
     """The transport could not recover (RTY-6). `certain`: the message did not get across."""
     note = Note(
-        "send_failed",
+        notes.SendFailed("refused" if certain else "unknown", reason),
         outgoing.message_id,
         channel=outgoing.channel,
         attempt=attempt,
         transport=outgoing.transport_name(terms),
-        detail={"outcome": "refused" if certain else "unknown", "reason": reason[:300]},
     )
     lost = outgoing.attempts_lost + (1 if certain else 0)
     if outgoing.state is not OutgoingState.OUTSTANDING or attempt != outgoing.attempts:
@@ -224,7 +223,7 @@ def transmission_ended(outgoing: Outgoing, channel: SendingChannel | None, terms
     delivered = outgoing.moved(
         event, OutgoingState.DELIVERED, next_attempt_at=None, proved_by=Proof.HOP
     )
-    return settle(delivered, channel, terms, (note_of("acknowledged", delivered, by="transport"),))
+    return settle(delivered, channel, terms, (note_of(notes.Acknowledged("transport"), delivered),))
 
 
 def deadline_passed(
@@ -235,7 +234,7 @@ def deadline_passed(
     if outgoing.state in FINAL_OUTGOING or deadline is None or now < deadline:
         return Sent(outgoing, channel)
     by = "TimeToLive" if outgoing.expires_at == deadline else "persistDuration"
-    note = note_of("expired", outgoing, by=by)
+    note = note_of(notes.Expired(by), outgoing)
     step = fail(
         outgoing, channel, terms, OutgoingEvent.DEADLINE_PASSED, f"{by} has passed", (note,)
     )

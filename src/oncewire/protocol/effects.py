@@ -6,18 +6,20 @@ can be found again from the saved state after a crash, and each is safe to repea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
+from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import Detail
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write a journal row of this kind; `detail` becomes its JSON."""
+    """Write a journal row that tells what happened."""
 
-    kind: str
+    what: Detail
     message_id: str | None = None
     ref_to: str | None = None
     channel: str | None = None
@@ -25,7 +27,11 @@ class Note:
     number: int | None = None
     attempt: int | None = None
     transport: str | None = None
-    detail: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the row."""
+        return self.what.KIND
 
 
 @dataclass(frozen=True, slots=True)

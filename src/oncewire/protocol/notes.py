@@ -1,9 +1,11 @@
-"""The `detail` column: for each kind of row, the named facts that have no column of their own.
+"""What can be noted: one class for each kind of journal row, with the facts it tells.
 
-One class per kind; `write()` makes the compact JSON text (None when there is nothing to say) and
-`read(text)` gives the value back. Whoever writes or reads a detail goes through these classes,
-so that a name is spelled in one place. Fields at their default are left out of the text, and a
-name that is not known here is passed over: facts may be added without a new version.
+The protocol and the handler construct them (`effects.Note` says of which message and channel), the
+journal keeps them, and the checker, `why` and Spark read them back. Nobody else spells a kind or
+the name of a fact. The facts become the row's `detail` column: `write()` makes the compact JSON
+text (None when there is nothing to say) and `read(text)` gives the value back. Fields at their
+default are left out of the text, and a name that is not known here is passed over: facts may be
+added without a new version. What people wrote is cut after `TEXT_MAX` characters.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ D = TypeVar("D", bound="Detail")
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _decode = json.JSONDecoder().decode
+TEXT_MAX = 300
+"""Characters of a sentence that a row keeps: enough to know what was meant."""
+
+_SENTENCES = frozenset({"problem", "reason", "description", "location"})
 _REMEDY = "read the journal with the version of Oncewire that wrote it"
 
 
@@ -36,7 +42,7 @@ class Detail:
         for name, default, _ in _shape(type(self)):
             value = getattr(self, name)
             if value != default:
-                said[name] = value
+                said[name] = value[:TEXT_MAX] if name in _SENTENCES else value
         return _encode(said) if said else None
 
     @classmethod
@@ -68,6 +74,11 @@ class Started(Detail):
     parties: tuple[str, ...] = ()
     """Names by which other rows' `peer` may mean this node: its parties and itself. They tell
     the checker whose journals it has before it, so that it does not miss what it cannot see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Detail):
+    KIND: ClassVar[Kind] = Kind.STOPPED
 
 
 # --- the sending side ---------------------------------------------------------------------
@@ -115,6 +126,11 @@ class Numbered(Detail):
     KIND: ClassVar[Kind] = Kind.NUMBERED
     status: str | None = None
     """Reset or Continue; `silent` where the dialect has no status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(Detail):
+    KIND: ClassVar[Kind] = Kind.SENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +194,11 @@ class Transient(Detail):
     KIND: ClassVar[Kind] = Kind.TRANSIENT
     until: Instant
     """Nothing goes to that receiver before this UTC instant (RTY-8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted(Detail):
+    KIND: ClassVar[Kind] = Kind.EXHAUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +297,11 @@ class Skipped(Detail):
 
 
 @dataclass(frozen=True, slots=True)
+class EpochBegan(Detail):
+    KIND: ClassVar[Kind] = Kind.EPOCH_BEGAN
+
+
+@dataclass(frozen=True, slots=True)
 class WarningSent(Detail):
     KIND: ClassVar[Kind] = Kind.WARNING_SENT
     code: str
@@ -306,6 +332,11 @@ class HandedOver(Detail):
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmed(Detail):
+    KIND: ClassVar[Kind] = Kind.CONFIRMED
+
+
+@dataclass(frozen=True, slots=True)
 class Joined(Detail):
     KIND: ClassVar[Kind] = Kind.JOINED
     total: int
@@ -326,6 +357,11 @@ class Forwarded(Detail):
     message came on: forwarding uses its number up there (S7)."""
 
 
+@dataclass(frozen=True, slots=True)
+class PassedOn(Detail):
+    KIND: ClassVar[Kind] = Kind.PASSED_ON
+
+
 # --- operation ----------------------------------------------------------------------------
 
 
@@ -344,17 +380,19 @@ class Resolved(Detail):
     by: str | None = None
 
 
-DETAILS: dict[Kind, type[Detail]] = {
+NOTES: dict[Kind, type[Detail]] = {
     cls.KIND: cls
     for cls in (
-        Started, ClockSet, Submitted, Numbered, SendFailed, Acknowledged, Rejected, Warned, Ignored,
-        Transient, Expired, Failed, Notified, Suspended, Resumed, Abandoned, EpochEnded, Received,
-        Duplicate, Refused, Skipped, WarningSent, AckSent, HandedOver, Joined, Forwarded, Incident,
-        Resolved,
+        Started, Stopped, ClockSet, Submitted, Numbered, Sent, SendFailed, Acknowledged, Rejected,
+        Warned, Ignored, Transient, Exhausted, Expired, Failed, Notified, Suspended, Resumed,
+        Abandoned, EpochEnded, Received, Duplicate, Refused, Skipped, EpochBegan, WarningSent,
+        AckSent, HandedOver, Confirmed, Joined, Forwarded, PassedOn, Incident, Resolved,
     )
 }  # fmt: skip
-"""Kinds that are not here (STOPPED, SENT, EXHAUSTED, EPOCH_BEGAN, CONFIRMED) have no detail;
-TERMS holds the terms themselves."""
+"""Every kind but TERMS, whose detail is the terms themselves."""
+
+DETAILS = {kind: cls for kind, cls in NOTES.items() if fields(cls)}
+"""Those that tell more than their columns."""
 
 
 def write_terms(terms: Terms) -> str:

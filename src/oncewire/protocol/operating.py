@@ -5,6 +5,7 @@ from __future__ import annotations
 from oncewire.errors import NotAllowed
 from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
+from oncewire.protocol import notes
 from oncewire.protocol.attempts import deadline_passed
 from oncewire.protocol.effects import Effect, Resolve
 from oncewire.protocol.outgoing import Outgoing
@@ -44,7 +45,7 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
         # Nobody took the notice of a failure that is none any more.
         notice_owed=False,
     )
-    effects = (note_of("resumed", resumed), Resolve(resumed.message_id, resumed.channel))
+    effects = (note_of(notes.Resumed(), resumed), Resolve(resumed.message_id, resumed.channel))
     return (
         Sent(resumed, None, effects)
         if channel is None
@@ -67,7 +68,10 @@ def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) ->
     reason = "abandoned by the operator"
     event = OutgoingEvent.ABANDONED
     abandoned = outgoing.moved(event, to) if final else outgoing.failed(event, to, reason)
-    effects: tuple[Effect, ...] = (note_of("abandoned", abandoned), Resolve(outgoing.message_id))
+    effects: tuple[Effect, ...] = (
+        note_of(notes.Abandoned(), abandoned),
+        Resolve(outgoing.message_id),
+    )
     if not final:
         severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
         effects += failure(abandoned, severity, "abandoned")

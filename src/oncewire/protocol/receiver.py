@@ -15,6 +15,7 @@ from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent, TimeToLiv
 from oncewire.message.fault import Error
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber
+from oncewire.protocol import notes
 from oncewire.protocol.effects import Effect, Note, Raise
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
@@ -238,7 +239,7 @@ def _take(
         released.extend(leftover)
         effects += [_skip(channel.key, old_epoch, number, None, "given up") for number in skipped]
         effects += _skips(leftover, channel.key, old_epoch)
-        effects.append(Note("epoch_began", channel=channel.key, epoch=channel.epoch))
+        effects.append(Note(notes.EpochBegan(), channel=channel.key, epoch=channel.epoch))
     channel, in_turn, outrun = channel.take(entry, stamp, terms)
     effects += [_skip(channel.key, channel.epoch, number, None, "never came") for number in outrun]
     effects += _skips(in_turn, channel.key, channel.epoch)
@@ -259,9 +260,7 @@ def _skips(entries: tuple[Held, ...], key: str, epoch: int) -> list[Effect]:
 
 
 def _skip(key: str, epoch: int, number: int, message_id: str | None, reason: str) -> Effect:
-    return Note(
-        "skipped", message_id, channel=key, epoch=epoch, number=number, detail={"reason": reason}
-    )
+    return Note(notes.Skipped(reason), message_id, channel=key, epoch=epoch, number=number)
 
 
 def _refuse_number(channel: ReceivingChannel, problem: str, *effects: Effect) -> Judgement:

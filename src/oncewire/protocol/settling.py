@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oncewire.message.fault import Severity
+from oncewire.protocol import notes
 from oncewire.protocol.effects import Admit, Effect, Note, Notify, Raise, Resolve
+from oncewire.protocol.notes import Detail
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingEvent, OutgoingState
@@ -53,7 +55,7 @@ def give_up_number(
         return settle(outgoing, channel, terms, effects)
     if not channel.is_unsettled(outgoing.epoch, number, terms):
         return reopen(outgoing, channel, terms, effects)
-    note = Note("epoch_ended", outgoing.message_id, channel=channel.key, epoch=channel.epoch)
+    note = Note(notes.EpochEnded(), outgoing.message_id, channel=channel.key, epoch=channel.epoch)
     return reopen(outgoing, channel.abandon(number, terms), terms, (*effects, note))
 
 
@@ -110,7 +112,7 @@ def _suspend_without(
     """Give the number up and stop the channel until the operator has looked at it."""
     if not terms.numbered:
         return suspend(failed, channel.settle(number, terms), failed.reason, effects)
-    note = Note("epoch_ended", failed.message_id, channel=channel.key, epoch=channel.epoch)
+    note = Note(notes.EpochEnded(), failed.message_id, channel=channel.key, epoch=channel.epoch)
     ended = channel.abandon(number, terms)
     return suspend(failed, ended, failed.reason, (*effects, note))
 
@@ -125,34 +127,33 @@ def suspend(
     key = outgoing.channel
     if channel is not None and not channel.suspended:
         channel = channel.suspend(reason, outgoing.message_id)
-    note = Note("suspended", outgoing.message_id, channel=key, detail={"reason": reason})
+    note = Note(notes.Suspended(reason), outgoing.message_id, channel=key)
     return Sent(outgoing, channel, (*effects, note, Raise(reason, outgoing.message_id, key)))
 
 
 def failure(outgoing: Outgoing, severity: Severity, why: str) -> tuple[Effect, ...]:
     """Record the failure and tell the From Party of it."""
     note = Note(
-        "failed",
+        notes.Failed(outgoing.state.value, why),
         outgoing.message_id,
         channel=outgoing.channel,
         epoch=outgoing.epoch,
         number=outgoing.number,
-        detail={"outcome": outgoing.state.value, "reason": why},
     )
     return (note, Notify(outgoing.message_id, severity, outgoing.reason))
 
 
 def note_of(
-    kind: str, outgoing: Outgoing, *, transport: str | None = None, **detail: object
+    what: Detail, outgoing: Outgoing, *, transport: str | None = None, ref_to: str | None = None
 ) -> Note:
     """A journal row about this message as it stands."""
     return Note(
-        kind,
+        what,
         outgoing.message_id,
+        ref_to,
         channel=outgoing.channel,
         epoch=outgoing.epoch,
         number=outgoing.number,
         attempt=outgoing.attempts or None,
         transport=transport,
-        detail=detail,
     )

@@ -22,6 +22,7 @@ from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import AckSent, WarningSent
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
@@ -136,14 +137,10 @@ def write_answer(
     message_id = stored.incoming.message_id
     if acknowledges is None:
         acknowledges = answer.kind is MessageKind.ACKNOWLEDGMENT
-    notes = [Note("ack_sent", message_id, answer.answer_id)] if acknowledges else []
+    notes = [Note(AckSent(), message_id, answer.answer_id)] if acknowledges else []
     for warning in warnings:
-        detail: dict[str, object] = {"code": warning.code}
-        if warning.location:
-            detail["location"] = warning.location[:300]
-        if warning.description:
-            detail["description"] = warning.description[:300]
-        notes.append(Note("warning_sent", message_id, answer.answer_id, detail=detail))
+        what = WarningSent(warning.code, warning.location or None, warning.description or None)
+        notes.append(Note(what, message_id, answer.answer_id))
     node.write(
         tx,
         notes,

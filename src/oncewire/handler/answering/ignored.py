@@ -17,6 +17,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.tally import is_told
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import TEXT_MAX, Ignored, Refused
 from oncewire.store.contract import Transaction
 
 logger = logging.getLogger("oncewire.handler")
@@ -66,17 +67,17 @@ def ignore(node: Node, tx: Transaction, claim: Claim, about: str | None) -> None
     count = node.ignored.count(name, node.now())
     if not is_told(count):
         return
-    facts = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:300]}
+    said = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:TEXT_MAX]}
     logger.warning(
         "a signal was ignored",
-        extra={**facts, "message_id": about, "peer": claim.peer, "count": count},
+        extra={**said, "message_id": about, "peer": claim.peer, "count": count},
     )
     if known:
-        detail: dict[str, object] = {**facts, "count": count}
-        note = Note("ignored", about, claim.signal_id, transport=claim.transport, detail=detail)
+        what = Ignored(claim.kind, claim.code, claim.problem, count)
+        note = Note(what, about, claim.signal_id, transport=claim.transport)
     else:
-        detail = {"code": claim.code, "problem": claim.problem[:300]}
-        note = Note("refused", claim.signal_id, about, transport=claim.transport, detail=detail)
+        refused = Refused(claim.code, problem=claim.problem)
+        note = Note(refused, claim.signal_id, about, transport=claim.transport)
     node.write(tx, [note], peer=claim.peer)
 
 

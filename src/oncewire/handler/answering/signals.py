@@ -30,6 +30,7 @@ from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.header import AckRequest, Header
 from oncewire.message.status import MessageStatus
+from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
 from oncewire.protocol.sender import Sent, ack_arrived, error_arrived, warning_arrived
 from oncewire.protocol.states import IncomingState
@@ -277,7 +278,10 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
 
 
 def _is_warning(step: Sent) -> bool:
-    return any(isinstance(effect, Note) and effect.kind == "warned" for effect in step.effects)
+    return any(
+        isinstance(effect, Note) and isinstance(effect.what, notes.Warned)
+        for effect in step.effects
+    )
 
 
 def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
@@ -312,9 +316,9 @@ def receive_report(node: Node, tx: Transaction, message: Message, stored: Stored
         "digest": identity_digest(message),
         "size": stored.facts.size,
     }
-    for kind in ("handed_over", "confirmed"):
+    for what in (notes.HandedOver(), notes.Confirmed()):
         note = Note(
-            kind, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
+            what, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
         )
         node.write(tx, [note], **facts)  # type: ignore[arg-type]
 

@@ -18,6 +18,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.perform import HANDLER, open_incident, resolve_incidents
 from oncewire.handler.route import agreement_for
 from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.notes import Abandoned, Resumed
 from oncewire.protocol.receiver import close_number
 from oncewire.protocol.receiving import Held
 from oncewire.protocol.sending import SendingChannel
@@ -93,7 +94,7 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
     before = replace(stored.incoming, terms_id=node.keep_terms(tx, terms))
     incoming = before.closed()
     tx.save_incoming(incoming)
-    given_up = Note("abandoned", incoming.message_id, detail={"by": "operator"})
+    given_up = Note(Abandoned("operator"), incoming.message_id)
     node.write(tx, [given_up], terms_id=incoming.terms_id, peer=stored.peer)
     try:
         channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
@@ -149,7 +150,7 @@ def mend_channel(node: Node, tx: Transaction, key: str) -> bool:
             and stored.incoming.number is not None
         ]
         tx.save_receiving_channel(replace(receiving, held=tuple(held)))
-    node.write(tx, [Note("resumed", channel=key, detail={"by": "operator"})])
+    node.write(tx, [Note(Resumed("operator"), channel=key)])
     resolve_incidents(node, tx, Resolve(channel=key))
     return True
 

@@ -56,6 +56,7 @@ from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.protocol.notes import Refused
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
@@ -269,18 +270,10 @@ def _journal_refused(
             return
     if not _names_agreement(node, known) or not node.refusals.may_journal(now):
         return
-    detail: dict[str, object] = {"problem": error.problem[:300], "code": code}
+    what = Refused(code, problem=error.problem)
     if isinstance(error, EbxmlError):
-        detail["severity"] = error.severity
-        if error.location:
-            detail["location"] = error.location[:300]
-    note = Note(
-        "refused",
-        known.message_id,
-        known.ref_to_message_id,
-        transport=source.transport,
-        detail=detail,
-    )
+        what = replace(what, severity=error.severity, location=error.location or None)
+    note = Note(what, known.message_id, known.ref_to_message_id, transport=source.transport)
     node.write(tx, [note], peer=peer)
 
 

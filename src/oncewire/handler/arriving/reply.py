@@ -27,6 +27,7 @@ from oncewire.message.envelope import MessageKind
 from oncewire.message.header import SyncReplyMode
 from oncewire.protocol.acknowledging import AckOwed, ride_patience
 from oncewire.protocol.effects import Note, Raise
+from oncewire.protocol.notes import Refused
 from oncewire.protocol.receiver import close_number
 from oncewire.protocol.states import IncomingState
 from oncewire.protocol.synchronous import (
@@ -320,11 +321,10 @@ def _close(node: Node, tx: Transaction, stored: StoredIncoming, problem: str) ->
     incoming = stored.incoming.closed()
     tx.save_incoming(incoming)
     note = Note(
-        "refused",
+        Refused("DeliveryFailure", "Warning", problem=problem),
         incoming.message_id,
         stored.facts.ref_to,
         incoming.channel,
-        detail={"code": "DeliveryFailure", "severity": "Warning", "problem": problem},
     )
     node.write(
         tx,

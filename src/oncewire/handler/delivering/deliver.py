@@ -19,6 +19,7 @@ from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.notes import Confirmed, Detail, HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
@@ -91,7 +92,9 @@ def _give(
             logger.exception("a stored message cannot be read")
         withhold(node, tx, listed, problem)
         return None
-    _journal(node, tx, stored, "handed_over", incoming, late, taken.digest)
+    again = incoming.hand_overs > 1
+    what = HandedOver(redelivered=again, lease_expired=again and late)
+    _journal(node, tx, stored, what, incoming, taken.digest)
     return Given(given, taken)
 
 
@@ -135,7 +138,7 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     if confirmed is stored.incoming:
         return False
     tx.save_incoming(confirmed)
-    _journal(node, tx, stored, "confirmed", confirmed, late=False, digest=confirmed.digest)
+    _journal(node, tx, stored, Confirmed(), confirmed, confirmed.digest)
     # It may have been refused until somebody was called.
     resolve_incidents(node, tx, Resolve(message_id), confirmed.channel)
     return True
@@ -159,24 +162,17 @@ def _journal(
     node: Node,
     tx: Transaction,
     stored: StoredIncoming,
-    kind: str,
+    what: Detail,
     incoming: Incoming,
-    late: bool,
     digest: str,
 ) -> None:
-    detail: dict[str, object] = {}
-    if kind == "handed_over" and incoming.hand_overs > 1:
-        detail["redelivered"] = True
-        if late:
-            detail["lease_expired"] = True
     note = Note(
-        kind,
+        what,
         incoming.message_id,
         stored.facts.ref_to,
         incoming.channel,
         incoming.epoch,
         incoming.number,
-        detail=detail,
     )
     node.write(
         tx,

@@ -19,6 +19,7 @@ from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Severity
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.hops import owes_failure_notice
+from oncewire.protocol.notes import Notified
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
@@ -124,7 +125,7 @@ def write_notified(
     severity = "Error" if outgoing.state is OutgoingState.NOT_DELIVERED else "Warning"
     node.write(
         tx,
-        [Note("notified", outgoing.message_id, notice_id, detail={"severity": severity})],
+        [Note(Notified(severity), outgoing.message_id, notice_id)],
         terms_id=outgoing.terms_id,
         peer=stored.facts.from_party,
     )

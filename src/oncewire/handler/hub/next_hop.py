@@ -28,6 +28,7 @@ from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message
 from oncewire.message.header import SyncReplyMode
 from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Forwarded
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
@@ -119,18 +120,13 @@ def _journal_forwarded(
     """The row belongs to the stream that the message came on, whose number it uses up; the
     onward stream tells of itself when it gives the copy a number."""
     facts, outgoing, came = copy.facts, copy.outgoing, stored.incoming
-    detail: dict[str, object] = {"from_party": facts.from_party, "to_party": facts.to_party}
-    if message.header.time_to_live is not None:
-        detail["time_to_live"] = message.header.time_to_live
-    if outgoing.channel is not None:
-        detail["onward"] = outgoing.channel
+    life = message.header.time_to_live
     note = Note(
-        "forwarded",
+        Forwarded(facts.from_party, facts.to_party, life, outgoing.channel),
         outgoing.message_id,
         channel=came.channel,
         epoch=came.epoch,
         number=came.number,
-        detail=detail,
     )
     node.write(
         tx,

@@ -34,7 +34,7 @@ from oncewire.message.header import AckRequest
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, awaits_onward
 from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.notes import PassedOn
 from oncewire.protocol.states import IncomingEvent, IncomingState, OutgoingState
 from oncewire.protocol.synchronous import onward_patience, plan_reply, relay_patience
 from oncewire.protocol.terms import Terms
@@ -178,7 +178,7 @@ def pass_again(
     if parcel is None or address is None:
         return False
     sender, message_id = known.incoming.sender, known.incoming.message_id
-    node.write(tx, [Note(Kind.PASSED_ON.value, message_id)], peer=copy.peer)
+    node.write(tx, [Note(PassedOn(), message_id)], peer=copy.peer)
     if outer is None:
         node.actions.append(PostAnswer(transport, address, parcel))
     else:
@@ -214,7 +214,7 @@ def asked_here(tx: Transaction, message: Message) -> StoredIncoming | None:
 def _through(node: Node, tx: Transaction, received: Received, route: Route) -> StoredParcel:
     """The received bytes with this hop in their routing, and the row that says so."""
     message = received.message
-    note = Note(Kind.PASSED_ON.value, message.header.message_id, message.header.ref_to_message_id)
+    note = Note(PassedOn(), message.header.message_id, message.header.ref_to_message_id)
     node.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
     asks = AckRequest.NONE if is_answer(message) else message.asks_ack_of(Actor.NEXT_MSH)
     return onward_parcel(

@@ -21,6 +21,7 @@ from oncewire.message.envelope import Message
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.notes import Abandoned, Failed, Notified, Skipped
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
@@ -108,23 +109,21 @@ def abandon_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
         incoming = _forwarded(stored.incoming)
         tx.save_incoming(incoming)
         reason = f"no agreement leads on to {stored.facts.to_party}"
-        failed: dict[str, object] = {"outcome": "not_delivered", "reason": "abandoned"}
         notes = [
             # Its turn had come: the stream it came on goes on without it (S7).
             Note(
-                "skipped",
+                Skipped("abandoned"),
                 message_id,
                 channel=incoming.channel,
                 epoch=incoming.epoch,
                 number=incoming.number,
-                detail={"reason": "abandoned"},
             ),
-            Note("abandoned", message_id, channel=incoming.channel),
-            Note("failed", message_id, channel=incoming.channel, detail=failed),
+            Note(Abandoned(), message_id, channel=incoming.channel),
+            Note(Failed("not_delivered", "abandoned"), message_id, channel=incoming.channel),
         ]
         if owes_failure_notice(stored.facts.kind, reliable=True):
             notice_id = tell_from_party(node, tx, message, transmitted=False, reason=reason)
-            notes.append(Note("notified", message_id, notice_id, detail={"severity": "Error"}))
+            notes.append(Note(Notified("Error"), message_id, notice_id))
         node.write(tx, notes, terms_id=incoming.terms_id, peer=stored.facts.from_party)
         resolve_incidents(node, tx, Resolve(message_id), incoming.channel)
     return bool(found)

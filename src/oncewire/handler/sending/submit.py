@@ -23,6 +23,7 @@ from oncewire.message.instant import Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Submitted
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.sending import SendingChannel
@@ -343,25 +344,19 @@ def _send_now(
 
 
 def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:
-    header = message.header
-    detail: dict[str, object] = {
-        "from_party": str(header.from_party),
-        "to_party": str(header.to_party),
-        "cpa_id": header.cpa_id,
-        "conversation_id": header.conversation_id,
-        "service": str(header.service),
-        "action": header.action,
-    }
-    if header.time_to_live is not None:
-        detail["time_to_live"] = header.time_to_live
-    if not terms.reliable:
-        detail["best_effort"] = True
-    if message.kind is MessageKind.ERROR:
-        detail["notice"] = True
-    if header.split is not None:
-        detail |= {
-            "split_id": header.split.split_id,
-            "split_number": header.split.number,
-            "split_total": header.split.total,
-        }
-    return Note("submitted", header.message_id, header.ref_to_message_id, channel, detail=detail)
+    header, split = message.header, message.header.split
+    what = Submitted(
+        from_party=str(header.from_party),
+        to_party=str(header.to_party),
+        cpa_id=header.cpa_id,
+        conversation_id=header.conversation_id,
+        service=str(header.service),
+        action=header.action,
+        time_to_live=header.time_to_live,
+        best_effort=not terms.reliable,
+        notice=message.kind is MessageKind.ERROR,
+        split_id=None if split is None else split.split_id,
+        split_number=None if split is None else split.number,
+        split_total=None if split is None else split.total,
+    )
+    return Note(what, header.message_id, header.ref_to_message_id, channel)

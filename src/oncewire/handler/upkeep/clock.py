@@ -11,8 +11,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import SECOND, Duration
 from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.kinds import Kind
-from oncewire.protocol.notes import CLOCK_VERDICTS
+from oncewire.protocol.notes import CLOCK_VERDICTS, ClockSet
 from oncewire.store.contract import Transaction
 
 IN_DOUBT, AGREED, ACCEPTED, CORRECTED = CLOCK_VERDICTS
@@ -71,7 +70,7 @@ def _call_operator(node: Node, tx: Transaction) -> None:
 
 
 def _write(node: Node, tx: Transaction, by: Duration, verdict: str) -> None:
-    node.write(tx, [Note(Kind.CLOCK_SET.value, detail={"by": by, "verdict": verdict})])
+    node.write(tx, [Note(ClockSet(by, verdict))])
 
 
 def _signed(by: Duration) -> str:

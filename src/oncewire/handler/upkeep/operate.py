@@ -28,6 +28,7 @@ from oncewire.handler.perform import (
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import format_instant
 from oncewire.protocol.effects import Note, Raise, Resolve
+from oncewire.protocol.notes import EpochEnded, Resumed, Suspended
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
@@ -140,7 +141,7 @@ def resume_channel(node: Node, tx: Transaction, key: str) -> None:
         return
     tx.save_sending_channel(channel.resume())
     resolve_incidents(node, tx, Resolve(channel=key))
-    node.write(tx, [Note("resumed", channel=key)])
+    node.write(tx, [Note(Resumed(), channel=key)])
     _resume_all(node, tx, live)
     node.admissions[key] = None
 
@@ -169,7 +170,7 @@ def _lift_pause(node: Node, tx: Transaction, peer: str, but: set[str]) -> None:
     behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]
     tx.save_sending_channel(receiver.resume())
     resolve_incidents(node, tx, Resolve(channel=receiver.key))
-    node.write(tx, [Note("resumed")], peer=peer)
+    node.write(tx, [Note(Resumed())], peer=peer)
     for key in {stored.outgoing.channel: None for stored in behind}:
         channel = None if key is None else tx.sending_channel(key)
         if channel is not None:
@@ -181,7 +182,7 @@ def pause_channel(node: Node, tx: Transaction, key: str, reason: str) -> None:
     """Stop sending on a channel until it is resumed; arrivals are not affected."""
     channel = find_channel(tx, key)
     tx.save_sending_channel(channel.suspend(reason))
-    node.write(tx, [Note("suspended", channel=key, detail={"reason": reason})])
+    node.write(tx, [Note(Suspended(reason), channel=key)])
     open_incident(node, tx, Raise(f"paused by the operator: {reason}", channel=key))
 
 
@@ -253,8 +254,8 @@ def restart_channel(node: Node, tx: Transaction, key: str) -> None:
             remedy="the next message that is sent on it begins the new one",
         )
     tx.save_sending_channel(channel.restart(terms))
-    why: dict[str, object] = {"reason": "restarted by the operator"}
-    node.write(tx, [Note("epoch_ended", channel=key, epoch=channel.epoch, detail=why)])
+    ended = EpochEnded("restarted by the operator")
+    node.write(tx, [Note(ended, channel=key, epoch=channel.epoch)])
 
 
 def _stream_terms(node: Node, tx: Transaction, key: str) -> Terms | None:
