@@ -36,6 +36,7 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.message.instant import MINUTE, SECOND
+from oncewire.protocol.notes import Ignored
 from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
@@ -268,7 +269,8 @@ def test_the_trace_of_claims_is_bounded() -> None:
     word = CLAIMS["acknowledgement"](sent(pair))
     for _ in range(1_000):
         say(pair, word, here=False)
-    counts = [one["count"] for one in ignored(pair)]
+    told = [row.detail for row in rows(pair, ORDER) if row.kind == "ignored"]
+    counts = [Ignored.read(detail).count for detail in told]
     assert counts == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert "512 signals were ignored" in explain(rows(pair, ORDER))
 

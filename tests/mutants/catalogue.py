@@ -106,8 +106,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hide that a hand-over is a repeat",
         _DELIVER,
-        '        detail["redelivered"] = True\n',
-        "        pass\n",
+        "    what = HandedOver(redelivered=again, lease_expired=again and late)\n",
+        "    what = HandedOver(lease_expired=again and late)\n",
         ("S2",),
         CRASHING,
         "STO-3",

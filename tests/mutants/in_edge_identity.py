@@ -82,8 +82,8 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "any signature is called verified",
         "oncewire.handler.arriving.received_note",
-        "    if final and is_verified(received, resolution.security):\n",
-        "    if final and received.signed:\n",
+        "    verified = final and is_verified(received, resolution.security)\n",
+        "    verified = final and received.signed\n",
         tests=(f"{_VIEW}::test_a_signature_that_nobody_checked_is_not_called_verified",),
     ),
     Mutant(

@@ -35,8 +35,8 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "journal the digest of the arrival at the hand-over",
         _DELIVER,
-        '    _journal(node, tx, stored, "handed_over", incoming, late, taken.digest)\n',
-        '    _journal(node, tx, stored, "handed_over", incoming, late, incoming.digest)\n',
+        "    _journal(node, tx, stored, what, incoming, taken.digest)\n",
+        "    _journal(node, tx, stored, what, incoming, incoming.digest)\n",
         tests=(f"{_GIVEN}::test_the_journal_has_the_digest_of_what_was_given",),
     ),
     Mutant(
