@@ -134,7 +134,7 @@ SUPERVISION: tuple[Mutant, ...] = (
     ),
     Mutant(
         "call a handler running that takes no turns",
-        "oncewire.entry.control.verbs",
+        "oncewire.entry.control.doers",
         "            lag = await self.handler.supervisor.probe(PROBE)\n",
         "            lag = 0.0\n",
         tests=(f"{_SUPERVISOR}::test_a_handler_that_takes_no_turns_is_not_called_running",),

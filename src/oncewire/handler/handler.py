@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
+from typing import TypeVar
 
 from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
@@ -46,6 +47,8 @@ from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
 
 logger = logging.getLogger("oncewire.handler")
+
+T = TypeVar("T")
 
 ANSWERS_MAX = 256
 """Acknowledgements and other signals under way at once."""
@@ -211,27 +214,9 @@ class Handler:
         """Ask the receiver of a message what became of it; `wait` tells if that settles it."""
         await self._shell.do("ask status", lambda: self.engine.ask_status(message_id))
 
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """The operator resolved the trouble of a message or a channel."""
-        await self._shell.do(
-            "operate", lambda: self.engine.resume(message_id=message_id, channel=channel)
-        )
-
-    async def pause(self, channel: str, reason: str) -> None:
-        """Stop sending on a channel."""
-        await self._shell.do("operate", lambda: self.engine.pause(channel, reason))
-
-    async def abandon(self, message_id: str) -> None:
-        """Give a message up."""
-        await self._shell.do("operate", lambda: self.engine.abandon(message_id))
-
-    async def operate(self, decide: Callable[[Engine], None]) -> None:
-        """Do what else an operator decided, by a verb of the engine."""
-        await self._shell.do("operate", lambda: decide(self.engine))
-
-    async def restart(self, channel: str) -> None:
-        """Restart the numbering of a channel."""
-        await self._shell.do("operate", lambda: self.engine.restart(channel))
+    async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
+        """Do what an operator or a program decided, by a verb of the engine."""
+        return await self._shell.do(step, lambda: decide(self.engine))
 
     # --- what leaves ---
 

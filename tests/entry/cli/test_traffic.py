@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.control.verbs import AtRest
+from oncewire.entry.control.doers import AtRest
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine

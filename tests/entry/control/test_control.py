@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from oncewire.entry.control import language as control
+from oncewire.entry.control import values
 from oncewire.entry.control.client import Remote
+from oncewire.entry.control.doers import AtRest
 from oncewire.entry.control.server import ControlServer
-from oncewire.entry.control.verbs import AtRest
+from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running import ownership, reach
 from oncewire.errors import (
@@ -59,9 +61,11 @@ def talk(path: Path, line: bytes) -> dict[str, Any]:
 
 
 def test_a_submission_survives_the_socket() -> None:
-    frame = control.submission_frame(ORDER, [b"a\nb\0", b""])
-    arguments = json.loads(json.dumps(frame.values["arguments"]))
-    assert control.read_submission(arguments, frame.parts) == ORDER
+    verb = TABLE["send"]
+    frame = values.request_frame(verb, verb.bind({"submission": ORDER}))
+    assert frame.parts == (b"a\nb\0", b"")
+    again = control.ControlFrame(json.loads(json.dumps(frame.values)), frame.parts)
+    assert values.read_request(verb, again).arguments == {"submission": ORDER}
 
 
 @pytest.mark.parametrize(
@@ -139,14 +143,14 @@ def test_many_at_once_share_the_handler(served: Served) -> None:
         b"[]\n",
         b'{"verb": "status"}\n',
         b'{"oncewire": 99, "verb": "status"}\n',
-        b'{"oncewire": 1, "verb": "dance"}\n',
-        b'{"oncewire": 1, "verb": "send"}\n',
-        b'{"oncewire": 1, "verb": "send", "arguments": {"payloads": 7}}\n',
-        b'{"oncewire": 1, "verb": "confirm", "arguments": {"sender": 5}}\n',
-        b'{"oncewire": 1, "verb": "resume", "arguments": {}}\n',
-        b'{"oncewire": 1, "verb": "status", "bytes": [-1]}\n',
-        b'{"oncewire": 1, "verb": "status", "bytes": [999999999999]}\n',
-        b'{"oncewire": 1, "verb": "status"',
+        b'{"oncewire": 2, "verb": "dance"}\n',
+        b'{"oncewire": 2, "verb": "send"}\n',
+        b'{"oncewire": 2, "verb": "send", "arguments": {"submission": {"payloads": 7}}}\n',
+        b'{"oncewire": 2, "verb": "confirm", "arguments": {"sender": 5}}\n',
+        b'{"oncewire": 2, "verb": "resume", "arguments": {}}\n',
+        b'{"oncewire": 2, "verb": "status", "bytes": [-1]}\n',
+        b'{"oncewire": 2, "verb": "status", "bytes": [999999999999]}\n',
+        b'{"oncewire": 2, "verb": "status"',
     ],
 )
 def test_nonsense_is_answered_and_harms_nobody(served: Served, line: bytes) -> None:
@@ -154,7 +158,7 @@ def test_nonsense_is_answered_and_harms_nobody(served: Served, line: bytes) -> N
     answer = talk(path, line)
     assert answer["ok"] is False
     assert answer["error"]["problem"]
-    good = talk(path, b'{"oncewire": 1, "verb": "status"}\n')
+    good = talk(path, b'{"oncewire": 2, "verb": "status"}\n')
     assert good["result"]["party"] == "acme"
 
 
@@ -163,8 +167,8 @@ def test_a_command_that_leaves_early_harms_nobody(served: Served) -> None:
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
-            connection.sendall(b'{"oncewire": 1, "verb": "send", "bytes": [1000]}\nabc')
-    assert talk(path, b'{"oncewire": 1, "verb": "status"}\n')["ok"] is True
+            connection.sendall(b'{"oncewire": 2, "verb": "send", "bytes": [1000]}\nabc')
+    assert talk(path, b'{"oncewire": 2, "verb": "status"}\n')["ok"] is True
 
 
 def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:

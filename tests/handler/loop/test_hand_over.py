@@ -112,9 +112,9 @@ async def test_what_was_dealt_with_by_hand_is_offered_no_more() -> None:
         await wire.deliver(delivery_of(order()))
         await until(lambda: incidents(store))
         with pytest.raises(NotAllowed, match="was received here"):
-            await handler.resume(message_id="order-1@alpha")
+            await handler.operate(lambda engine: engine.resume(message_id="order-1@alpha"))
         with pytest.raises(NotAllowed, match="was received here"):
-            await handler.abandon("order-1@alpha")
+            await handler.operate(lambda engine: engine.abandon("order-1@alpha"))
         assert await handler.confirm("urn:test:alpha", "order-1@alpha")
         assert incidents(store) == []
         offers = len(application.offered)

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.control.verbs import Running
+from oncewire.entry.control.doers import Running
 from oncewire.errors import HandlerFailed, StoreGone, StoreProblem
 from oncewire.handler.handler import Handler
 from oncewire.handler.loop.outages import AGAIN, Outages
@@ -89,7 +89,7 @@ async def test_a_handler_that_takes_no_turns_is_not_called_running(
 ) -> None:
     one = handler()
     await one.start()
-    monkeypatch.setattr("oncewire.entry.control.verbs.PROBE", 0.05)
+    monkeypatch.setattr("oncewire.entry.control.doers.PROBE", 0.05)
     monkeypatch.setattr(one.supervisor._shell, "_take_turns", None)
     monkeypatch.setattr(one.supervisor._shell, "_awake", asyncio.Event())
     monkeypatch.setattr(one.supervisor._shell, "turn", lambda: None)

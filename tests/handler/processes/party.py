@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from oncewire.agreement.agreements import Agreements
@@ -23,6 +24,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import Node
@@ -203,7 +205,7 @@ class Party:
                 incidents = reader.incidents()
             for incident in incidents:
                 if incident.channel is not None:
-                    await self.handler.resume(channel=incident.channel)
+                    await self.handler.operate(partial(Engine.resume, channel=incident.channel))
 
     def _counts(self) -> dict[str, int]:
         with self.handler.engine.node.store.reader() as reader:

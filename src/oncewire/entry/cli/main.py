@@ -25,6 +25,7 @@ GROUPS = (
     "notices",
     "history",
     "operator",
+    "verbs",
     "doctor",
     "backup",
     "keys",

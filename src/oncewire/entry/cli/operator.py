@@ -1,20 +1,20 @@
-"""Commands of an operator: how a party is doing, what needs a decision, and the decision."""
+"""What an operator looks at: how a party is doing, and what needs a decision. The decisions are
+commands made from the table of verbs, see `verbs`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party, find_channel, find_id, has_store, moment
+from oncewire.entry.cli.listing import at_party, has_store, moment
 from oncewire.entry.cli.outlook import is_of_clock, next_steps
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.verbs import Status, Verbs
+    from oncewire.entry.control.verbs import Status
     from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
     from oncewire.store.records import Refusal
@@ -25,21 +25,12 @@ REFUSALS_READ = 2_000
 """More rows than a store keeps of refused messages."""
 NOTICES_COUNTED = 1000
 """More failures that nobody took note of are not counted."""
-MessageIds = Annotated[
-    list[str] | None, typer.Argument(help="MessageIds, or unique parts of them.")
-]
-Channel = Annotated[
-    str, typer.Option("--channel", help="A channel as `oncewire status` names it, or part of it.")
-]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (status, incidents, resume, resend, pause, restart, abandon, hold, release):
-        app.command(command.__name__)(command)
-    clock = typer.Typer(help="When the machine's clock was set.", no_args_is_help=True)
-    clock.command("accept")(accept_clock)
-    app.add_typer(clock, name="clock")
+    app.command("status")(status)
+    app.command("incidents")(incidents)
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -134,14 +125,6 @@ async def running(settings: Settings) -> Status | None:
         await remote.close()
 
 
-def _state(reader: Reader, message_id: str) -> str:
-    """Where a message stands: at its sender if that is us, else at its receiver."""
-    sent = reader.outgoing(message_id)
-    if sent is not None:
-        return sent.outgoing.state.value
-    return next((stored.incoming.state.value for stored in reader.incoming(message_id)), "")
-
-
 def _channels(reader: Reader) -> list[tuple[Any, ...]]:
     """Every channel; those that wait for the operator come first."""
     sending, receiving = reader.channels()
@@ -203,189 +186,3 @@ def incidents(
         )
 
     output.answer(work, json=json)
-
-
-# --- deciding ----------------------------------------------------------------------------------
-
-
-def resume(
-    message_ids: MessageIds = None,
-    channel: Channel = "",
-    config: Config = None,
-    json: Json = False,
-) -> None:
-    """The trouble is over: go on with a message or a channel, its retries start anew."""
-
-    async def do(verbs: Verbs, found: list[str], stream: str | None) -> None:
-        if stream is not None:
-            await verbs.resume(channel=stream)
-        for message_id in found:
-            await verbs.resume(message_id=message_id)
-
-    output.answer(lambda: _decided(config, message_ids, channel, do, "resumed"), json=json)
-
-
-def resend(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
-    """Send messages again: the same bytes under the same MessageId, so nothing can be doubled.
-
-    It is for messages that were not delivered or whose fate is unknown, and only within
-    persistDuration, because the partner remembers ids that long.
-    """
-
-    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
-        for message_id in found:
-            await verbs.resend(message_id)
-
-    output.answer(lambda: _decided(config, message_ids, None, do, "sent again"), json=json)
-
-
-def pause(
-    channel: Annotated[
-        str, typer.Argument(help="A channel as `oncewire status` names it, or part of it.")
-    ],
-    reason: Annotated[str, typer.Option(help="Why, for whoever looks later.")] = "paused by hand",
-    config: Config = None,
-    json: Json = False,
-) -> None:
-    """Stop sending on a channel until it is resumed; arrivals are not affected."""
-
-    async def do(verbs: Verbs, _found: list[str], stream: str | None) -> None:
-        await verbs.pause(stream or "", reason)
-
-    output.answer(lambda: _decided(config, None, channel, do, "paused"), json=json)
-
-
-def restart(
-    channel: Annotated[
-        str, typer.Argument(help="A channel as `oncewire status` names it, or part of it.")
-    ],
-    config: Config = None,
-    json: Json = False,
-) -> None:
-    """Begin the numbering of a channel anew: the next message on it says Reset.
-
-    It is refused while a number is not settled, and before a whole window of numbers was used:
-    a copy that the network kept could be taken for a message of the new numbering.
-    """
-
-    async def do(verbs: Verbs, _found: list[str], stream: str | None) -> None:
-        await verbs.restart(stream or "")
-
-    output.answer(lambda: _decided(config, None, channel, do, "restarted", later=False), json=json)
-
-
-def abandon(
-    message_ids: MessageIds = None,
-    config: Config = None,
-    json: Json = False,
-) -> None:
-    """Give messages up: nothing is sent any more. In a numbered channel counting starts anew."""
-
-    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
-        for message_id in found:
-            await verbs.abandon(message_id)
-
-    output.answer(
-        lambda: _decided(config, message_ids, None, do, "given up", later=False), json=json
-    )
-
-
-def hold(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
-    """Keep messages, sent or received, for legal reasons: retention leaves them until `release`.
-
-    Without a hold a message is kept for persistDuration and what the agreement adds to it
-    (delivery.keep), and always until everybody is done with it.
-    """
-
-    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
-        for message_id in found:
-            await verbs.hold(message_id, True)
-
-    output.answer(lambda: _decided(config, message_ids, None, do, "held", later=False), json=json)
-
-
-def release(message_ids: MessageIds = None, config: Config = None, json: Json = False) -> None:
-    """Lift the legal hold of messages: retention removes them when their time is over."""
-
-    async def do(verbs: Verbs, found: list[str], _stream: str | None) -> None:
-        for message_id in found:
-            await verbs.hold(message_id, False)
-
-    output.answer(
-        lambda: _decided(config, message_ids, None, do, "released", later=False), json=json
-    )
-
-
-def accept_clock(config: Config = None, json: Json = False) -> None:
-    """The machine's clock was set and is right: go on by it, and let things expire again.
-
-    While it is in doubt, what waits goes on waiting by the steady clock, and nothing is declared
-    expired or cleared away. Set the clock right instead if it is wrong: that ends it by itself.
-    """
-
-    def work() -> Report:
-        import asyncio
-
-        from oncewire.entry.running.reach import reach
-
-        settings = loaded(config).settings
-
-        async def run() -> None:
-            async with reach(settings) as verbs:
-                await verbs.accept_clock()
-
-        asyncio.run(run())
-        return Report(summary="Accepted: the machine's clock is right.")
-
-    output.answer(work, json=json)
-
-
-Deed = Callable[["Verbs", list[str], str | None], Awaitable[None]]
-
-
-def _decided(
-    config: Any,
-    wanted: list[str] | None,
-    channel: str | None,
-    do: Deed,
-    done: str,
-    *,
-    later: bool = True,
-) -> Report:
-    """Find what is meant, do it through whoever has the store, and show what it is now.
-
-    `channel` is None where a decision is about messages only. `later`: without a handler it takes
-    effect only when one runs.
-    """
-    import asyncio
-
-    from oncewire.entry.control.verbs import AtRest
-    from oncewire.entry.running.assemble import open_readers
-    from oncewire.entry.running.reach import reach
-    from oncewire.errors import InvalidValue
-
-    settings = loaded(config).settings
-    if not wanted and not channel:
-        either = "" if channel is None else ", or a channel with --channel"
-        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
-    readers = open_readers(settings)
-    with readers.reader() as reader:
-        ids = [find_id(reader, message_id) for message_id in wanted or ()]
-        stream = find_channel(reader, channel) if channel else None
-
-    async def run() -> bool:
-        async with reach(settings) as verbs:
-            await do(verbs, ids, stream)
-            return isinstance(verbs, AtRest)
-
-    at_rest = asyncio.run(run())
-    with readers.reader() as reader:
-        rows = [(message_id, _state(reader, message_id)) for message_id in ids] + (
-            [(stream, "")] if stream else []
-        )
-    readers.close()
-    waits = at_rest and later
-    note = " No handler runs: it takes effect with `oncewire serve`." if waits else ""
-    return Report(
-        listings=(Listing("done", ("what", "state"), rows),), summary=f"{done.capitalize()}.{note}"
-    )

@@ -16,7 +16,7 @@ from oncewire.entry.cli.output import Json, Listing, Report, here, problem_of
 from oncewire.entry.cli.place import Config, Set, loaded
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.verbs import Running
+    from oncewire.entry.control.doers import Running
     from oncewire.entry.party.settings import Settings
 
 
@@ -46,6 +46,7 @@ def serve(
 
     def work() -> Report:
         import asyncio
+        from dataclasses import asdict
 
         from oncewire.entry.running.logs import start_logging
         from oncewire.entry.running.serving import serve as run
@@ -66,7 +67,7 @@ def serve(
         if quiet or detached:
             return Report({})
         summary = f"{status.party} stopped. Whatever was under way is kept."
-        return Report(status.as_dict() if json else {}, summary=summary)
+        return Report(asdict(status) if json else {}, summary=summary)
 
     output.answer(work, json=json)
 

@@ -1,3 +1,4 @@
-"""How a command asks the handler that runs: `verbs` are what may be asked, `language` how it is
-said on the control socket, `client` and `server` its two ends.
+"""What may be asked of a party, and how: `verbs` is the table, `verb` what a row of it is, `doers`
+those that do what it says, `language` and `values` how it is said on the control socket, `client`
+and `server` the two ends of that.
 """

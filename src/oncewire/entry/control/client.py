@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from dataclasses import fields
+from inspect import BoundArguments
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from oncewire.entry.control import language as control
+from oncewire.entry.control import values
 from oncewire.entry.control.language import ControlFrame
-from oncewire.entry.control.verbs import Status
-from oncewire.entry.delivery.received_message import ReceivedMessage, content, notice_from
+from oncewire.entry.control.verb import Method, Permission
+from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.errors import TransportProblem
-from oncewire.handler.actions import Notice
-from oncewire.handler.sending.submit import Accepted, Submission
-from oncewire.protocol.states import OutgoingState
+
+R = TypeVar("R")
 
 CONNECTIONS = 64
 """Requests under way at once; the handler's commit serves all of them together."""
@@ -24,8 +24,19 @@ CONNECTIONS = 64
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Remote:
-    """The handler behind a control socket. See `verbs.Verbs` for what the verbs promise."""
+_UNSURE = (
+    "look with `oncewire outbox` whether it was done; a message that is sent again under the same "
+    "MessageId cannot arrive twice"
+)
+_REMEDY = {
+    Permission.LOOK: "ask again",
+    Permission.EXCHANGE: _UNSURE,
+    Permission.OPERATE: _UNSURE,
+}
+
+
+class Remote(Verbs):
+    """The handler behind a control socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,10 +77,14 @@ class Remote:
             raise
         return await asyncio.open_unix_connection(sock=connection, limit=control.LINE_MAX)
 
-    async def _ask(self, verb: str, **arguments: Any) -> ControlFrame:
-        return await self._exchange(ControlFrame({"verb": verb, "arguments": arguments}))
+    async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        """Have it done by the handler."""
+        verb = TABLE[method.name]
+        answer = await self._exchange(values.request_frame(verb, given), _REMEDY[verb.permission])
+        result: R = values.read_answer(verb, answer)
+        return result
 
-    async def _exchange(self, request: ControlFrame) -> ControlFrame:
+    async def _exchange(self, request: ControlFrame, remedy: str) -> ControlFrame:
         """One question, one answer, on a connection that nobody else uses meanwhile."""
         async with self._turns:
             try:
@@ -78,11 +93,7 @@ class Remote:
             except (OSError, asyncio.IncompleteReadError):
                 answer = None
             if answer is None:
-                raise TransportProblem(
-                    "the handler stopped before it answered",
-                    remedy="look with `oncewire outbox` whether it was done; a message that is "
-                    "sent again under the same MessageId cannot arrive twice",
-                )
+                raise TransportProblem("the handler stopped before it answered", remedy=remedy)
             self._idle.append(streams)
         if answer.values.get("ok") is not True:
             raise control.read_error(answer.values)
@@ -98,87 +109,3 @@ class Remote:
             # An answer that comes later must not be taken for that of the next question.
             writer.close()
             raise
-
-    # --- verbs ---
-
-    async def send(self, submission: Submission) -> Accepted:
-        """See `Verbs`."""
-        contents = [content(payload) for payload in submission.payloads]
-        answer = await self._exchange(control.submission_frame(submission, contents))
-        return Accepted(**_result(answer))
-
-    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
-        """See `Verbs`."""
-        answer = await self._ask("wait", message_id=message_id, timeout=timeout)
-        state = _result(answer)["state"]
-        return None if state is None else OutgoingState(state)
-
-    async def take(self, limit: int) -> list[ReceivedMessage]:
-        """See `Verbs`."""
-        answer = await self._ask("take", limit=limit)
-        taken, at = [], 0
-        for facts in _result(answer)["messages"]:
-            count = len(facts["payloads"])
-            taken.append(ReceivedMessage.from_facts(facts, answer.parts[at : at + count]))
-            at += count
-        return taken
-
-    async def confirm(self, sender: str, message_id: str) -> bool:
-        """See `Verbs`."""
-        answer = await self._ask("confirm", sender=sender, message_id=message_id)
-        return bool(_result(answer)["first"])
-
-    async def notices(self, limit: int) -> list[Notice]:
-        """See `Verbs`."""
-        answer = await self._ask("notices", limit=limit)
-        return [notice_from(facts) for facts in _result(answer)["notices"]]
-
-    async def confirm_notice(self, notice_id: str) -> bool:
-        """See `Verbs`."""
-        answer = await self._ask("confirm_notice", notice_id=notice_id)
-        return bool(_result(answer)["first"])
-
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """See `Verbs`."""
-        await self._ask("resume", message_id=message_id, channel=channel)
-
-    async def pause(self, channel: str, reason: str) -> None:
-        """See `Verbs`."""
-        await self._ask("pause", channel=channel, reason=reason)
-
-    async def abandon(self, message_id: str) -> None:
-        """See `Verbs`."""
-        await self._ask("abandon", message_id=message_id)
-
-    async def resend(self, message_id: str) -> None:
-        """See `Verbs`."""
-        await self._ask("resend", message_id=message_id)
-
-    async def restart(self, channel: str) -> None:
-        """See `Verbs`."""
-        await self._ask("restart", channel=channel)
-
-    async def hold(self, message_id: str, held: bool) -> None:
-        """See `Verbs`."""
-        await self._ask("hold", message_id=message_id, held=held)
-
-    async def accept_clock(self) -> None:
-        """See `Verbs`."""
-        await self._ask("accept_clock")
-
-    async def reload(self) -> int:
-        """See `Verbs`."""
-        return int(_result(await self._ask("reload"))["agreements"])
-
-    async def status(self) -> Status:
-        """See `Verbs`."""
-        found = _result(await self._ask("status"))
-        return Status(**{name: value for name, value in found.items() if name in _STATUS})
-
-
-_STATUS = {field.name for field in fields(Status)}
-
-
-def _result(answer: ControlFrame) -> dict[str, Any]:
-    result = answer.values.get("result")
-    return dict(result) if isinstance(result, dict) else {}

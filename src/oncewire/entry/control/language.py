@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,33 +22,13 @@ from typing import TYPE_CHECKING, Any
 from oncewire import errors
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.node import BODY_MAX
-from oncewire.handler.sending.submit import Submission
-from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from oncewire.entry.party.settings import Settings
 
-VERSION = 1
-VERBS = (
-    "send",
-    "wait",
-    "take",
-    "confirm",
-    "notices",
-    "confirm_notice",
-    "resume",
-    "pause",
-    "restart",
-    "abandon",
-    "resend",
-    "hold",
-    "accept_clock",
-    "reload",
-    "status",
-)
+VERSION = 2
 LINE_MAX = 4 * 1024 * 1024
 """The longest line; payloads are not part of it."""
 
@@ -123,17 +103,17 @@ async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
     try:
         line = await reader.readline()
     except ValueError:
-        raise _bad(f"a line is longer than {LINE_MAX} bytes") from None
+        raise unreadable(f"a line is longer than {LINE_MAX} bytes") from None
     if not line:
         return None
     if not line.endswith(b"\n"):
-        raise _bad("a line was cut off")
+        raise unreadable("a line was cut off")
     try:
         values = json.loads(line)
     except ValueError as error:
-        raise _bad(f"a line is not JSON: {error}") from None
+        raise unreadable(f"a line is not JSON: {error}") from None
     if not isinstance(values, dict) or values.pop("oncewire", None) != VERSION:
-        raise _bad(f"a line is not of version {VERSION}")
+        raise unreadable(f"a line is not of version {VERSION}")
     parts = [await reader.readexactly(size) for size in _sizes(values.pop("bytes", []))]
     return ControlFrame(values, tuple(parts))
 
@@ -141,51 +121,16 @@ async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
 def _sizes(given: Any) -> list[int]:
     good = isinstance(given, list) and all(type(values) is int and values >= 0 for values in given)
     if not good or len(given) > PARTS_MAX or sum(given) > BODY_MAX:
-        raise _bad(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
+        raise unreadable(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
     return list(given)
 
 
-def _bad(problem: str) -> InvalidValue:
+def unreadable(problem: str) -> InvalidValue:
+    """What is not said in this language."""
     return InvalidValue(
         f"the control socket: {problem}",
         remedy="use the same version of Oncewire for the handler and for commands",
     )
-
-
-# --- submissions -------------------------------------------------------------------------------
-
-
-def submission_frame(submission: Submission, contents: Sequence[bytes]) -> ControlFrame:
-    """A submission as a request of `send`."""
-    arguments = {
-        "cpa_id": submission.cpa_id,
-        "service": submission.service.value,
-        "service_type": submission.service.type,
-        "action": submission.action,
-        "payloads": [[payload.content_id, payload.media_type] for payload in submission.payloads],
-        "conversation_id": submission.conversation_id,
-        "message_id": submission.message_id,
-        "ref_to_message_id": submission.ref_to_message_id,
-        "time_to_live": submission.time_to_live,
-        "best_effort": submission.best_effort,
-    }
-    return ControlFrame({"verb": "send", "arguments": arguments}, tuple(contents))
-
-
-def read_submission(arguments: dict[str, Any], contents: Sequence[bytes]) -> Submission:
-    """The submission that a request of `send` asks for."""
-    try:
-        described = arguments.pop("payloads")
-        payloads = tuple(
-            Payload.of(content_id, media_type, data)
-            for (content_id, media_type), data in zip(described, contents, strict=True)
-        )
-        service = Service(arguments.pop("service"), arguments.pop("service_type"))
-        return Submission(service=service, payloads=payloads, **arguments)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidValue):
-            raise
-        raise _bad(f"a submission cannot be read: {error}") from None
 
 
 # --- errors ------------------------------------------------------------------------------------
@@ -220,6 +165,6 @@ def read_error(values: Mapping[str, Any]) -> OncewireError:
     """The error that an answer tells, as it was raised."""
     said = values.get("error")
     if not isinstance(said, dict):
-        return _bad("an answer is neither good nor bad")
+        return unreadable("an answer is neither good nor bad")
     kind = _KINDS.get(str(said.get("kind")), OncewireError)
     return kind(str(said.get("problem", "")), remedy=str(said.get("remedy", "")))

@@ -1,32 +1,64 @@
-"""Verbs: what people and programs may ask of a party, whoever does it for them.
+"""The table of verbs: what people and programs may ask of a party, each defined here and nowhere
+else. `verb` says what is made from a definition.
 
-Three answer to the same verbs: a handler that runs in this process (`Running`), the one that
-runs in another (`control_client.Remote`), and an engine at rest (`AtRest`), which stores what
-it is given and leaves sending to the next handler.
+A body says what is done by whoever has the store open (`here`): a handler of this process or an
+engine at rest, see `doers`. Other faces only pass a call on: `client.Remote` to the handler that
+runs elsewhere, the Python API of `entry/running/party_handler.py` to whichever it found.
+
+This module is read at every start of the command line, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from oncewire.entry.delivery.received_message import ReceivedMessage
-from oncewire.errors import HandlerFailed, NotAllowed
-from oncewire.handler.actions import Notice
-from oncewire.handler.engine import Engine
-from oncewire.handler.handler import LEASE, Handler
-from oncewire.handler.sending.submit import Accepted, Submission
-from oncewire.handler.upkeep.operate import find_outgoing
-from oncewire.message.instant import Duration
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
-from oncewire.store.contract import Store
+from oncewire.entry.control.verb import (
+    Awaiting,
+    Command,
+    Need,
+    NoCommand,
+    Permission,
+    Within,
+    verb,
+    verbs_of,
+)
+from oncewire.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from oncewire.entry.delivery.received_message import ReceivedMessage
+    from oncewire.handler.actions import Notice
+    from oncewire.handler.engine import Engine
+    from oncewire.handler.handler import Handler
+    from oncewire.handler.sending.submit import Accepted, Submission
+    from oncewire.message.instant import Duration
+    from oncewire.protocol.states import OutgoingState
 
 T = TypeVar("T")
 
-PROBE = 4.0
-"""Seconds within which a handler that lives takes a turn."""
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an argument means, which is the same in every verb that has it."""
+
+    help: str
+    # The least and the most that the control socket lets through; what is beyond is cut.
+    least: float | None = None
+    most: float | None = None
+
+
+MEANINGS = {
+    "message_id": Meaning("MessageIds, or unique parts of them."),
+    "channel": Meaning("A channel as `oncewire status` names it, or part of it."),
+    "reason": Meaning("Why, for whoever looks later."),
+    "timeout": Meaning("Wait no longer than so many seconds.", 0, 3600),
+    "limit": Meaning("At most so many.", 1, 1000),
+    "held": Meaning("Whether it is kept."),
+    "submission": Meaning("The document and whom it is for."),
+    "sender": Meaning("The authenticated From Party of a message that arrived."),
+    "notice_id": Meaning("Notices as `oncewire notices` names them, or parts."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,242 +80,160 @@ class Status:
     # Why it is not called running although its process is there.
     stuck: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "party": self.party,
-            "running": self.running,
-            "pid": self.pid,
-            "url": self.url,
-            "counts": dict(self.counts),
-            "incidents": self.incidents,
-            "passing": self.passing,
-            "lag_ms": self.lag_ms,
-            "stuck": self.stuck,
-        }
 
+class Here(Protocol):
+    """Whoever has the store of the party open in this process."""
 
-class Verbs(Protocol):
-    """Each returns when what it says is durable, or raises why it is not so."""
+    @property
+    def handler(self) -> Handler:
+        """The handler that runs; NotAllowed at rest."""
 
-    async def send(self, submission: Submission) -> Accepted:
-        """Take a document: from now on it is sent, or somebody is told."""
+    @property
+    def lease(self) -> Duration:
+        """How long whoever took a message may take to confirm it."""
 
-    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
-        """The outcome of a message, or None when it has none within so many seconds."""
+    async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
+        """Run a verb of the engine; returns when it is durable, or raises why it is not."""
 
-    async def take(self, limit: int) -> list[ReceivedMessage]:
-        """Hand messages to the caller, who confirms each before its lease ends."""
+    async def outcome(self, message_id: str, timeout: float) -> OutgoingState | None:
+        """The outcome of a message, waited for where something can still happen."""
 
-    async def confirm(self, sender: str, message_id: str) -> bool:
-        """The caller has the message; False when that was known already."""
-
-    async def notices(self, limit: int) -> list[Notice]:
-        """Failures that nobody was told of yet; each comes again until it is confirmed."""
-
-    async def confirm_notice(self, notice_id: str) -> bool:
-        """The caller knows of the failure; False when it is not owed any more."""
-
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """The trouble of a message or a channel is over: go on."""
-
-    async def pause(self, channel: str, reason: str) -> None:
-        """Stop sending on a channel until it is resumed."""
-
-    async def abandon(self, message_id: str) -> None:
-        """Give a message up."""
-
-    async def resend(self, message_id: str) -> None:
-        """Send the same bytes under the same MessageId again, which cannot duplicate."""
-
-    async def restart(self, channel: str) -> None:
-        """Begin the numbering of a channel anew, where that confuses nobody."""
-
-    async def hold(self, message_id: str, held: bool) -> None:
-        """Keep a message beyond its time, or (False) no longer."""
-
-    async def accept_clock(self) -> None:
-        """The machine's clock was set and is right: go on by it."""
-
-    async def reload(self) -> int:
-        """Read agreements, certificates and keys anew; returns how many agreements there are."""
-
-    async def status(self) -> Status:
+    async def condition(self) -> Status:
         """How the party is doing."""
 
-
-class Reloads(Protocol):
-    """What reads the files of a party anew."""
-
-    async def reload(self) -> int:
-        """See `Verbs`."""
+    async def read_anew(self) -> int:
+        """Read the files of the party; returns how many agreements there are."""
 
 
-def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = False) -> Status:
-    """The status of a store's party; a pid says that its handler runs there."""
-    with store.reader() as reader:
-        counts, incidents = reader.counts(), len(reader.incidents())
-    return Status(store.node(), pid > 0, pid, url, counts, incidents, passing)
+class PartyVerbs:
+    """Verbs that everybody has in the same words: commands, programs, the control socket."""
 
+    here: Here
 
-class Running:
-    """A handler of this process."""
-
-    def __init__(
-        self, handler: Handler, *, passing: bool = False, reloading: Reloads | None = None
-    ) -> None:
-        self.handler, self.passing, self._reloading = handler, passing, reloading
-        self.url = ""
-
-    async def send(self, submission: Submission) -> Accepted:
-        """See `Verbs`."""
-        return await self.handler.send(submission)
-
+    @verb(Need.STORE, Permission.LOOK, Within("send"))
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
-        """See `Verbs`."""
-        return await self.handler.wait(message_id, timeout)
+        """The outcome of a message, or None when it has none within so many seconds.
 
-    async def take(self, limit: int) -> list[ReceivedMessage]:
-        """See `Verbs`."""
-        return [ReceivedMessage.of(given) for given in await self.handler.take(limit)]
+        Without a handler nothing happens, so there only what is final is known.
+        """
+        return await self.here.outcome(message_id, timeout)
 
-    async def confirm(self, sender: str, message_id: str) -> bool:
-        """See `Verbs`."""
-        return await self.handler.confirm(sender, message_id)
+    @verb(Need.STORE, Permission.EXCHANGE, Within("inbox take"))
+    async def take(self, limit: int = 16) -> list[ReceivedMessage]:
+        """Messages that wait for us; each is to be confirmed before its lease ends, a minute."""
+        from oncewire.entry.delivery.received_message import ReceivedMessage
 
-    async def notices(self, limit: int) -> list[Notice]:
-        """See `Verbs`."""
-        return await self.handler.notices(limit)
+        lease = self.here.lease
+        given = await self.here.operate(lambda engine: engine.hand_over(limit, lease), "take")
+        return [ReceivedMessage.of(taken) for taken in given]
 
-    async def confirm_notice(self, notice_id: str) -> bool:
-        """See `Verbs`."""
-        return await self.handler.confirm_notice(notice_id)
+    @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))
+    async def notices(self, limit: int = 16) -> list[Notice]:
+        """Messages of ours that failed; each is told again until it is confirmed."""
+        return await self.here.operate(lambda engine: engine.notices(limit), "look")
 
+    @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """See `Verbs`."""
-        await self.handler.resume(message_id=message_id, channel=channel)
+        """The trouble is over: go on with a message or a channel, its retries start anew."""
+        if (message_id is None) == (channel is None):
+            raise NotAllowed(
+                "it is not said what to resume", remedy="name one message or one channel"
+            )
+        await self.here.operate(
+            lambda engine: engine.resume(message_id=message_id, channel=channel)
+        )
 
-    async def pause(self, channel: str, reason: str) -> None:
-        """See `Verbs`."""
-        await self.handler.pause(channel, reason)
-
-    async def abandon(self, message_id: str) -> None:
-        """See `Verbs`."""
-        await self.handler.abandon(message_id)
-
+    @verb(Need.STORE, Permission.OPERATE, Command("resend", "sent again", later=True))
     async def resend(self, message_id: str) -> None:
-        """See `Verbs`."""
-        await self.handler.resume(message_id=message_id)
+        """Send a message again: the same bytes under the same MessageId, so nothing can be doubled.
 
+        It is for messages that were not delivered or whose fate is unknown, and only within
+        persistDuration, because the partner remembers ids that long.
+        """
+        await self.here.operate(lambda engine: engine.resume(message_id=message_id))
+
+    @verb(Need.STORE, Permission.OPERATE, Command("pause", "paused", later=True))
+    async def pause(self, channel: str, reason: str = "paused by hand") -> None:
+        """Stop sending on a channel until it is resumed; arrivals are not affected."""
+        await self.here.operate(lambda engine: engine.pause(channel, reason))
+
+    @verb(Need.STORE, Permission.OPERATE, Command("restart", "restarted"))
     async def restart(self, channel: str) -> None:
-        """See `Verbs`."""
-        await self.handler.restart(channel)
+        """Begin the numbering of a channel anew: the next message on it says Reset.
 
-    async def hold(self, message_id: str, held: bool) -> None:
-        """See `Verbs`."""
-        await self.handler.operate(lambda engine: engine.hold(message_id, held=held))
+        It is refused while a number is not settled, and before a whole window of numbers was used:
+        a copy that the network kept could be taken for a message of the new numbering.
+        """
+        await self.here.operate(lambda engine: engine.restart(channel))
 
+    @verb(Need.STORE, Permission.OPERATE, Command("abandon", "given up"))
+    async def abandon(self, message_id: str) -> None:
+        """Give a message up: it is sent no more. In a numbered channel counting starts anew."""
+        await self.here.operate(lambda engine: engine.abandon(message_id))
+
+    @verb(
+        Need.STORE,
+        Permission.OPERATE,
+        Command("hold", "held", fixed={"held": True}),
+        Command(
+            "release",
+            "released",
+            "Lift the legal hold of messages: retention removes them when their time is over.",
+            fixed={"held": False},
+        ),
+    )
+    async def hold(self, message_id: str, held: bool = True) -> None:
+        """Keep a message, sent or received, for legal reasons: retention leaves it until `release`.
+
+        Without a hold a message is kept for persistDuration and what the agreement adds to it
+        (delivery.keep), and always until everybody is done with it. `held=False` lifts it.
+        """
+        await self.here.operate(lambda engine: engine.hold(message_id, held=held))
+
+    @verb(
+        Need.STORE,
+        Permission.OPERATE,
+        Command("clock accept", "accepted: the machine's clock is right"),
+    )
     async def accept_clock(self) -> None:
-        """See `Verbs`."""
-        await self.handler.operate(Engine.accept_clock)
+        """The machine's clock was set and is right: go on by it, and let things expire again.
 
+        While it is in doubt, what waits goes on waiting by the steady clock, and nothing is
+        declared expired or cleared away. Set the clock right instead if it is wrong: that ends it
+        by itself.
+        """
+        await self.here.operate(lambda engine: engine.accept_clock())
+
+    @verb(Need.STORE, Permission.LOOK, Within("status"))
     async def status(self) -> Status:
-        """See `Verbs`."""
-        store = self.handler.engine.node.store
-        try:
-            lag = await self.handler.supervisor.probe(PROBE)
-        except (TimeoutError, HandlerFailed) as problem:
-            why = str(problem) or f"it has taken no turn for {PROBE:.0f} seconds"
-            return Status(store.node(), False, os.getpid(), self.url, stuck=why)
-        found = read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
-        return replace(found, lag_ms=round(lag * 1000))
-
-    async def reload(self) -> int:
-        """See `Verbs`."""
-        return 0 if self._reloading is None else await self._reloading.reload()
+        """How the party is doing."""
+        return await self.here.condition()
 
 
-class AtRest:
-    """The party's store without a handler: everything but sending and receiving."""
+class Verbs(PartyVerbs, Awaiting):
+    """All verbs, in the words of the control socket; programs have those that stand here in
+    handier ones. Each returns when what it says is durable, or raises why it is not so."""
 
-    def __init__(self, engine: Engine, lease: Duration = LEASE) -> None:
-        self.engine, self.lease = engine, lease
-
-    def _do(self, verb: Callable[[], T]) -> T:
-        result = verb()
-        # What would leave now is found again from the stored state when a handler starts.
-        self.engine.commit()
-        return result
-
+    @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
     async def send(self, submission: Submission) -> Accepted:
-        """See `Verbs`; the message is sent once a handler runs."""
-        return self._do(lambda: self.engine.submit(submission))
+        """Take a document: from now on it is sent, or somebody is told."""
+        return await self.here.operate(lambda engine: engine.submit(submission), "submit")
 
-    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:  # noqa: ARG002
-        """See `Verbs`: without a handler nothing happens, so only what is final is known."""
-        with self.engine.node.store.transition() as tx:
-            state = find_outgoing(tx, message_id).outgoing.state
-        return state if state in FINAL_OUTGOING else None
-
-    async def take(self, limit: int) -> list[ReceivedMessage]:
-        """See `Verbs`."""
-        taken = self._do(lambda: self.engine.hand_over(limit, self.lease))
-        return [ReceivedMessage.of(given) for given in taken]
-
+    @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
     async def confirm(self, sender: str, message_id: str) -> bool:
-        """See `Verbs`."""
-        return self._do(lambda: self.engine.confirm(sender, message_id))
+        """The caller has the message; False when that was known already."""
+        return await self.here.operate(lambda engine: engine.confirm(sender, message_id), "confirm")
 
-    async def notices(self, limit: int) -> list[Notice]:
-        """See `Verbs`."""
-        return self._do(lambda: self.engine.notices(limit))
-
+    @verb(Need.STORE, Permission.EXCHANGE, Within("notices confirm"))
     async def confirm_notice(self, notice_id: str) -> bool:
-        """See `Verbs`."""
-        return self._do(lambda: self.engine.confirm_notice(notice_id))
+        """The caller knows of the failure; False when it is not owed any more."""
+        return await self.here.operate(lambda engine: engine.confirm_notice(notice_id), "told")
 
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """See `Verbs`."""
-        self._do(lambda: self.engine.resume(message_id=message_id, channel=channel))
-
-    async def pause(self, channel: str, reason: str) -> None:
-        """See `Verbs`."""
-        self._do(lambda: self.engine.pause(channel, reason))
-
-    async def abandon(self, message_id: str) -> None:
-        """See `Verbs`."""
-        self._do(lambda: self.engine.abandon(message_id))
-
-    async def resend(self, message_id: str) -> None:
-        """See `Verbs`; it leaves once a handler runs."""
-        self._do(lambda: self.engine.resume(message_id=message_id))
-
-    async def restart(self, channel: str) -> None:
-        """See `Verbs`."""
-        self._do(lambda: self.engine.restart(channel))
-
-    async def hold(self, message_id: str, held: bool) -> None:
-        """See `Verbs`; without a handler nothing is removed anyway."""
-        self._do(lambda: self.engine.hold(message_id, held=held))
-
-    async def accept_clock(self) -> None:
-        """See `Verbs`."""
-        self._do(self.engine.accept_clock)
-
-    async def status(self) -> Status:
-        """See `Verbs`."""
-        return read_status(self.engine.node.store)
-
+    @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))
     async def reload(self) -> int:
-        """See `Verbs`; whoever opens the party next reads them anyway."""
-        return len(self.engine.node.agreements)
-
-    async def close(self) -> None:
-        """Let another process have the store."""
-        self.engine.node.store.close()
+        """Read agreements, certificates and keys anew; returns how many agreements there are."""
+        return await self.here.read_anew()
 
 
-def need_channel_or_message(message_id: str | None, channel: str | None) -> None:
-    """A resumption names one of them, not both and not neither."""
-    if (message_id is None) == (channel is None):
-        raise NotAllowed("it is not said what to resume", remedy="name one message or one channel")
+TABLE = verbs_of(Verbs)
+"""Every verb by its name."""

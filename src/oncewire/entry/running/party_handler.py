@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from inspect import BoundArguments
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from oncewire.entry.control.verbs import Status, Verbs
+from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
+from oncewire.entry.control.verbs import PartyVerbs, Verbs
 from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
@@ -30,9 +32,8 @@ from oncewire.entry.running.reach import reach_running
 from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.message.payload import Payload
-from oncewire.protocol.states import OutgoingState
 
-T = TypeVar("T")
+R = TypeVar("R")
 Document = bytes | Path | Payload
 
 
@@ -54,13 +55,14 @@ def payloads_of(documents: Sequence[Document], media_type: str) -> list[Payload]
     return found
 
 
-class OpenParty:
-    """An open party. What `verbs.Verbs` says of each verb holds here."""
+class _Party(PartyVerbs):
+    """What a program may ask, with and without an event loop: the verbs of the table, and here
+    those that a program has in handier words than the control socket."""
 
-    def __init__(self, settings: Settings, verbs: Verbs) -> None:
-        self.settings, self._verbs = settings, verbs
-        self._agreements = AgreementFolder(settings)
+    _verbs: Verbs
+    _agreements: AgreementFolder
 
+    @Method
     async def send(
         self,
         to: str,
@@ -77,61 +79,34 @@ class OpenParty:
         payloads = payloads_of(documents, media_type)
         return await self._verbs.send(submission_of(agreement, payloads, options or SendOptions()))
 
+    @Method
     async def submit(self, submission: Submission) -> Accepted:
         """The same for a submission that is at hand."""
         return await self._verbs.send(submission)
 
-    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
-        """The outcome of a message, or None when it has none within so many seconds."""
-        return await self._verbs.wait(message_id, timeout)
-
-    async def take(self, limit: int = 16) -> list[ReceivedMessage]:
-        """Messages that wait for us; each is to be confirmed within a minute."""
-        return await self._verbs.take(limit)
-
+    @Method
     async def confirm(self, message: ReceivedMessage) -> bool:
         """We have it; False when that was known already."""
         return await self._verbs.confirm(message.sender, message.message_id)
 
-    async def notices(self, limit: int = 16) -> list[Notice]:
-        """Messages of ours that failed; each is told again until it is confirmed."""
-        return await self._verbs.notices(limit)
-
+    @Method
     async def confirm_notice(self, notice: Notice) -> bool:
         """We know of it; False when it was known already, or the message has gone on."""
         return await self._verbs.confirm_notice(notice.notice_id)
 
-    async def resend(self, message_id: str) -> None:
-        """Send the same bytes under the same MessageId again, which cannot duplicate."""
-        await self._verbs.resend(message_id)
 
-    async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """The trouble of a message or a channel is over: go on."""
-        await self._verbs.resume(message_id=message_id, channel=channel)
+class OpenParty(_Party, Awaiting):
+    """An open party. Each verb returns when what it says is durable, or raises why it is not."""
 
-    async def pause(self, channel: str, reason: str) -> None:
-        """Stop sending on a channel until it is resumed."""
-        await self._verbs.pause(channel, reason)
+    def __init__(self, settings: Settings, verbs: Verbs) -> None:
+        self.settings, self._verbs = settings, verbs
+        self._agreements = AgreementFolder(settings)
 
-    async def abandon(self, message_id: str) -> None:
-        """Give a message up."""
-        await self._verbs.abandon(message_id)
-
-    async def restart(self, channel: str) -> None:
-        """Begin the numbering of a channel anew."""
-        await self._verbs.restart(channel)
-
-    async def hold(self, message_id: str, held: bool = True) -> None:
-        """Keep a message beyond its time for legal or business reasons, or (False) no longer."""
-        await self._verbs.hold(message_id, held)
-
-    async def accept_clock(self) -> None:
-        """The machine's clock was set and is right: let things expire again."""
-        await self._verbs.accept_clock()
-
-    async def status(self) -> Status:
-        """How the party is doing."""
-        return await self._verbs.status()
+    async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        """Do a verb; `method(...)` is how it is called."""
+        if isinstance(method, Verb):
+            return await self._verbs.perform(method, given)
+        return await method.body(self, *given.args, **given.kwargs)
 
 
 @asynccontextmanager
@@ -142,80 +117,16 @@ async def open_party(place: Path | str) -> AsyncIterator[OpenParty]:
         yield OpenParty(settings, verbs)
 
 
-class BlockingParty:
+class BlockingParty(_Party, Blocking):
     """The same verbs for programs without an event loop; each call waits for its answer."""
 
     def __init__(self, party: OpenParty, loop: asyncio.AbstractEventLoop) -> None:
         self._party, self._loop = party, loop
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
+        """Do a verb; `method(...)` is how it is called."""
+        work = self._party.perform(method, given)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def send(
-        self,
-        to: str,
-        *documents: Document,
-        media_type: str = "",
-        options: SendOptions | None = None,
-    ) -> Accepted:
-        """See `OpenParty.send`."""
-        return self._do(self._party.send(to, *documents, media_type=media_type, options=options))
-
-    def submit(self, submission: Submission) -> Accepted:
-        """See `OpenParty.submit`."""
-        return self._do(self._party.submit(submission))
-
-    def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
-        """See `OpenParty.wait`."""
-        return self._do(self._party.wait(message_id, timeout))
-
-    def take(self, limit: int = 16) -> list[ReceivedMessage]:
-        """See `OpenParty.take`."""
-        return self._do(self._party.take(limit))
-
-    def confirm(self, message: ReceivedMessage) -> bool:
-        """See `OpenParty.confirm`."""
-        return self._do(self._party.confirm(message))
-
-    def notices(self, limit: int = 16) -> list[Notice]:
-        """See `OpenParty.notices`."""
-        return self._do(self._party.notices(limit))
-
-    def confirm_notice(self, notice: Notice) -> bool:
-        """See `OpenParty.confirm_notice`."""
-        return self._do(self._party.confirm_notice(notice))
-
-    def resend(self, message_id: str) -> None:
-        """See `OpenParty.resend`."""
-        self._do(self._party.resend(message_id))
-
-    def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
-        """See `OpenParty.resume`."""
-        self._do(self._party.resume(message_id=message_id, channel=channel))
-
-    def pause(self, channel: str, reason: str) -> None:
-        """See `OpenParty.pause`."""
-        self._do(self._party.pause(channel, reason))
-
-    def abandon(self, message_id: str) -> None:
-        """See `OpenParty.abandon`."""
-        self._do(self._party.abandon(message_id))
-
-    def restart(self, channel: str) -> None:
-        """See `OpenParty.restart`."""
-        self._do(self._party.restart(channel))
-
-    def hold(self, message_id: str, held: bool = True) -> None:
-        """See `OpenParty.hold`."""
-        self._do(self._party.hold(message_id, held))
-
-    def accept_clock(self) -> None:
-        """See `OpenParty.accept_clock`."""
-        self._do(self._party.accept_clock())
-
-    def status(self) -> Status:
-        """See `OpenParty.status`."""
-        return self._do(self._party.status())
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from oncewire.entry.control.client import Remote
+from oncewire.entry.control.doers import AtRest, Running
 from oncewire.entry.control.language import socket_path
-from oncewire.entry.control.verbs import AtRest, Running
 from oncewire.entry.running import assemble
 from oncewire.entry.running.ownership import running_or
 from oncewire.entry.running.serving import prepare, serving

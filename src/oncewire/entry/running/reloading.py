@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, fil
 from oncewire.entry.running.assemble import in_force, keys_of
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
+from oncewire.handler.engine import Engine
 from oncewire.handler.perform import HANDLER
 from oncewire.transport.http import HttpTransport
 
@@ -125,8 +127,9 @@ class Reloading:
                 logger.error("files are not taken over", extra={"problem": str(problem)})
                 await self._call(channel, problem)
         for channel in self._bad - set(bad):
+            over = partial(Engine.resume, channel=channel)
             with contextlib.suppress(OncewireError):
-                await self._handler.resume(channel=channel)
+                await self._handler.operate(over)
         self._bad = set(bad)
 
     async def _call(self, channel: str, problem: Exception) -> None:

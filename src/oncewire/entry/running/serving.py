@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncewire.entry.control.client import Remote
+from oncewire.entry.control.doers import Running
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.server import ControlServer
-from oncewire.entry.control.verbs import Running, Status
+from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.delivery.webhook import Webhook
 from oncewire.entry.running.assemble import make_engine, make_handler

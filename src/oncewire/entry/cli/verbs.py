@@ -1,0 +1,183 @@
+"""Commands that are made from the table of verbs: what is meant is found, the verb is done by
+whoever has the store, and what became of it is shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import find_channel, find_id
+from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.place import Config, loaded
+from oncewire.entry.control.verb import Argument, Command, Need, Told, Verb
+from oncewire.entry.control.verbs import MEANINGS, TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from oncewire.entry.party.settings import Settings
+    from oncewire.store.contract import Reader
+
+GROUPS = {"clock": "When the machine's clock was set."}
+"""What a word says that stands before several commands."""
+
+_OPTION_TYPES = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    groups: dict[str, typer.Typer] = {}
+    for verb in TABLE.values():
+        for command in verb.commands:
+            if not isinstance(command, Command):
+                continue
+            group, _, name = command.name.rpartition(" ")
+            if group and group not in groups:
+                groups[group] = typer.Typer(help=GROUPS[group], no_args_is_help=True)
+                app.add_typer(groups[group], name=group)
+            groups.get(group, app).command(name)(command_of(verb, command))
+
+
+def command_of(verb: Verb[..., Any], command: Command) -> Callable[..., None]:
+    """The function behind a command, with the parameters that its verb's arguments become."""
+
+    def run(*, config: Path | None, json: bool, **given: Any) -> None:
+        output.answer(lambda: _work(verb, command, config, given), json=json)
+
+    parameters = [*_parameters(verb, command), ("config", Config, None), ("json", Json, False)]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, kind, default=default, annotation=annotation)
+            for name, annotation, default in parameters
+        ]
+    )
+    run.__annotations__ = {name: annotation for name, annotation, _ in parameters}
+    run.__name__, run.__doc__ = verb.name, command.help or verb.help
+    return run
+
+
+def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[tuple[str, Any, Any]]:
+    """(Name, annotation, default) of each; what is named first on the line is no option."""
+    named = {argument.name for argument in verb.arguments}
+    for argument in verb.arguments:
+        said = MEANINGS[argument.name]
+        if argument.name in command.fixed:
+            continue
+        if argument.name == "message_id":
+            yield "message_id", Annotated[list[str] | None, typer.Argument(help=said.help)], None
+        elif argument.name == "channel" and "message_id" not in named:
+            yield "channel", Annotated[str, typer.Argument(help=said.help)], inspect.Parameter.empty
+        else:
+            kind = _OPTION_TYPES[argument.type.removesuffix(" | None")]
+            option = typer.Option(help=said.help, min=said.least, max=said.most)
+            yield argument.name, Annotated[kind, option], _default(argument)
+
+
+def _default(argument: Argument) -> Any:
+    # To a person nothing said is an empty text.
+    return "" if argument.default is None else argument.default
+
+
+def _work(
+    verb: Verb[..., Any], command: Command, config: Path | None, given: dict[str, Any]
+) -> Report:
+    """Find what is meant, have it done, and show what it is now."""
+    from oncewire.entry.running.assemble import open_readers
+
+    settings = loaded(config).settings
+    if not {"message_id", "channel"} & set(given):
+        (said,), at_rest = _done(settings, verb, command, [given])
+        return _report(command, [said], dict(said.facts), (), at_rest=at_rest)
+    _check_named(given)
+    readers = open_readers(settings)
+    with readers.reader() as reader:
+        calls = _calls(reader, given)
+    told, at_rest = _done(settings, verb, command, calls)
+    with readers.reader() as reader:
+        rows = [_row(reader, call, said) for call, said in zip(calls, told, strict=True)]
+    readers.close()
+    listing = Listing("done", ("what", "state", *told[0].facts), rows)
+    return _report(command, told, {}, (listing,), at_rest=at_rest)
+
+
+def _check_named(given: dict[str, Any]) -> None:
+    from oncewire.errors import InvalidValue
+
+    if not given.get("message_id") and not given.get("channel"):
+        either = ", or a channel with --channel" if "channel" in given else ""
+        raise InvalidValue("it is not said what is meant", remedy=f"name messages{either}")
+
+
+def _calls(reader: Reader, given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of each call: one for the channel, one for every message that is named."""
+    options = dict(given)
+    wanted, channel = options.pop("message_id", None), options.pop("channel", None)
+    streams = [{"channel": find_channel(reader, channel)}] if channel else []
+    messages = [{"message_id": find_id(reader, each_id)} for each_id in wanted or ()]
+    return [{**named, **options} for named in (*streams, *messages)]
+
+
+def _done(
+    settings: Settings, verb: Verb[..., Any], command: Command, calls: list[dict[str, Any]]
+) -> tuple[list[Told], bool]:
+    """What is to be said of each call, and whether no handler runs."""
+    import asyncio
+
+    from oncewire.entry.control.doers import AtRest
+    from oncewire.entry.running.logs import only_errors
+    from oncewire.entry.running.reach import reach, reach_running
+
+    async def run() -> tuple[list[Told], bool]:
+        door = reach_running(settings) if verb.needs is Need.HANDLER else reach(settings)
+        async with door as verbs:
+            results = [
+                await verbs.perform(verb, verb.bind({**call, **command.fixed})) for call in calls
+            ]
+            return [command.tell(result) for result in results], isinstance(verbs, AtRest)
+
+    with only_errors():
+        return asyncio.run(run())
+
+
+def _row(reader: Reader, call: dict[str, Any], said: Told) -> tuple[Any, ...]:
+    """What a call was about, where that stands now, and what is known of it besides."""
+    message_id = call.get("message_id")
+    if message_id is None:
+        return (call["channel"], "", *said.facts.values())
+    return (message_id, _state(reader, message_id), *said.facts.values())
+
+
+def _state(reader: Reader, message_id: str) -> str:
+    """Where a message stands: at its sender if that is us, else at its receiver."""
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        return sent.outgoing.state.value
+    return next((stored.incoming.state.value for stored in reader.incoming(message_id)), "")
+
+
+def _report(
+    command: Command,
+    told: list[Told],
+    facts: dict[str, Any],
+    listings: tuple[Listing, ...],
+    *,
+    at_rest: bool,
+) -> Report:
+    sentences = list(dict.fromkeys(said.sentence for said in told if said.sentence))
+    if command.done:
+        sentences.insert(0, f"{command.done[0].upper()}{command.done[1:]}.")
+    if at_rest and command.later:
+        sentences.append("No handler runs: it takes effect with `oncewire serve`.")
+    good = all(said.good for said in told)
+    return Report(
+        facts,
+        listings,
+        summary=" ".join(sentences),
+        exit_code=output.OK if good else output.WRONG,
+    )
