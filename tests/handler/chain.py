@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.actions import Notice, Post, PostAnswer
+from oncewire.handler.actions import Notice, Post, PostAnswer, StatusTold
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.node import Node
@@ -46,6 +46,8 @@ class Chain:
     # (from, to, the bytes) of everything that was carried.
     carried: list[tuple[str, str, Parcel]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    # (by whom it was heard, what a receiver said became of a message)
+    told: list[tuple[str, StatusTold]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -87,6 +89,8 @@ class Chain:
         for action in self.engines[name].commit():
             if isinstance(action, Notice):
                 self.notices.append(action)
+            elif isinstance(action, StatusTold):
+                self.told.append((name, action))
             elif isinstance(action, Post | PostAnswer):
                 if self.carrying:
                     self.carry(name, action)

@@ -9,6 +9,7 @@ import pytest
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.handler.actions import Ponged
 from oncewire.message.instant import DAY
+from oncewire.message.status import MessageStatus
 from oncewire.protocol.states import OutgoingState
 from tests.handler.pair import Pair
 from tests.handler.serving import free_port, order, serving
@@ -104,5 +105,7 @@ async def test_over_real_sockets(tmp_path: Path, profile: str) -> None:
             assert await alpha.ping("alpha-beta", 20)
             sent = await alpha.send(order(1))
             assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-            await alpha.ask_status(sent.message_id)
+            said = await alpha.ask_status(sent.message_id, 20)
+            assert said is not None
+            assert said.status is MessageStatus.RECEIVED
     assert not alpha.engine.node.pings

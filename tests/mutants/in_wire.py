@@ -74,7 +74,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "an acknowledgement that no agreement covers is answered with an error",
         "oncewire.handler.arriving.receive",
-        "    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):\n",
+        "    if message.kind in ANSWERS:\n",
         "    if message.kind is MessageKind.ERROR:\n",
         requirement="ACK-9",
         tests=(f"{_SIGNALS}::test_nothing_answers_an_acknowledgement",),

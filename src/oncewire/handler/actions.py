@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from oncewire.message.fault import Severity
+from oncewire.message.status import StatusResponse
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import StoredParcel
 
@@ -103,6 +104,13 @@ class Ponged:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusTold:
+    """The receiver of a message of ours said what became of it."""
+
+    response: StatusResponse
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """The application must be told that its message failed.
 
@@ -134,5 +142,15 @@ class Ready:
 
 
 Action: TypeAlias = (
-    Post | PostAnswer | PostReply | PostOn | Relay | Settled | Ponged | Notice | Warned | Ready
+    Post
+    | PostAnswer
+    | PostReply
+    | PostOn
+    | Relay
+    | Settled
+    | Ponged
+    | StatusTold
+    | Notice
+    | Warned
+    | Ready
 )

@@ -22,7 +22,7 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, PostReply, Relay
 from oncewire.handler.answering.answer import Answer, Awaited
-from oncewire.handler.answering.signals import ask_status, ping
+from oncewire.handler.answering.asking import ask_status, ping
 from oncewire.handler.arriving import poison
 from oncewire.handler.arriving.expected import Expected, expected
 from oncewire.handler.arriving.heard import Reply

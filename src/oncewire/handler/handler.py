@@ -23,6 +23,7 @@ from oncewire.handler.actions import (
     Ready,
     Relay,
     Settled,
+    StatusTold,
     Warned,
 )
 from oncewire.handler.arriving.heard import hear
@@ -43,6 +44,7 @@ from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.message.instant import SECOND, Duration
+from oncewire.message.status import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
 
@@ -85,6 +87,7 @@ class Handler:
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
         self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
+        self._asking: dict[str, list[asyncio.Future[StatusResponse]]] = {}
         self._carrier = Carrier(node.store.spool, self.transports)
         self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
         self._outages = Outages(time.monotonic)
@@ -210,9 +213,23 @@ class Handler:
             self.engine.node.pings.discard(message_id)
         return True
 
-    async def ask_status(self, message_id: str) -> None:
-        """Ask the receiver of a message what became of it; `wait` tells if that settles it."""
-        await self._shell.do("ask status", lambda: self.engine.ask_status(message_id))
+    async def ask_status(self, message_id: str, timeout: float) -> StatusResponse | None:
+        """What the receiver of a message says became of it; None when it says nothing within
+        the time. `wait` tells if that settles the message."""
+        future: asyncio.Future[StatusResponse] = asyncio.get_running_loop().create_future()
+        asking = self._asking.setdefault(message_id, [])
+        asking.append(future)
+        try:
+            await self._shell.do("ask status", lambda: self.engine.ask_status(message_id))
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            return None
+        finally:
+            # An answer takes the whole list away; who gave up before takes only himself.
+            if future in asking:
+                asking.remove(future)
+            if not asking and self._asking.get(message_id) is asking:
+                del self._asking[message_id]
 
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Do what an operator or a program decided, by a verb of the engine."""
@@ -241,6 +258,10 @@ class Handler:
             pinged = self._pinged.pop(action.message_id, None)
             if pinged is not None:
                 pinged.set()
+        elif isinstance(action, StatusTold):
+            for asked in self._asking.pop(action.response.ref_to_message_id, ()):
+                if not asked.done():
+                    asked.set_result(action.response)
         elif isinstance(action, Notice):
             self._notify(action)
         elif isinstance(action, Warned):

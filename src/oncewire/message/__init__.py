@@ -7,7 +7,7 @@ from oncewire.message.acknowledgment import (
     Actor,
     SignedDigest,
 )
-from oncewire.message.envelope import Dialect, Message, MessageKind
+from oncewire.message.envelope import ANSWERS, Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorClass, ErrorList, Severity
 from oncewire.message.header import (
     AckRequest,
@@ -24,6 +24,7 @@ from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.message.status import MessageStatus, StatusRequest, StatusResponse
 
 __all__ = [
+    "ANSWERS",
     "AckRequest",
     "AckRequested",
     "Acknowledgment",

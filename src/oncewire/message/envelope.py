@@ -34,6 +34,18 @@ class MessageKind(StrEnum):
     PONG = "Pong"
 
 
+ANSWERS = frozenset(
+    {
+        MessageKind.ACKNOWLEDGMENT,
+        MessageKind.ERROR,
+        MessageKind.STATUS_RESPONSE,
+        MessageKind.PONG,
+    }
+)
+"""What only answers another message: nothing is ever sent in reply to it, an error least of all
+(ACK-9). A failure notice that is itself reliable is an ERROR and acknowledged all the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message as values. The bytes it came in or goes out as are kept beside it."""

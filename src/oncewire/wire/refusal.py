@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from oncewire.errors import EbxmlError, InvalidValue, OncewireError, SoapFault
 from oncewire.message import (
+    ANSWERS,
     DeliverySemantics,
     Dialect,
     Message,
@@ -65,13 +66,13 @@ class PartialHeader:
     def answerable(self) -> bool:
         """Whether an error message can be addressed, and may be sent at all.
 
-        Nothing answers an acknowledgement (ACK-9), and no error answers an error (§4.2.4): two
-        handlers would go on for ever.
+        Nothing answers an answer, and no error an error (ACK-9, §4.2.4): two handlers would go on
+        for ever.
         """
         # An error must say which message it is about (§4.2.4, ERR-3).
         if self.dialect is None or self.message_id is None:
             return False
-        if self.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+        if self.kind in ANSWERS:
             return False
         # With the agreement's name alone, the agreement says who to answer.
         known = (self.from_party, self.last_hop, self.cpa_id)

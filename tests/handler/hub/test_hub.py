@@ -13,6 +13,7 @@ from oncewire.handler.answering.answer import envelope_for, signal_route
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.message.envelope import MessageKind
+from oncewire.message.ids import Party, PartyId
 from oncewire.message.status import MessageStatus
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import HopMode
@@ -287,6 +288,58 @@ def test_a_neighbour_is_told_what_became_of_what_it_sent_on() -> None:
     told = codec.read(answer).message.status_response
     assert told is not None
     assert (told.ref_to_message_id, told.status) == (order, MessageStatus.FORWARDED)
+
+
+@pytest.mark.requirement("OPS-2")
+@pytest.mark.parametrize(
+    ("profile", "hubs", "told", "state"),
+    [
+        ("ebms2", 1, MessageStatus.RECEIVED, OutgoingState.DELIVERED),
+        ("ms-0.9x", 1, MessageStatus.RECEIVED, OutgoingState.DELIVERED),
+        # The next hub may only have passed it on: nobody has said that it arrived.
+        ("ebms2", 2, MessageStatus.FORWARDED, OutgoingState.OUTSTANDING),
+        ("ms-0.9x", 2, MessageStatus.FORWARDED, OutgoingState.OUTSTANDING),
+    ],
+)
+def test_a_hub_that_asks_what_became_of_its_copy_hears_the_answer(
+    profile: str, hubs: int, told: MessageStatus, state: OutgoingState
+) -> None:
+    chain = Chain(options(profile, hops=hubs + 1, hop_mode="store_and_forward"), carrying=False)
+    order = chain.send()
+    ((_, post),) = chain.posts
+    chain.carry("buyer", post)
+    (onward,) = [one for name, one in chain.posts if name == "hub1" and isinstance(one, Post)]
+    chain.carry("hub1", onward)
+    # Every answer is lost on its way.
+    chain.posts.clear()
+    chain.carrying = True
+    chain.engines["hub1"].ask_status(order)
+    chain.settle("hub1")
+    assert [one.response.status for name, one in chain.told if name == "hub1"] == [told]
+    assert chain.state(order, "hub1") is state
+
+
+@pytest.mark.requirement("ACK-9")
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x"])
+@pytest.mark.parametrize("kind", [MessageKind.STATUS_RESPONSE, MessageKind.PONG])
+def test_nothing_answers_an_answer_that_has_no_place_here(profile: str, kind: MessageKind) -> None:
+    chain = Chain(options(profile, hops=2))
+    chain.send()
+    node = chain.engines["seller"].node
+    (agreement,) = node.agreements
+    order = codec.read(chain.carried[0][2]).message
+    envelope = envelope_for(node, signal_route(agreement, kind))
+    question = answers.ask_status(order, replace(envelope, message_id="asked@buyer"))
+    if kind is MessageKind.STATUS_RESPONSE:
+        answer = answers.status_response_for(question, MessageStatus.RECEIVED, envelope)
+    else:
+        answer = answers.pong_for(replace(question, status_request=None), envelope)
+    nobody = Party((PartyId("urn:sim:nobody"),))
+    header = replace(answer.header, cpa_id="nobody-agreed", to_party=nobody)
+    stray = replace(answer, header=header)
+    before = len(chain.carried)
+    said = chain.deliver("hub1", codec.write(stray, agreement.form))
+    assert (said.parcel, chain.carried[before:]) == (None, [])
 
 
 @pytest.mark.requirement("HOP-5")

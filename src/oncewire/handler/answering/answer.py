@@ -15,7 +15,7 @@ from oncewire.handler.sealing.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.sealing.secure import is_authentic, receipt_references
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Actor
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
@@ -158,7 +158,7 @@ def answer_error(
     plan: SyncPlan,
 ) -> StoredAnswer | None:
     """Build the error message that answers a refused one; None where none may be sent."""
-    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+    if message.kind in ANSWERS:
         return None
     route = signal_route(agreement, MessageKind.ERROR)
     envelope = envelope_for(node, route)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import replies_unasked
-from oncewire.handler.actions import Ponged, Warned
+from oncewire.handler.actions import Ponged, StatusTold, Warned
 from oncewire.handler.answering.answer import (
     NOTHING,
     Answer,
@@ -28,7 +28,7 @@ from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment, Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorClass, Severity
-from oncewire.message.header import AckRequest, Header
+from oncewire.message.header import AckRequest
 from oncewire.message.status import MessageStatus
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
@@ -95,6 +95,10 @@ def settle_passing(node: Node, tx: Transaction, message: Message, resolution: Re
             continue
         if is_receiver(resolution.agreement, stored):
             _settle(node, tx, message, stored, resolution.agreement)
+    if message.status_response is not None:
+        stored = tx.outgoing(message.status_response.ref_to_message_id)
+        if stored is not None and stored.relayed_from is not None:
+            _learn_status(node, tx, message, resolution)
 
 
 def _acknowledged(message: Message) -> list[str]:
@@ -384,13 +388,14 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     response = message.status_response
     if response is None:
         return
-    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)
     reference = response.ref_to_message_id
     stored = tx.outgoing(reference)
     if stored is None or not is_receiver(resolution.agreement, stored):
         _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
         return
-    if response.status not in has_it:
+    node.actions.append(StatusTold(response))
+    # A handler that forwarded it may have kept nothing, so that is no end of the matter.
+    if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
         problem = f"it settles nothing: {response.status.value}"
         ignore(node, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
@@ -406,43 +411,3 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
-
-
-def ping(node: Node, agreement: Agreement) -> str:
-    """Ask whether the partner's handler is there; returns the MessageId of the question."""
-    route = signal_route(agreement, MessageKind.PING)
-    envelope = envelope_for(node, route)
-    header = Header(
-        from_party=agreement.own.party,
-        to_party=agreement.partner.party,
-        cpa_id=agreement.cpa_id,
-        conversation_id=envelope.message_id,
-        service=None,
-        action=None,
-        message_id=envelope.message_id,
-        timestamp=envelope.now,
-    )
-    like = Message(route.form.dialect, MessageKind.NORMAL, header)
-    question = answers.ping_like(like, envelope)
-    answer = StoredAnswer(envelope.message_id, question.kind, seal(node, question, route))
-    post_signal(node, agreement, answer)
-    node.pings.add(envelope.message_id)
-    return envelope.message_id
-
-
-def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
-    """Ask the receiver what became of a message of ours (C37)."""
-    stored = tx.outgoing(message_id)
-    if stored is None:
-        return
-    agreement = agreement_of_hop(node, tx, stored)
-    if agreement is None:
-        return
-    parcel = tx.outgoing_parcel(message_id)
-    if parcel is None:
-        return
-    asked = codec.read(whole_parcel(node, parcel)).message
-    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
-    question = answers.ask_status(asked, envelope_for(node, route))
-    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
-    post_signal(node, agreement, answer)

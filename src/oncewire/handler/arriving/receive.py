@@ -53,7 +53,7 @@ from oncewire.handler.sealing.secure import check_connection, is_authentic, veri
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.source import Source, replied
 from oncewire.message.acknowledgment import Actor
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Refused
@@ -238,8 +238,7 @@ def _refuse(
         None,
     )
     _journal_refused(node, tx, PartialHeader.of(message), error, source, about)
-    if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
-        # Nothing answers an acknowledgement, and no error answers an error (ACK-9).
+    if message.kind in ANSWERS:
         return NOTHING
     if isinstance(error, SoapFault):
         return answer_fault(error)

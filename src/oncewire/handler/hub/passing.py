@@ -29,7 +29,7 @@ from oncewire.handler.sealing.seal import onward_parcel
 from oncewire.handler.sealing.secure import check_connection
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Actor
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.header import AckRequest
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, awaits_onward
@@ -42,15 +42,13 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.received import Received
 
-_ANSWERS = (MessageKind.ACKNOWLEDGMENT, MessageKind.PONG, MessageKind.STATUS_RESPONSE)
-"""Signals that nothing ever answers; an error is one of them unless it is itself reliable."""
-
 
 def is_answer(message: Message) -> bool:
-    """Whether a message only answers another, and calls for no answer itself."""
+    """Whether a message only answers another, and calls for no answer itself; an error is such a
+    one unless it is itself reliable."""
     if message.kind is MessageKind.ERROR:
         return not message.reliable
-    return message.kind in _ANSWERS
+    return message.kind in ANSWERS
 
 
 def pass_on(

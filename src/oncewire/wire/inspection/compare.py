@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import (
+    ANSWERS,
     AckRequest,
     Actor,
     Dialect,
@@ -116,7 +117,7 @@ def our_refusal(fault: ReadFault, form: Form, now: Instant) -> Answer:
     """What the form has us answer to a message that was refused."""
     known = fault.known
     # Nothing answers these (ACK-9, §4.2.4).
-    if known.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
+    if known.kind in ANSWERS:
         return Answer(AnswerKind.NOTHING, problem=fault.problem)
     if not fault.answerable or known.from_party is None:
         code = fault.error.faultcode if isinstance(fault.error, SoapFault) else "Client"

@@ -1,0 +1,65 @@
+"""Asking: whether a partner's handler is there, and what became of a message that it got."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.agreement.agreement import Agreement
+from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.handler.answering.answer import envelope_for, post_signal, signal_route
+from oncewire.handler.node import Node
+from oncewire.handler.route import agreement_of_hop
+from oncewire.handler.sealing.seal import seal, whole_parcel
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.header import Header
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredAnswer
+from oncewire.wire import answers, codec
+
+
+def ping(node: Node, agreement: Agreement) -> str:
+    """Ask whether the partner's handler is there; returns the MessageId of the question."""
+    route = signal_route(agreement, MessageKind.PING)
+    envelope = envelope_for(node, route)
+    header = Header(
+        from_party=agreement.own.party,
+        to_party=agreement.partner.party,
+        cpa_id=agreement.cpa_id,
+        conversation_id=envelope.message_id,
+        service=None,
+        action=None,
+        message_id=envelope.message_id,
+        timestamp=envelope.now,
+    )
+    like = Message(route.form.dialect, MessageKind.NORMAL, header)
+    question = answers.ping_like(like, envelope)
+    answer = StoredAnswer(envelope.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)
+    node.pings.add(envelope.message_id)
+    return envelope.message_id
+
+
+def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
+    """Ask the receiver what became of a message of ours (C37), or raise why nobody can be asked."""
+    stored, parcel = tx.outgoing(message_id), tx.outgoing_parcel(message_id)
+    if stored is None or parcel is None:
+        raise InvalidValue(
+            f"message {message_id} is not kept here any more",
+            remedy=f"`oncewire why {message_id}` tells what is known of it",
+        )
+    agreement = agreement_of_hop(node, tx, stored)
+    if agreement is None:
+        raise AgreementProblem(
+            f"no agreement leads to {stored.peer} any more", remedy="`oncewire partner add`"
+        )
+    asked = codec.read(whole_parcel(node, parcel)).message
+    own, partner = agreement.own.party, agreement.partner.party
+    if stored.relayed_from is not None and stored.facts.to_party not in map(str, partner.ids):
+        # A hub asks the next hub in its own name; in the From Party's the question would go on
+        # to the To Party. That one knows no name but the From Party's.
+        names = replace(asked.header, from_party=own, to_party=partner, cpa_id=agreement.cpa_id)
+        asked = replace(asked, header=names)
+    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
+    question = answers.ask_status(asked, envelope_for(node, route))
+    answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
+    post_signal(node, agreement, answer)
