@@ -22,6 +22,7 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
+from oncewire.message.status import MessageStatus, StatusResponse
 from oncewire.protocol.states import OutgoingState
 
 Parts = list[bytes]
@@ -166,6 +167,10 @@ _NOTICE = ValueForm(
     lambda notice, _parts: notice_facts(notice),
     lambda facts, _parts: notice_from(facts),
 )
+_RESPONSE = ValueForm(
+    lambda said, _parts: [said.ref_to_message_id, said.status.value, said.timestamp],
+    lambda said, _parts: StatusResponse(said[0], MessageStatus(said[1]), said[2]),
+)
 
 FORMS: dict[str, ValueForm] = {
     "None": ValueForm(lambda _value, _parts: None, lambda _value, _parts: None),
@@ -181,6 +186,7 @@ FORMS: dict[str, ValueForm] = {
     "OutgoingState | None": _or_none(_WORD),
     "list[ReceivedMessage]": _list_of(ValueForm(_write_message, _read_message)),
     "list[Notice]": _list_of(_NOTICE),
+    "StatusResponse | None": _or_none(_RESPONSE),
     "Status": ValueForm(
         lambda status, _parts: asdict(status),
         lambda facts, _parts: Status(**{key: facts[key] for key in facts if key in _STATUS}),

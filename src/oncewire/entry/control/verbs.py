@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.entry.control.verb import (
     Awaiting,
@@ -20,6 +20,7 @@ from oncewire.entry.control.verb import (
     Need,
     NoCommand,
     Permission,
+    Told,
     Within,
     verb,
     verbs_of,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
     from oncewire.message.instant import Duration
+    from oncewire.message.status import StatusResponse
     from oncewire.protocol.states import OutgoingState
 
 T = TypeVar("T")
@@ -79,6 +81,31 @@ class Status:
     lag_ms: int = 0
     # Why it is not called running although its process is there.
     stuck: str = ""
+
+
+def told_of(said: StatusResponse | None) -> Told:
+    """What a receiver said of a message, for people."""
+    if said is None:
+        return Told(
+            {"answer": "", "received": ""},
+            "No answer came in time, so nothing new is known. Ask again, or with more --timeout.",
+            good=False,
+        )
+    from oncewire.message.instant import format_instant
+    from oncewire.message.status import MessageStatus
+
+    words = {
+        MessageStatus.PROCESSED: "The receiver has it, and its application took it.",
+        MessageStatus.RECEIVED: "The receiver has it; its application has not taken it yet.",
+        MessageStatus.FORWARDED: "The handler we sent it to has it, and sends it on.",
+        MessageStatus.NOT_RECOGNIZED: "The receiver does not know this message: it did not arrive "
+        "there, was refused, or is forgotten.",
+        MessageStatus.UNAUTHORIZED: "The receiver does not tell us what became of this message.",
+    }
+    unknown = (MessageStatus.NOT_RECOGNIZED, MessageStatus.UNAUTHORIZED)
+    received = "" if said.timestamp is None else format_instant(said.timestamp)
+    facts: dict[str, Any] = {"answer": said.status, "received": received}
+    return Told(facts, words[said.status], good=said.status not in unknown)
 
 
 class Here(Protocol):
@@ -131,6 +158,16 @@ class PartyVerbs:
     async def notices(self, limit: int = 16) -> list[Notice]:
         """Messages of ours that failed; each is told again until it is confirmed."""
         return await self.here.operate(lambda engine: engine.notices(limit), "look")
+
+    @verb(Need.HANDLER, Permission.OPERATE, Command("ask", tell=told_of))
+    async def ask(self, message_id: str, timeout: float = 30.0) -> StatusResponse | None:
+        """Ask the receiver of a message what became of it; None when no answer came in time.
+
+        An answer that the receiver has it settles a message whose fate was unknown. One that it
+        knows no such message settles nothing, for a copy may still be on its way. Not every
+        dialect has the question: under rm-0.78 it is an error.
+        """
+        return await self.here.handler.ask_status(message_id, timeout)
 
     @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:

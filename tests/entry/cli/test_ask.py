@@ -1,0 +1,113 @@
+"""`oncewire ask`: what the receiver says became of a message, by command, program and socket."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.cli import output
+from oncewire.entry.control.client import Remote
+from oncewire.entry.control.language import socket_path
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import store_path
+from oncewire.entry.running.party_handler import open_party, open_party_blocking
+from oncewire.errors import InvalidValue
+from oncewire.message.status import MessageStatus, StatusResponse
+from tests.entry.served import Served
+from tests.entry.terminal import run, run_json
+
+
+@pytest.fixture
+def sent(served: Served, tmp_path: Path) -> str:
+    """A message that globex has; both handlers run."""
+    file = tmp_path / "order.xml"
+    file.write_text("<order/>")
+    found = run_json("send", file, "--to", "globex", "--wait", "--timeout", "60")
+    return str(found["messages"][0]["message_id"])
+
+
+@pytest.mark.requirement("OPS-2")
+def test_a_command_tells_what_the_receiver_says(served: Served, sent: str) -> None:
+    found = run_json("ask", sent[:12])
+    (row,) = found["done"]
+    assert (row["what"], row["state"], row["answer"]) == (sent, "delivered", "Received")
+    assert row["received"].endswith("Z")
+    assert found["summary"] == "The receiver has it; its application has not taken it yet."
+    run("inbox", "confirm", sent, "-c", served.folder / "globex")
+    shown = run("ask", sent, "--timeout", "60").stdout
+    assert "The receiver has it, and its application took it." in shown
+
+
+def test_programs_and_the_socket_get_the_same_answer(served: Served, sent: str) -> None:
+    folder = served.folder / "acme"
+
+    async def ask() -> list[StatusResponse | None]:
+        remote = await Remote.connect(socket_path(load(folder, environ={}).settings))
+        assert remote is not None
+        async with open_party(folder) as party:
+            answers = [await party.ask(sent, timeout=60), await remote.ask(sent)]
+        await remote.close()
+        return answers
+
+    first, second = asyncio.run(ask())
+    with open_party_blocking(folder) as party:
+        third = party.ask(sent)
+    assert first is not None
+    assert (first.ref_to_message_id, first.status) == (sent, MessageStatus.RECEIVED)
+    assert first.timestamp is not None
+    assert first == second == third
+
+
+def test_a_receiver_that_does_not_know_it_is_told_of(served: Served, sent: str) -> None:
+    served.stop("globex")
+    store = store_path(load(served.folder / "globex", environ={}).settings)
+    shutil.rmtree(store.parent)
+    served.start("globex")
+    found = run_json("ask", sent, exit_code=output.WRONG)
+    assert found["done"][0]["answer"] == "NotRecognized"
+    assert found["summary"].startswith("The receiver does not know this message")
+    # What was acknowledged stays so: whoever lost it knows of that, or nobody does.
+    assert found["done"][0]["state"] == "delivered"
+
+
+def test_no_answer_in_time_is_no_news(served: Served, sent: str) -> None:
+    served.stop("globex")
+    found = run_json("ask", sent, "--timeout", "0.1", exit_code=output.WRONG)
+    assert found["done"] == [{"what": sent, "state": "delivered", "answer": "", "received": ""}]
+    assert found["summary"].startswith("No answer came in time")
+    with open_party_blocking(served.folder / "acme") as party:
+        assert party.ask(sent, timeout=0.1) is None
+
+
+def test_without_a_handler_one_runs_until_the_answer_is_there(served: Served, sent: str) -> None:
+    served.stop("acme")
+    assert run_json("ask", sent)["done"][0]["answer"] == "Received"
+    assert run_json("status")["running"] is False
+
+
+def test_where_the_dialect_has_no_such_question_that_is_said(pair: Path, tmp_path: Path) -> None:
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        file = pair / own / "agreements" / f"{partner}.toml"
+        file.write_text(file.read_text().replace('profile = "ebms2"', 'profile = "rm-0.78"'))
+    file = tmp_path / "order.xml"
+    file.write_text("<order/>")
+    sent = run_json("send", file, "--to", "globex")["messages"][0]["message_id"]
+    found = run_json("ask", sent, exit_code=output.BAD_INPUT)
+    assert found["problems"] == [
+        {"problem": "rm-0.78 has no StatusRequest", "next": "agree on ms-0.9x or ebms2"}
+    ]
+    with (
+        open_party_blocking(pair / "acme") as party,
+        pytest.raises(InvalidValue, match="has no StatusRequest"),
+    ):
+        party.ask(sent)
+
+
+def test_only_what_was_sent_from_here_can_be_asked_for(served: Served, sent: str) -> None:
+    run("ask", "nobody-sent-this", exit_code=output.NOT_FOUND)
+    there = run_json("ask", sent, "-c", served.folder / "globex", exit_code=output.NOT_FOUND)
+    assert there["problems"][0]["problem"] == f"no message {sent} was sent from here"
+    run("ask", exit_code=output.BAD_INPUT)
