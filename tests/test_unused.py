@@ -24,7 +24,6 @@ ALLOWED = {
         "the rules of large documents, which no handler follows yet",
     ),
     "judge_message": "one message judged alone, as the tests of each promise do",
-    "open_party_blocking": "what a user's program calls",
     "trim_journal": "the store's contract; an operator's verb is to come",
     "fail_next_transition": "how a test makes the store in memory fail",
     "rows_of_year": "the sample year in plain Python, which Spark's is compared with",

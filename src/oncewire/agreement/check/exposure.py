@@ -193,6 +193,7 @@ def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:
 
 
 def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger]:
+    """Certificates that cannot be read, have expired or soon will, or are not valid yet."""
     security = binding.security
     for key, ders in (
         ("security.partner_certificates", security.partner_certificates),

@@ -19,6 +19,7 @@ VIA = (
 
 
 def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
+    """One of the two sides: [own] or [partner]."""
     known_only(name, table, SIDE)
     ids = _party_ids(name, table, "party_id")
     role = table.get("role")
@@ -102,6 +103,7 @@ def _fingerprints(name: str, table: Table, load: Load | None) -> tuple[str, ...]
 
 
 def read_via(table: Table) -> Via | None:
+    """The hub on the way, if there is one, and what it was said to do with messages."""
     if not table:
         return None
     known_only("via", table, VIA)
