@@ -11,9 +11,9 @@ from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.splice_body import with_envelope
-from oncewire.wire.soap import read_fault
 from tests.fuzz.mutations import mutated
 from tests.wire import samples
+from tests.wire.roots import read_fault
 
 
 class Broken(AssertionError):

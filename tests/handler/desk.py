@@ -35,11 +35,12 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory import MemoryStore
 from oncewire.store.records import StoredOutgoing
-from oncewire.wire import codec, soap
+from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.soap_fault import Fault
 from tests.handler.pair import TestWorld
+from tests.wire.roots import read_fault
 
 HTTP = Source("http", can_answer=True)
 MAIL = Source("smtp")
@@ -105,7 +106,7 @@ class Desk:
         if answer.parcel is None:
             return Reply(answer.status)
         back = whole_parcel(self.engine.node, answer.parcel)
-        fault = soap.read_fault(back.body)
+        fault = read_fault(back.body)
         message = codec.read(back).message if fault is None else None
         return Reply(answer.status, message, fault, back)
 

@@ -18,7 +18,7 @@ from oncewire.journal.check import (
 from oncewire.journal.predicates.channel import ChannelFold
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.predicates.document import DocumentFold
-from oncewire.journal.predicates.message import MessageFold, judge_message, judge_traces
+from oncewire.journal.predicates.message import judge_message, judge_traces
 from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
 from oncewire.message.header import SyncReplyMode
@@ -401,14 +401,11 @@ def _by(rows: list[Row], column: str) -> list[Row]:
     return sorted(rows, key=lambda row: (getattr(row, column) or "", row.node, row.seq))
 
 
-def test_a_fold_can_be_fed_row_by_row() -> None:
+def test_a_message_is_judged_by_its_rows_and_a_fold_without_rows_says_nothing() -> None:
     rows = SCENARIOS["plain"]().rows
     context = Context.gather(rows, healed=True)
-    fold = MessageFold(context)
-    for row in rows:
-        if row.message_id == "m1" and row.kind != Kind.CONFIRMED:
-            fold.feed(row)
-    assert [found.kind for found in fold.finish()] == ["unconfirmed"]
+    one = [row for row in rows if row.message_id == "m1" and row.kind != Kind.CONFIRMED]
+    assert [found.kind for found in judge_message(one, context)] == ["unconfirmed"]
     channel = ChannelFold(context)
     assert channel.finish() == []
     assert DocumentFold(context, "doc").finish() == []

@@ -3,12 +3,10 @@
 import pytest
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
+from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.journal.schema import (
     SCHEMA,
     check_version,
-    row_from_dict,
-    row_to_dict,
     rows_from_columns,
 )
 from tests.journal.scenarios import SCENARIOS
@@ -24,38 +22,9 @@ def test_the_schema_has_every_column_in_order() -> None:
         assert value is None or type(value) is column.type
 
 
-def test_rows_come_back_from_plain_values() -> None:
-    for row in SCENARIOS["split"]().rows:
-        assert row_from_dict(row_to_dict(row)) == row
-
-
-def test_a_column_that_may_be_empty_may_be_left_out() -> None:
-    row = row_from_dict({"seq": 1, "at": 2, "mono": 3, "boot": "b", "node": "n", "kind": "started"})
-    assert row == Row(1, 2, 3, "b", "n", "started")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seq": None},
-        {"seq": "1"},
-        {"seq": True},
-        {"at": 2**63},
-        {"node": 5},
-        {"message_id": 5},
-        {"colour": "blue"},
-    ],
-)
-def test_a_row_that_is_none_is_a_named_problem(change: dict[str, object]) -> None:
-    values = {**row_to_dict(Row(1, 2, 3, "b", "n", "started")), **change}
-    with pytest.raises(JournalProblem, match=next(iter(change))) as raised:
-        row_from_dict(values)
-    assert raised.value.remedy
-
-
 def test_a_batch_by_column_gives_rows() -> None:
     rows = SCENARIOS["plain"]().rows
-    columns = {name: [row_to_dict(row)[name] for row in rows] for name in COLUMNS}
+    columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
     assert list(rows_from_columns(columns)) == rows
     del columns["size"]
     assert list(rows_from_columns(columns)) == [row._replace(size=None) for row in rows]

@@ -182,10 +182,16 @@ def test_an_acknowledgement_rides_on_a_response(dialect: Dialect) -> None:
     request = received(dialect)
     response = order_message(dialect)
     response = replace(
-        response, header=replace(response.header, message_id="r-1", action="Confirm")
+        response,
+        header=replace(
+            response.header,
+            message_id="r-1",
+            action="Confirm",
+            ref_to_message_id=request.header.message_id,
+        ),
+        acknowledgments=(answers.acknowledgment_of(request, envelope_for(dialect)),),
     )
-    element = answers.acknowledgment_of(request, envelope_for(dialect))
-    together = sent(answers.riding_on(response, [element]))
+    together = sent(response)
     assert together.kind is MessageKind.NORMAL
     assert together.header.action == "Confirm"
     assert together.header.service == response.header.service

@@ -34,6 +34,7 @@ from oncewire.wire.xml.tree import parse
 from tests.wire import samples
 from tests.wire.drafts.test_drafts import REQUEST
 from tests.wire.drafts.test_drafts import refused as draft_refused
+from tests.wire.roots import envelope_of
 from tests.wire.samples import ACK_REQUESTED, MESSAGE_HEADER, soap
 
 
@@ -136,7 +137,9 @@ def test_a_response_an_acknowledgement_and_a_warning_share_a_message(dialect: Di
     response = samples.order_message(dialect)
     element = answers.acknowledgment_of(request, samples.envelope_for(dialect))
     together = replace(
-        answers.riding_on(response, [element]),
+        response,
+        header=replace(response.header, ref_to_message_id=request.header.message_id),
+        acknowledgments=(element,),
         error_list=ErrorList((Error("NotSupported", Severity.WARNING, "//x", "asynchronous"),)),
     )
     again = codec.read(codec.write(together, samples.form(dialect))).message
@@ -257,14 +260,14 @@ def test_wide_encodings_have_positions_too() -> None:
 
 def test_a_bare_header_is_its_own_root_part() -> None:
     parcel = Parcel("text/xml", b"<a/>")
-    assert splice_body.envelope_of(parcel) == b"<a/>"
+    assert envelope_of(parcel) == b"<a/>"
     assert splice_body.with_envelope(parcel, b"<b/>").body == b"<b/>"
 
 
 @pytest.mark.parametrize("body", [b"--B--", b"", b"--B\r\nX: y"])
 def test_a_body_without_root_cannot_be_spliced(body: bytes) -> None:
     with pytest.raises(EbxmlError):
-        splice_body.envelope_of(Parcel("multipart/related; boundary=B", body))
+        envelope_of(Parcel("multipart/related; boundary=B", body))
 
 
 def test_a_mail_without_body_is_refused_when_read() -> None:

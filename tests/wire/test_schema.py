@@ -17,9 +17,9 @@ from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.ebms2.names import EB, ENVELOPE, XLINK
 from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.mime.splice_body import envelope_of
 from oncewire.wire.xml.tree import parse
 from tests.wire import samples
+from tests.wire.roots import envelope_of
 from tests.wire.samples import ACK_REQUESTED, MESSAGE_HEADER, corpus_bytes, corpus_messages, soap
 from tests.wire.strategies import messages
 

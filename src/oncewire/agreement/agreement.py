@@ -75,6 +75,11 @@ class Protection(StrEnum):
         """Whether the document itself is protected, not only the connection."""
         return self in (Protection.PERSISTENT, Protection.BOTH)
 
+    @property
+    def transient(self) -> bool:
+        """Whether the connection is protected."""
+        return self in (Protection.TRANSIENT, Protection.BOTH)
+
 
 class Origin(StrEnum):
     """Where a value came from."""

@@ -7,15 +7,22 @@ value it fills: `terms.retries` is the field `retries` of `Terms`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from oncewire.agreement import kinds
 from oncewire.agreement.agreement import Business, Protection, Rules
-from oncewire.agreement.kinds import ValueKind, choice, optional
-from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.agreement.kinds import (
+    ACCURACY,
+    CERTIFICATES,
+    EXTENSIONS,
+    RANGE,
+    REQUESTED,
+    REVOCATION_LISTS,
+    SYNC_MODE,
+)
+from oncewire.errors import AgreementProblem
+from oncewire.message import kinds
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
@@ -27,6 +34,8 @@ from oncewire.message.form import (
     Validation,
 )
 from oncewire.message.header import AckRequest, ReliableMessagingMethod
+from oncewire.message.key import NamedKey, did_you_mean
+from oncewire.message.kinds import choice, optional
 from oncewire.protocol.terms import (
     AckBundling,
     DuplicateAnswer,
@@ -55,11 +64,9 @@ PARTS: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """One key: `name` is section.key, `target` is part.field, `says` one sentence."""
+class Key(NamedKey):
+    """One key of an agreement: `target` is part.field, `says` one sentence."""
 
-    name: str
-    kind: ValueKind
     target: str
     says: str
 
@@ -73,14 +80,9 @@ class Key:
         """The field it fills there."""
         return self.target.partition(".")[2]
 
-    def read(self, raw: object) -> Any:
-        """The checked value, or an error that names the key."""
-        try:
-            return self.kind.read(raw)
-        except InvalidValue as error:
-            raise AgreementProblem(
-                f"{self.name}: {error.problem}", key=self.name, remedy=error.remedy
-            ) from None
+    def refusal(self, problem: str, remedy: str) -> AgreementProblem:
+        """An error that `agreement check` can show beside the key."""
+        return AgreementProblem(problem, key=self.name, remedy=remedy)
 
 
 _ACTOR = choice(
@@ -107,7 +109,7 @@ _ALL = (
         "How long messages and ids are kept; nothing is resent after it."),
     Key("delivery.time_to_live", optional(kinds.DURATION), "terms.time_to_live",
         "Lifetime of a message that is submitted without one."),
-    Key("delivery.time_accuracy", kinds.ACCURACY, "terms.time_accuracy",
+    Key("delivery.time_accuracy", ACCURACY, "terms.time_accuracy",
         "How exact the receiver's clock is when it judges a lifetime (mm:ss)."),
     Key("delivery.transports", kinds.NAMES, "terms.transports",
         "Ways to send, in the order they are tried."),
@@ -122,12 +124,12 @@ _ALL = (
     Key("delivery.keep", kinds.DURATION, "terms.keep",
         "Kept longer than persist_duration, for the law or the business."),
     # --- acknowledgements
-    Key("ack.request", kinds.REQUESTED, "rules.ack",
+    Key("ack.request", REQUESTED, "rules.ack",
         "Whether messages ask for an acknowledgement."),
-    Key("ack.signature", kinds.REQUESTED, "rules.ack_signature",
+    Key("ack.signature", REQUESTED, "rules.ack_signature",
         "Whether the acknowledgement asked for is a signed one."),
     Key("ack.actor", _ACTOR, "rules.actor", "Who acknowledges: toPartyMSH or nextMSH."),
-    Key("ack.hop", kinds.REQUESTED, "rules.hop_ack",
+    Key("ack.hop", REQUESTED, "rules.hop_ack",
         "Whether messages may ask the next handler for an acknowledgement too."),
     Key("ack.hop_request", choice(AckRequest), "terms.hop_ack_requested",
         "What our messages ask of the next handler."),
@@ -137,7 +139,7 @@ _ALL = (
     Key("ack.wait", kinds.DURATION, "terms.ack_wait",
         "How long it may wait for one; under piggyback, PT0S means half of the Timeout."),
     # --- duplicates
-    Key("duplicate.elimination", kinds.REQUESTED, "rules.duplicate_elimination",
+    Key("duplicate.elimination", REQUESTED, "rules.duplicate_elimination",
         "Whether messages ask that copies are dropped."),
     Key("duplicate.answer", choice(DuplicateAnswer), "terms.duplicate_answer",
         "Which stored answer a copy gets."),
@@ -148,7 +150,7 @@ _ALL = (
     # --- numbers
     Key("sequence.numbered", kinds.BOOL, "terms.numbered", "Messages carry sequence numbers."),
     Key("sequence.ordered", kinds.BOOL, "terms.ordered", "Messages are delivered in order."),
-    Key("sequence.range", kinds.RANGE, "terms.numbers", "Which numbers there are."),
+    Key("sequence.range", RANGE, "terms.numbers", "Which numbers there are."),
     Key("sequence.scope", choice(Scope), "terms.scope", "What one numbered stream is."),
     Key("sequence.on_gap", choice(OnGap), "terms.on_gap",
         "A number that comes too early is refused or kept."),
@@ -158,9 +160,9 @@ _ALL = (
         "How many messages may be unacknowledged at once."),
     Key("flow.window", kinds.WINDOW, "terms.window", "W: must be equal on both sides."),
     # --- synchronous replies
-    Key("sync.mode", kinds.SYNC_MODE, "terms.sync_mode",
+    Key("sync.mode", SYNC_MODE, "terms.sync_mode",
         "What comes back on the same connection."),
-    Key("sync.request", kinds.REQUESTED, "rules.sync",
+    Key("sync.request", REQUESTED, "rules.sync",
         "Whether messages must ask for that themselves."),
     Key("sync.replies", kinds.BOOL, "rules.sync_replies",
         "A message that answers another may ask for that too."),
@@ -189,7 +191,7 @@ _ALL = (
         "How a message under an unknown agreement is answered."),
     Key("wire.unknown_ref", choice(UnknownRef), "form.unknown_ref",
         "What an unknown RefToMessageId leads to."),
-    Key("wire.extensions", kinds.EXTENSIONS, "form.extensions",
+    Key("wire.extensions", EXTENSIONS, "form.extensions",
         "Features of the drafts that ebMS 2.0 lacks and both sides have."),
     # --- security
     Key("security.sign", kinds.BOOL, "security.sign", "We sign what we send."),
@@ -208,15 +210,15 @@ _ALL = (
         "How the payload key is encrypted."),
     Key("security.allow_sha1", kinds.BOOL, "security.allow_sha1",
         "Accept and make SHA-1 signatures, which can be forged today."),
-    Key("security.partner_certificates", kinds.CERTIFICATES, "security.partner_certificates",
+    Key("security.partner_certificates", CERTIFICATES, "security.partner_certificates",
         "The partner signs with one of these."),
-    Key("security.partner_encryption_certificates", kinds.CERTIFICATES,
+    Key("security.partner_encryption_certificates", CERTIFICATES,
         "security.partner_encryption_certificates", "We encrypt for the partner with these."),
-    Key("security.trust_anchors", kinds.CERTIFICATES, "security.trust_anchors",
+    Key("security.trust_anchors", CERTIFICATES, "security.trust_anchors",
         "Authorities whose certificates are believed."),
-    Key("security.revocation_lists", kinds.REVOCATION_LISTS, "security.revocation_lists",
+    Key("security.revocation_lists", REVOCATION_LISTS, "security.revocation_lists",
         "Lists of certificates that their authorities have revoked."),
-    Key("security.revoked", kinds.CERTIFICATES, "security.revoked",
+    Key("security.revoked", CERTIFICATES, "security.revoked",
         "Certificates that are believed no more, not even for what is under way."),
     # --- the business
     Key("business.non_repudiation", kinds.BOOL, "business.non_repudiation",
@@ -246,28 +248,12 @@ def default_of(key: Key) -> Any:
     return _DEFAULTS[key.target]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that the reader most likely meant, or nothing."""
-    choices = list(known)
-    section, _, tail = name[:128].rpartition(".")
-    found = difflib.get_close_matches(name[:128], choices, n=1, cutoff=0.6)
-    if not found or not section:
-        # `retrys` alone means `delivery.retries`: compare the last words, first key first.
-        tails: dict[str, str] = {}
-        for choice_name in choices:
-            tails.setdefault(choice_name.rpartition(".")[2], choice_name)
-        close = difflib.get_close_matches(tail, tails, n=1, cutoff=0.6)
-        found = [tails[word] for word in close] or found
-    return found[0] if found else ""
-
-
 def unknown_key(name: str, known: Iterable[str]) -> AgreementProblem:
     """The error for a key nobody knows: it names the nearest one."""
-    close = nearest(name, known)
     return AgreementProblem(
         f"there is no key {name[:128]!r}",
         key=name[:128],
-        remedy=f"did you mean {close}?" if close else "see `oncewire agreement show`",
+        remedy=did_you_mean(name, known, "see `oncewire agreement show`"),
     )
 
 

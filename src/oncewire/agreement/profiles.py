@@ -13,8 +13,8 @@ from functools import cache
 
 from oncewire.agreement.agreement import Origin, Value
 from oncewire.agreement.compose import layer, merge
-from oncewire.agreement.keys import nearest
 from oncewire.errors import AgreementProblem
+from oncewire.message.key import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +193,10 @@ def profile_values(name: str) -> dict[str, Value]:
     """Every value of a profile, each with the name of the profile that set it."""
     profile = PROFILES.get(name)
     if profile is None:
-        close = nearest(name, PROFILES)
         raise AgreementProblem(
             f"there is no profile {name[:128]!r}",
             key="profile",
-            remedy=f"did you mean {close}?" if close else "choose one of " + ", ".join(PROFILES),
+            remedy=did_you_mean(name, PROFILES, "choose one of " + ", ".join(PROFILES)),
         )
     return dict(_values(profile))
 

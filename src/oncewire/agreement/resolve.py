@@ -18,7 +18,7 @@ from oncewire.agreement.agreement import (
 )
 from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
 from oncewire.agreement.rules import settle, signal_terms
-from oncewire.errors import AgreementProblem, Inconsistent, ValueNotRecognized
+from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
 from oncewire.message.form import Form, Security
@@ -199,6 +199,31 @@ def find_binding(agreement: Agreement, direction: Direction, message: Message) -
     return _listed(
         agreement, direction, header.service, header.action, header.from_party, header.to_party
     )
+
+
+def binding_to_send(agreement: Agreement, service: Service, action: str) -> ActionBinding:
+    """The binding of a message of ours. Several may list one action under different roles; then
+    the roles of the whole agreement choose, unless none of them is theirs."""
+    own, partner = agreement.own.party, agreement.partner.party
+    try:
+        return _listed(agreement, Direction.SEND, service, action, own, partner)
+    except ValueNotRecognized:
+        return _listed(agreement, Direction.SEND, service, action, None, None)
+
+
+def binding_named(
+    agreement: Agreement, kind: MessageKind, service: str, action: str
+) -> ActionBinding:
+    """What a message of ours runs under by the names that listings have of it; where the
+    agreement no longer lists them, what holds for the whole direction."""
+    if kind is not MessageKind.NORMAL:
+        return agreement.signal_binding(Direction.SEND, kind)
+    typed = {str(binding.service): binding.service for binding in agreement.actions}
+    try:
+        known = typed.get(service) or Service(service)
+        return binding_to_send(agreement, known, action)
+    except (InvalidValue, ValueNotRecognized):
+        return agreement.sending
 
 
 def _listed(

@@ -17,7 +17,7 @@ from oncewire.agreement.agreement import (
     EndpointType,
     address_of,
 )
-from oncewire.agreement.resolve import channel_of
+from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.handler.node import Node
 from oncewire.message.acknowledgment import AckRequested, Actor
 from oncewire.message.envelope import Message, MessageKind
@@ -167,11 +167,20 @@ def agreement_of_hop(
 
 
 def address_for(node: Node, tx: Transaction, stored: StoredOutgoing, transport: str) -> str | None:
-    """Where a stored message goes now; agreements may have changed since it was stored."""
+    """Where a stored message goes now; agreements may have changed since it was stored.
+
+    An action may have addresses of its own, and a response another one than a request. What is
+    passed on for others goes where the next handler takes everything (HOP-5).
+    """
     agreement = agreement_of_hop(node, tx, stored)
     if agreement is None:
         return None
-    return route_under(agreement, agreement.sending).address(transport)
+    if stored.relayed_from is not None:
+        return route_under(agreement, agreement.sending).address(transport)
+    facts = stored.facts
+    binding = binding_named(agreement, facts.kind, facts.service, facts.action)
+    kind = endpoint_type(facts.kind, reply=facts.ref_to is not None)
+    return route_under(agreement, binding).address(transport, kind)
 
 
 def with_hop(message: Message, route: Route, stamp: Instant) -> Message:

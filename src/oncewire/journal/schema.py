@@ -41,35 +41,6 @@ def check_version(version: int | str | None) -> None:
         )
 
 
-def row_to_dict(row: Row) -> dict[str, Any]:
-    """The row's values by column name."""
-    return row._asdict()
-
-
-def row_from_dict(values: Mapping[str, Any]) -> Row:
-    """The row of these values, each checked against its column; unknown names are refused."""
-    unknown = sorted(set(values) - set(COLUMNS))
-    if unknown:
-        raise JournalProblem(
-            f"a row has columns that no journal of version {JOURNAL_VERSION} has: "
-            f"{', '.join(unknown)}",
-            remedy="read it with the version of Oncewire that wrote it",
-        )
-    return Row(*(_checked(column, values.get(column.name)) for column in SCHEMA))
-
-
-def _checked(column: Column, value: Any) -> Any:
-    if value is None and column.nullable:
-        return None
-    if type(value) is not column.type or (type(value) is int and abs(value) > INT64_MAX):
-        raise JournalProblem(
-            f"column {column.name} of a journal row holds {value!r}, not a value of its type "
-            f"{column.type.__name__}",
-            remedy="export the journal again; every row needs " + ", ".join(sorted(_ALWAYS)),
-        )
-    return value
-
-
 def rows_from_columns(columns: Mapping[str, Sequence[Any]]) -> Iterator[Row]:
     """Rows of a batch that is held by column, as Arrow does; a column left out is empty.
 

@@ -103,6 +103,10 @@ class Party:
         """Whether any id names both: several PartyIds of one party are equivalent."""
         return any(party_id in other.ids for party_id in self.ids)
 
+    def acting_as(self, role: str | None) -> Party:
+        """The party in that role, where one is named (ebMS 2.0 §3.1.1.2)."""
+        return self if role is None else Party(self.ids, role)
+
     def __str__(self) -> str:
         return str(self.ids[0])
 

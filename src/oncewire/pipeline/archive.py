@@ -47,6 +47,7 @@ class Found:
 
     @property
     def key(self) -> FileKey:
+        """What tells one state of the file from another."""
         return self.path, self.size, self.modified
 
 

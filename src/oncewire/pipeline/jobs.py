@@ -265,27 +265,5 @@ def _doubtful(spark: SparkSession, lake: Lake, archived: Sequence[Entry]) -> tup
     return counted[0], counted[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """How long a step took, for progress lines and benches."""
-
-    what: str
-    seconds: float
-
-
-def timing(seen: list[Timed]) -> Progress:
-    """A `Progress` that notes how long each step took; the last one ends with the job."""
-    started: list[tuple[str, float]] = []
-
-    def tell(step: str) -> None:
-        now = time.monotonic()
-        if started:
-            what, begun = started[-1]
-            seen.append(Timed(what, now - begun))
-        started.append((step, now))
-
-    return tell
-
-
 def _now() -> Instant:
     return time.time_ns() // 1_000

@@ -47,9 +47,11 @@ class Statement:
     rows: tuple[Row, ...]
 
     def has(self, kind: str) -> bool:
+        """Whether a row of that kind is there."""
         return any(row.kind == kind for row in self.rows)
 
     def first(self, kind: str) -> Row | None:
+        """The first row of that kind."""
         return next((row for row in self.rows if row.kind == kind), None)
 
     @property

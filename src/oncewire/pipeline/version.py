@@ -83,10 +83,12 @@ class Version:
         return replace(self, nodes={**self.nodes, node: state})
 
     def as_text(self) -> str:
+        """The version as its file has it."""
         return json.dumps(asdict(self), indent=1, sort_keys=True, default=list) + "\n"
 
     @classmethod
     def of_text(cls, text: str) -> Version:
+        """The version that a file describes; one of another journal is refused."""
         values = json.loads(text)
         check_version(values["journal_version"])
         return cls(

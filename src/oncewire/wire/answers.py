@@ -7,7 +7,7 @@ protocol's matter; ids, times and our own names are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oncewire.errors import EbxmlError, InvalidValue
@@ -142,16 +142,6 @@ def _element_due(received: Message, actor: Actor) -> bool:
     if received.dialect is Dialect.EBMS2:
         return True
     return received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE
-
-
-def riding_on(response: Message, answers: Iterable[Acknowledgment]) -> Message:
-    """A business response that carries acknowledgements too; its own header stays (ACK-16)."""
-    given = tuple(answers)
-    header = response.header
-    # A response refers to its request anyway; where it does not, the acknowledgement must (ACK-3).
-    if header.ref_to_message_id is None and given:
-        header = replace(header, ref_to_message_id=given[0].ref_to_message_id)
-    return replace(response, header=header, acknowledgments=(*response.acknowledgments, *given))
 
 
 def error_message_for(

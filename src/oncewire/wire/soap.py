@@ -8,11 +8,10 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect, Message
 from oncewire.message.form import Form, SoapActionCheck
 from oncewire.wire.ebms2.names import BODY, ENVELOPE, FAULT, SOAP
-from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.soap_fault import Fault, FaultDetail
 from oncewire.wire.xml.markup import text
-from oncewire.wire.xml.tree import Element, local_name, parse
+from oncewire.wire.xml.tree import Element, local_name
 
 # SOAP 1.1 §4.4.1.
 FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")
@@ -45,15 +44,6 @@ def check_action(stated: str | None, message: Message, form: Form) -> None:
         raise SoapFault(
             "Client", f"SOAPAction must be {wanted}, {said}", remedy="send the agreed SOAPAction"
         )
-
-
-def read_fault(envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Fault | None:
-    """The Fault an envelope holds; None when it holds none or is no envelope at all."""
-    try:
-        root = parse(envelope, None, limits)
-    except EbxmlError:
-        return None
-    return fault_of(root)
 
 
 def fault_of(root: Element) -> Fault | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyexpat
 from dataclasses import dataclass
 
-from oncewire.errors import InvalidValue, OtherXml
+from oncewire.errors import OtherXml
 from oncewire.message import AckRequest, AckRequested, Actor, Dialect, RoutingHeader, SequenceNumber
 from oncewire.message.form import Extension, Form
 from oncewire.wire.drafts import ms09x, rm078
@@ -239,31 +239,3 @@ def _routing_edit(where: Layout, hop: RoutingHeader) -> Edit:
     form = Form(extensions=frozenset({Extension.ROUTING}))
     (written,) = ebms2_writer.hop_blocks((hop,), form)
     return appended(where, _soap_header(where), written)
-
-
-# One block at a time.
-
-
-def set_ack_requested(
-    envelope: bytes, request: AckRequested | None, charset: str | None = None
-) -> bytes:
-    """Exchange the AckRequested of the next MSH (§10): None takes it away."""
-    # What is for the To Party is signed, and passed on unchanged (§10.1).
-    if request is not None and request.actor is not Actor.NEXT_MSH:
-        raise InvalidValue(
-            "a hop never touches what the To Party is asked",
-            remedy="splice only AckRequested of the nextMSH",
-        )
-    where = layout(envelope, charset)
-    edit = _exchange(where, n.ACK_REQUESTED, Actor.NEXT_MSH.value, _ack_text(request))
-    return apply(where, [edit]) if edit is not None else envelope
-
-
-def set_hop_sequence(
-    envelope: bytes, sequence: SequenceNumber | None, charset: str | None = None
-) -> bytes:
-    """Exchange rmx:HopSequence: None takes it away."""
-    where = layout(envelope, charset)
-    text = ebms2_writer.hop_sequence(sequence) if sequence is not None else ""
-    edit = _exchange(where, n.HOP_SEQUENCE, None, text)
-    return apply(where, [edit]) if edit is not None else envelope

@@ -40,6 +40,8 @@ def _found(agreement: Agreement, key: str, words: str = "") -> list[Finding]:
     return [one for one in check(agreement, now=NOW) if one.key == key and words in one.sentence]
 
 
+AUTHORITY = to_pem(b"0authority").replace("\n", "\\n")
+
 # (name, key, words of the sentence, severity, profile, what trips it, what does not)
 DANGERS = [
     ("duplicate memory shorter than the retries", "delivery.persist_duration", "are retried",
@@ -142,6 +144,18 @@ DANGERS = [
     ("open where confidentiality is asked", "security.encrypt", "not encrypted", "danger", "ebms2",
      '[business]\nconfidential = "persistent"\n',
      '[business]\nconfidential = "transient"\n'),
+    ("unsigned where nothing may be changed", "security.sign", "nobody can change", "danger",
+     "ebms2",
+     '[business]\ntamper_proof = "persistent"\n',
+     '[business]\ntamper_proof = "persistent"\n[security]\nsign = true\n'),
+    ("unsigned where a document proves its sender", "security.require_signature",
+     "proves its sender", "danger", "ebms2",
+     '[business]\nauthenticated = "transient-and-persistent"\n',
+     '[business]\nauthenticated = "transient"\n'),
+    *((f"{name} on a way without TLS", f"business.{name}", "has no TLS", "danger", "ebms2",
+       f'[business]\n{name} = "transient"\n[via]\nhttp = "http://hub/"\n',
+       f'[business]\n{name} = "transient"\n[via]\nhttp = "https://hub/"\n')
+      for name in ("confidential", "authenticated", "tamper_proof")),
     ("SHA-1", "security.signature_algorithm", "SHA-1", "danger", "ebms2",
      ('[security]\nsign = true\nallow_sha1 = true\n'
      'signature_algorithm = "http://www.w3.org/2000/09/xmldsig#rsa-sha1"\n'),
@@ -151,6 +165,9 @@ DANGERS = [
      '[security]\ndigest_algorithm = "http://www.w3.org/2000/09/xmldsig#sha1"\n'),
     ("signatures nobody can check", "security.partner_certificates", "no certificate", "error",
      "ebms2", "[security]\nrequire_signature = true\n", "[security]\nsign = true\n"),
+    ("an authority that names nobody", "security.partner_certificates", "no certificate", "error",
+     "ebms2", f"[security]\nrequire_signature = true\ntrust_anchors = \"{AUTHORITY}\"\n",
+     f"[security]\nrequire_signature = true\npartner_certificates = \"{AUTHORITY}\"\n"),
     ("encryption for nobody", "security.partner_encryption_certificates", "not for any", "error",
      "ebms2", "[security]\nencrypt = true\n", "[security]\nsign = true\n"),
     ("an unknown transport", "delivery.transports", "no transport http2", "error", "ebms2",

@@ -30,5 +30,5 @@ def read_mail(corpus: Path, name: str) -> SignedMail:
         for part, content in zip(leaves[1:], contents[1:], strict=True)
     ]
     signature = reference_engine.signature_of(etree.fromstring(contents[0]))
-    (shown,) = certificates.key_info_certificates(signature)
+    (shown,) = map(certificates.from_der, certificates.key_info_ders(signature))
     return SignedMail(contents[0], parts, shown)

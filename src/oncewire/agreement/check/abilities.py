@@ -45,6 +45,18 @@ def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[D
             "this version",
             "agree on a size that holds the largest document",
         )
+    business = binding.business
+    for key, wanted, what in (
+        ("time_to_perform", business.time_to_perform, "how long a business process takes"),
+        ("retry_count", business.retry_count, "how often a business process is started again"),
+    ):
+        if wanted is not None:
+            yield Danger(
+                Severity.HINT,
+                f"business.{key}",
+                f"no handler watches {what}: that is left to the application",
+                "see that the application keeps to it",
+            )
 
 
 def _transports(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger]:

@@ -12,7 +12,13 @@ from oncewire.agreement.agreement import (
     EndpointType,
     Requested,
 )
-from oncewire.agreement.check.exposure import EXPIRING_SOON, certificates, recognition, signatures
+from oncewire.agreement.check.exposure import (
+    EXPIRING_SOON,
+    certificates,
+    recognition,
+    signatures,
+    unprotected_ways,
+)
 from oncewire.agreement.check.finding import Danger, Severity
 from oncewire.agreement.check.hops import via_dangers
 from oncewire.message.acknowledgment import Actor
@@ -40,6 +46,7 @@ def agreement_dangers(agreement: Agreement, now: Instant | None) -> Iterator[Dan
     yield from _features(agreement)
     yield from _period(agreement, now)
     yield from _parties(agreement)
+    yield from _unread(agreement)
     yield from recognition(agreement)
     yield from via_dangers(agreement)
 
@@ -100,6 +107,25 @@ def _parties(agreement: Agreement) -> Iterator[Danger]:
         )
 
 
+def _unread(agreement: Agreement) -> Iterator[Danger]:
+    """What may be said of the partner only: nobody asks it of ourselves."""
+    if agreement.own.client_certificates:
+        yield Danger(
+            Severity.HINT,
+            "own.client_certificates",
+            "which certificate we show is not read from here: it is the one of [keys] in "
+            "oncewire.toml",
+            "give the partner its fingerprint",
+        )
+    if agreement.own.behind:
+        yield Danger(
+            Severity.HINT,
+            "own.behind",
+            "who is behind ourselves is not read from here: that is for the partner to say",
+            "add forwards = true to pass messages on, and name the parties in [partner] behind",
+        )
+
+
 # --- one binding -------------------------------------------------------------------------------
 
 
@@ -113,6 +139,7 @@ def binding_dangers(
     yield from _sync(binding)
     yield from _addresses(agreement, binding)
     yield from signatures(binding)
+    yield from unprotected_ways(agreement, binding)
     yield from certificates(binding, now)
     yield from _sizes(agreement, binding)
 

@@ -36,10 +36,7 @@ def _unseen(agreement: Agreement) -> Iterator[Danger]:
     """Where the partner is known by its certificate alone, what comes without one is refused."""
     via = agreement.via
     ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
-    if any(
-        endpoint.transport == "http" and not endpoint.address.startswith("https:")
-        for endpoint in ends
-    ):
+    if any(endpoint.transport == "http" and not _has_tls(endpoint.address) for endpoint in ends):
         yield Danger(
             Severity.DANGER,
             "partner.http",
@@ -53,6 +50,33 @@ def _unseen(agreement: Agreement) -> Iterator[Danger]:
             "the partner is known by a TLS certificate, which only http shows",
             "require signatures: what comes another way is refused",
         )
+
+
+def unprotected_ways(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
+    """What the business wants protected on the way (CPPA 2.0 BusinessTransactionCharacteristics,
+    `transient`) against connections without TLS: that is what keeps others from reading and
+    changing, and what shows who is there."""
+    business, via = binding.business, agreement.via
+    ends = binding.endpoints
+    if binding.direction is Direction.SEND and via is not None and via.endpoints:
+        ends = via.endpoints
+    plain = [end for end in ends if end.transport == "http" and not _has_tls(end.address)]
+    for key, wanted in (
+        ("business.confidential", business.confidential),
+        ("business.authenticated", business.authenticated),
+        ("business.tamper_proof", business.tamper_proof),
+    ):
+        if wanted.transient and plain:
+            yield Danger(
+                Severity.DANGER,
+                key,
+                f"the business asks for it on the way, but {plain[0].address} has no TLS",
+                "use https",
+            )
+
+
+def _has_tls(address: str) -> bool:
+    return address.lower().startswith("https:")
 
 
 def signatures(binding: ActionBinding) -> Iterator[Danger]:
@@ -80,6 +104,20 @@ def signatures(binding: ActionBinding) -> Iterator[Danger]:
             "security.encrypt",
             "the business asks for confidential documents, but payloads are not encrypted",
             "set security.encrypt to true",
+        )
+    if business.tamper_proof.persistent and not signed:
+        yield Danger(
+            Severity.DANGER,
+            "security.sign",
+            "the business asks for documents that nobody can change, but messages are not signed",
+            "sign them, and require signatures of the partner",
+        )
+    if business.authenticated.persistent and not signed:
+        yield Danger(
+            Severity.DANGER,
+            "security.require_signature",
+            "the business asks that a document proves its sender, but messages are not signed",
+            "require signatures of the partner, and sign ours",
         )
     if signed or signed_acks:
         yield from _sha1(binding)
@@ -135,13 +173,15 @@ def unknown_algorithms(binding: ActionBinding, known: Collection[str]) -> Iterat
 def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:
     security = binding.security
     received = binding.direction is Direction.RECEIVE
-    believed = security.partner_certificates or security.trust_anchors
-    if received and security.require_signature and not believed:
+    if received and security.require_signature and not security.partner_certificates:
+        # An authority vouches for many: only a certificate of the partner's says which of them
+        # it is, and lets the next one of that subject be believed.
         yield Danger(
             Severity.ERROR,
             "security.partner_certificates",
             "signatures are required, but no certificate of the partner is known",
-            "add the partner's certificate, or an authority to trust",
+            "add the partner's certificate"
+            + ("; an authority alone names nobody" if security.trust_anchors else ""),
         )
     if not received and security.encrypt and not security.partner_encryption_certificates:
         yield Danger(
@@ -153,6 +193,7 @@ def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:
 
 
 def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger]:
+    """Certificates that cannot be read, have expired or soon will, or are not valid yet."""
     security = binding.security
     for key, ders in (
         ("security.partner_certificates", security.partner_certificates),

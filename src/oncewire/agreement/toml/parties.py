@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncewire.agreement import kinds
 from oncewire.agreement.agreement import TRANSPORTS, Endpoint, EndpointType, PartyTerms, Via
 from oncewire.agreement.certificates import fingerprint, read_certificates, read_fingerprint
-from oncewire.agreement.keys import KEYS, unknown_key
+from oncewire.agreement.keys import unknown_key
 from oncewire.agreement.toml.tables import Load, Table, contents, known_only, word
 from oncewire.errors import AgreementProblem
+from oncewire.message import kinds
 from oncewire.message.ids import Party, PartyId
 
 SIDE = ("party_id", "type", "role", "name", "uri", "client_certificates", "behind", *TRANSPORTS)
@@ -19,6 +19,7 @@ VIA = (
 
 
 def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
+    """One of the two sides: [own] or [partner]."""
     known_only(name, table, SIDE)
     ids = _party_ids(name, table, "party_id")
     role = table.get("role")
@@ -102,13 +103,14 @@ def _fingerprints(name: str, table: Table, load: Load | None) -> tuple[str, ...]
 
 
 def read_via(table: Table) -> Via | None:
+    """The hub on the way, if there is one, and what it was said to do with messages."""
     if not table:
         return None
     known_only("via", table, VIA)
     endpoints = read_endpoints("via", table)
 
     def duration(key: str) -> Any:
-        return KEYS["delivery.timeout"].kind.read(table[key]) if key in table else None
+        return kinds.DURATION.read(table[key]) if key in table else None
 
     uri = table.get("uri")
     return Via(

@@ -43,11 +43,11 @@ from oncewire.message.ids import Service
 TEXT_MAX = 4 * 1024 * 1024
 """An agreement is a page of text; certificates written into it make it longer, not huge."""
 
-_TOP = (
+TOP = (
     "cpa_id", "profile", "cpa", "also_known_as", "any_cpa_id", "listed_only", "status", "start",
     "end", "forwards",
 )  # fmt: skip
-_ENTRY = ("direction", "service", "service_type", "action", "role", "partner_role", *TRANSPORTS)
+ENTRY = ("direction", "service", "service_type", "action", "role", "partner_role", *TRANSPORTS)
 _SECTIONS = tuple(dict.fromkeys(name.partition(".")[0] for name in KEYS))
 _FILES = tuple(
     name for name, key in KEYS.items() if key.kind in (kinds.CERTIFICATES, kinds.REVOCATION_LISTS)
@@ -78,8 +78,8 @@ def _parse(text: str) -> Table:
 
 
 def _read(table: Table, load: Load | None, name: str) -> Agreement:
-    known = [*_TOP, "own", "partner", "via", "actions", *KEYS]
-    said = _policies(table, known, {*_TOP, "own", "partner", "via", "actions"})
+    known = [*TOP, "own", "partner", "via", "actions", *KEYS]
+    said = _policies(table, known, {*TOP, "own", "partner", "via", "actions"})
     values = _checked(said, load, name)
     own = read_side("own", section(table, "own"), load)
     if "cpa" in table:
@@ -191,7 +191,7 @@ def _entries(
 def _entry(
     table: Table, own: PartyTerms, partner: PartyTerms, load: Load | None, name: str
 ) -> list[Entry]:
-    said = _policies(table, [*_ENTRY, *KEYS], set(_ENTRY), "actions.")
+    said = _policies(table, [*ENTRY, *KEYS], set(ENTRY), "actions.")
     values = _checked(said, load, name)
     service = action = None
     if "service" in table:

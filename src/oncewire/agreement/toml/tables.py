@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from oncewire.agreement import kinds
 from oncewire.agreement.keys import unknown_key
 from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message import kinds
 from oncewire.message.ids import check_id
 
 Load: TypeAlias = Callable[[str], bytes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from oncewire.agreement.agreement import (
     TRANSPORTS,
@@ -24,6 +23,7 @@ from oncewire.agreement.profiles import profile_values
 from oncewire.errors import AgreementProblem
 from oncewire.message.ids import PartyId, check_id
 from oncewire.message.instant import format_duration, format_instant
+from oncewire.message.kinds import literal, quoted
 
 # Keys a newcomer may want to change, in the order of the file.
 _OFFERED = (
@@ -53,26 +53,26 @@ def new(
     lines = [
         "# One agreement with one partner. Only these first lines are needed;",
         "# everything below follows from the profile until you change it.",
-        f"cpa_id = {text(cpa_id)}",
-        f"profile = {text(profile)}",
+        f"cpa_id = {quoted(cpa_id)}",
+        f"profile = {quoted(profile)}",
         "",
         "[own]",
-        f"party_id = {text(own)}",
+        f"party_id = {quoted(own)}",
     ]
-    kind = f"type = {text(party_type)}" if party_type else '# type = "urn:example:org"'
+    kind = f"type = {quoted(party_type)}" if party_type else '# type = "urn:example:org"'
     note = "" if party_type else "  # says what kind of id this is; without it use a URI"
     lines.append(kind + note)
     if own_address is not None:
-        lines.append(f"{_transport(own_address)} = {text(own_address)}  # where we are reached")
-    lines += ["", "[partner]", f"party_id = {text(partner)}", kind]
-    lines.append(f"{transport} = {text(address)}")
+        lines.append(f"{_transport(own_address)} = {quoted(own_address)}  # where we are reached")
+    lines += ["", "[partner]", f"party_id = {quoted(partner)}", kind]
+    lines.append(f"{transport} = {quoted(address)}")
     section = ""
     for name in _OFFERED:
         key, value = KEYS[name], values[name]
         if name.partition(".")[0] != section:
             section = name.partition(".")[0]
             lines += ["", f"[{section}]"]
-        plain = plain_text(key.kind.write(value.value))
+        plain = key.kind.literal(value.value)
         lines.append(f"# {name.partition('.')[2]} = {plain}  # {key.says}")
     return "\n".join(lines) + "\n"
 
@@ -93,7 +93,7 @@ def _transport(address: str) -> str:
 def write_toml(agreement: Agreement) -> str:
     """The whole agreement as TOML; reading it back gives an equal one."""
     base = _spoken(agreement.sending)
-    lines = [f"cpa_id = {text(agreement.cpa_id)}", f"profile = {text(agreement.profile)}"]
+    lines = [f"cpa_id = {quoted(agreement.cpa_id)}", f"profile = {quoted(agreement.profile)}"]
     lines += _facts(agreement)
     lines += ["", "[own]", *_side(agreement.own), "", "[partner]", *_side(agreement.partner)]
     if agreement.via is not None:
@@ -193,12 +193,12 @@ def _difference(
 def _facts(agreement: Agreement) -> list[str]:
     lines = []
     if agreement.status != "agreed":
-        lines.append(f"status = {text(agreement.status)}")
+        lines.append(f"status = {quoted(agreement.status)}")
     for name, moment in (("start", agreement.start), ("end", agreement.end)):
         if moment is not None:
-            lines.append(f"{name} = {text(format_instant(moment))}")
+            lines.append(f"{name} = {quoted(format_instant(moment))}")
     if agreement.also_known_as:
-        lines.append(f"also_known_as = {plain_text(list(agreement.also_known_as))}")
+        lines.append(f"also_known_as = {literal(list(agreement.also_known_as))}")
     for name, flag in (
         ("listed_only", agreement.listed_only),
         ("forwards", agreement.forwards),
@@ -212,13 +212,13 @@ def _facts(agreement: Agreement) -> list[str]:
 def _side(side: PartyTerms) -> list[str]:
     lines = [f"party_id = {_ids(side.party.ids)}"]
     if side.party.role is not None:
-        lines.append(f"role = {text(side.party.role)}")
+        lines.append(f"role = {quoted(side.party.role)}")
     if side.name:
-        lines.append(f"name = {text(side.name)}")
+        lines.append(f"name = {quoted(side.name)}")
     if side.handler_uri is not None:
-        lines.append(f"uri = {text(side.handler_uri)}")
+        lines.append(f"uri = {quoted(side.handler_uri)}")
     if side.client_certificates:
-        lines.append(f"client_certificates = {plain_text(list(side.client_certificates))}")
+        lines.append(f"client_certificates = {literal(list(side.client_certificates))}")
     if side.behind:
         lines.append(f"behind = {_ids(side.behind)}")
     return lines + _addresses(side.endpoints)
@@ -226,8 +226,8 @@ def _side(side: PartyTerms) -> list[str]:
 
 def _ids(ids: Iterable[PartyId]) -> str:
     listed = [
-        f"{{value = {text(party_id.value)}"
-        + (f", type = {text(party_id.type)}}}" if party_id.type is not None else "}")
+        f"{{value = {quoted(party_id.value)}"
+        + (f", type = {quoted(party_id.type)}}}" if party_id.type is not None else "}")
         for party_id in ids
     ]
     return "[" + ", ".join(listed) + "]"
@@ -241,7 +241,7 @@ def _addresses(endpoints: Iterable[Endpoint]) -> list[str]:
         )
     return [
         f"{transport} = {{"
-        + ", ".join(f"{kind.value} = {plain_text(values)}" for kind, values in kinds.items())
+        + ", ".join(f"{kind.value} = {literal(values)}" for kind, values in kinds.items())
         + "}"
         for transport, kinds in found.items()
     ]
@@ -252,14 +252,14 @@ def _via(via: Via) -> list[str]:
     if via.party is not None:
         lines.append(f"party_id = {_ids(via.party.ids)}")
     if via.handler_uri is not None:
-        lines.append(f"uri = {text(via.handler_uri)}")
+        lines.append(f"uri = {quoted(via.handler_uri)}")
     for name, duration in (
         ("timeout", via.timeout),
         ("retry_interval", via.retry_interval),
         ("sync_timeout", via.sync_timeout),
     ):
         if duration is not None:
-            lines.append(f"{name} = {text(format_duration(duration))}")
+            lines.append(f"{name} = {quoted(format_duration(duration))}")
     if via.retries is not None:
         lines.append(f"retries = {via.retries}")
     return lines + _addresses(via.endpoints)
@@ -269,21 +269,21 @@ def _entry(
     binding: ActionBinding, usual: tuple[Endpoint, ...], said: Mapping[str, Value]
 ) -> list[str]:
     """The head of one [[actions]] table: a single line when it says nothing of its own."""
-    lines = [f"direction = {text(binding.direction.value)}"]
+    lines = [f"direction = {quoted(binding.direction.value)}"]
     if binding.service is not None:
-        lines.append(f"service = {text(binding.service.value)}")
+        lines.append(f"service = {quoted(binding.service.value)}")
         if binding.service.type is not None:
-            lines.append(f"service_type = {text(binding.service.type)}")
+            lines.append(f"service_type = {quoted(binding.service.type)}")
     if binding.action is not None:
-        lines.append(f"action = {text(binding.action)}")
+        lines.append(f"action = {quoted(binding.action)}")
     sends = binding.direction is Direction.SEND
     ours, theirs = binding.from_role, binding.to_role
     if not sends:
         ours, theirs = theirs, ours
     if ours is not None:
-        lines.append(f"role = {text(ours)}")
+        lines.append(f"role = {quoted(ours)}")
     if theirs is not None:
-        lines.append(f"partner_role = {text(theirs)}")
+        lines.append(f"partner_role = {quoted(theirs)}")
     if binding.endpoints != usual:
         lines += _addresses(binding.endpoints)
     if said and len(lines) == 1:
@@ -300,32 +300,5 @@ def _sections(said: Mapping[str, Value], prefix: str = "") -> list[str]:
         if name.partition(".")[0] != section:
             section = name.partition(".")[0]
             lines += ["", f"[{prefix}{section}]"]
-        plain = key.kind.write(said[name].value)
-        lines.append(f"{name.partition('.')[2]} = {plain_text(plain)}")
+        lines.append(f"{name.partition('.')[2]} = {key.kind.literal(said[name].value)}")
     return lines
-
-
-# --- TOML literals -----------------------------------------------------------------------------
-
-
-def plain_text(plain: Any) -> str:
-    """A TOML literal of a plain value."""
-    if isinstance(plain, bool):
-        return "true" if plain else "false"
-    if isinstance(plain, int):
-        return str(plain)
-    if isinstance(plain, list):
-        return "[" + ", ".join(plain_text(item) for item in plain) + "]"
-    return text(str(plain))
-
-
-def text(value: str) -> str:
-    """A TOML string: every character that needs it is escaped."""
-    escaped = "".join(
-        f"\\{char}" if char in '"\\'
-        else char if " " <= char <= "~" or char > "\x9f"
-        else "\\n" if char == "\n"
-        else f"\\u{ord(char):04X}"
-        for char in value
-    )  # fmt: skip
-    return f'"{escaped}"'

@@ -20,6 +20,7 @@ SHOWN_MAX = 20
 
 
 def report_of_run(done: Done, lake: Path) -> Report:
+    """What a run of the pipeline did."""
     return Report(
         facts={
             "lake": str(lake),
@@ -41,6 +42,7 @@ def report_of_run(done: Done, lake: Path) -> Report:
 
 
 def report_of_check(found: Verification, *, json: bool) -> Report:
+    """Which promises the journals show broken, and how far they were judged."""
     facts: dict[str, Any] = {
         "clean": found.clean,
         "messages": found.messages,
@@ -93,6 +95,7 @@ def _extents_of_check(found: Verification, *, json: bool) -> Listing:
 
 
 def shown(value: Any) -> Any:
+    """A value of a table as JSON can carry it."""
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
@@ -117,6 +120,7 @@ def report_of_proof(found: Sequence[Proven], nodes: Mapping[str, NodeState]) -> 
 
 
 def report_of_books(found: Reconciliation, *, json: bool) -> Report:
+    """Where the books of two parties disagree."""
     columns = (
         "message_id", "disagreement", "sender", "receiver", "sender_says", "receiver_says",
         "sender_proof", "receiver_proof", "sentence",

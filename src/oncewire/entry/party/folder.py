@@ -26,11 +26,11 @@ from oncewire.entry.files import (
     write_new,
 )
 from oncewire.entry.party.keys import KeyFiles, KeyKind, make_keys
-from oncewire.entry.party.setting_kinds import quoted
 from oncewire.entry.party.settings import FILE, Settings, load
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
+from oncewire.message.kinds import quoted
 
 CARD_VERSION = 1
 CARD_ENDING = ".card.toml"

@@ -15,7 +15,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.party.agreements import Kept, loader
 from oncewire.entry.party.partners import with_values
-from oncewire.entry.party.setting_kinds import quoted
+from oncewire.message.kinds import quoted
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

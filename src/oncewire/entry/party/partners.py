@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from oncewire.entry.files import NotHere, make_folder, write_new
 from oncewire.entry.party.folder import Card, card_of, check_name
-from oncewire.entry.party.setting_kinds import quoted
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.message.instant import Instant, format_instant
+from oncewire.message.kinds import quoted
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import PartyTerms, Value

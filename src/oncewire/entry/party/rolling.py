@@ -21,9 +21,9 @@ from oncewire.entry.party.partners import (
     revoked_of,
     with_values,
 )
-from oncewire.entry.party.setting_kinds import quoted
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.message.instant import Instant
+from oncewire.message.kinds import quoted
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings

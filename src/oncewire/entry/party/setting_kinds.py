@@ -1,131 +1,71 @@
-"""Kinds of settings: how a value is read from TOML or from text, checked, and shown."""
+"""Kinds of values that only settings have, and which kind a field of the settings is."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from oncewire.errors import InvalidValue
-from oncewire.message.instant import format_duration, parse_duration
-
-_YES = ("true", "yes", "on", "1")
-_NO = ("false", "no", "off", "0")
-# Above it an integer no longer fits where it is used (ports, sizes, counts).
-_LARGEST = 2**62
+from oncewire.message import kinds
+from oncewire.message.instant import Duration, format_duration
+from oncewire.message.kinds import ValueKind, kind
 
 
-@dataclass(frozen=True, slots=True)
-class SettingKind:
-    """How one kind of setting is read and shown. `read` takes TOML values and plain text."""
-
-    read: Callable[[Any], Any]
-    show: Callable[[Any], str]
-    # How it is written in oncewire.toml.
-    write: Callable[[Any], str]
-
-
-def _text(raw: Any) -> str:
-    if not isinstance(raw, str):
-        raise InvalidValue(f"{raw!r} is not a text", remedy="put it in quotes")
-    if any(char < " " for char in raw):
+def _read_line(raw: object) -> str:
+    """A line of text, which may be empty: then nothing is said."""
+    if raw == "":
+        return ""
+    if isinstance(raw, str) and not raw.isprintable():
         raise InvalidValue("it holds a control character", remedy="use printable characters")
-    return raw
+    return kinds.read_text(raw)
 
 
-def _number(raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise InvalidValue(f"{raw!r} is not a number", remedy="write a whole number")
-    try:
-        number = int(raw)
-    except ValueError:
-        raise InvalidValue(f"{raw!r} is not a number", remedy="write a whole number") from None
-    if not 0 <= number < _LARGEST:
-        raise InvalidValue(f"{number} is out of range", remedy="write a number from 0 up")
-    return number
-
-
-def _flag(raw: Any) -> bool:
-    if isinstance(raw, bool):
-        return raw
-    word = str(raw).strip().lower()
-    if word not in _YES + _NO:
-        raise InvalidValue(f"{raw!r} is neither true nor false", remedy="write true or false")
-    return word in _YES
-
-
-def _list(raw: Any) -> tuple[str, ...]:
+def _read_list(raw: object) -> tuple[str, ...]:
+    """A list, or in a variable the items with commas between them."""
+    if not isinstance(raw, str | list | tuple):
+        raise kinds.wrong(raw, "a list of texts")
     items = raw.split(",") if isinstance(raw, str) else raw
-    if not isinstance(items, list | tuple):
-        raise InvalidValue(f"{raw!r} is not a list", remedy='write ["one", "two"]')
-    return tuple(_text(item).strip() for item in items if _text(item).strip())
+    read = kinds.listed(items, lambda item: _read_line(item).strip(), "a list of texts")
+    return tuple(item for item in read if item)
 
 
-def _path(raw: Any) -> Path:
-    text = _text(raw)
-    if not text or "\0" in text:
+def _read_path(raw: object) -> Path:
+    text = _read_line(raw)
+    if not text:
         raise InvalidValue("the path is empty", remedy="name a file or folder")
     return Path(text).expanduser()
 
 
-def _duration(raw: Any) -> int:
-    if isinstance(raw, bool):
-        raise InvalidValue(
-            f"{raw!r} is not a duration", remedy="write PT30S or a number of seconds"
-        )
-    duration = parse_duration(str(raw))
-    if duration <= 0:
+def _read_period(raw: object) -> Duration:
+    duration = kinds.read_duration(raw)
+    if not duration:
         raise InvalidValue("the duration is zero", remedy="write PT30S, PT5M or seconds")
     return duration
 
 
-def quoted(value: object) -> str:
-    """A TOML string."""
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+_PLAIN: dict[Any, ValueKind] = {
+    str: kind("text between quotes", _read_line),
+    # More would not fit where it is used (ports, sizes, counts).
+    int: kinds.whole(0, kinds.SIZE_MAX),
+    bool: kinds.BOOL,
+    Path: kind("a file or folder", _read_path, str),
+    tuple[str, ...]: kind("a list of texts", _read_list, list),
+}
+_MAYBE_PATH = kind("a file", _read_path, lambda path: str(path) if path else "")
+_PERIOD = kind("a duration such as PT30S", _read_period, format_duration)
 
 
-def _choice(words: type[StrEnum]) -> SettingKind:
-    def read(raw: Any) -> StrEnum:
-        try:
-            return words(str(raw).strip().lower())
-        except ValueError:
-            listed = ", ".join(member.value for member in words)
-            raise InvalidValue(f"{raw!r} is not known", remedy=f"use one of {listed}") from None
-
-    return SettingKind(read, lambda value: str(value.value), lambda value: quoted(value.value))
-
-
-TEXT_KIND = SettingKind(_text, str, quoted)
-NUMBER_KIND = SettingKind(_number, str, str)
-FLAG_KIND = SettingKind(_flag, lambda value: str(value).lower(), lambda value: str(value).lower())
-LIST_KIND = SettingKind(_list, ", ".join, lambda value: f"[{', '.join(map(quoted, value))}]")
-FILE_KIND = SettingKind(_path, str, quoted)
-OPTIONAL_FILE_KIND = SettingKind(_path, lambda value: str(value) if value else "", quoted)
-DURATION_KIND = SettingKind(
-    _duration, format_duration, lambda value: quoted(format_duration(value))
-)
-
-
-def kind_of(section: type[Any], name: str) -> SettingKind:
+def kind_of(section: type[Any], name: str) -> ValueKind:
     """The kind of a section's field, by its annotation."""
     annotation = str(section.__annotations__[name])
     if annotation.startswith("Annotated[Duration"):
         # An alias of int to the type checker, but a length of time to whoever writes it.
-        return DURATION_KIND
+        return _PERIOD
     hint = get_type_hints(section)[name]
     if get_origin(hint) in (Union, types.UnionType) and Path in get_args(hint):
-        return OPTIONAL_FILE_KIND
+        return _MAYBE_PATH
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return _choice(hint)
-    plain: dict[Any, SettingKind] = {
-        str: TEXT_KIND,
-        int: NUMBER_KIND,
-        bool: FLAG_KIND,
-        Path: FILE_KIND,
-        tuple[str, ...]: LIST_KIND,
-    }
-    return plain[hint]
+        return kinds.choice(hint)
+    return _PLAIN[hint]

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from oncewire.entry.files import NotHere, read_text
-from oncewire.entry.party.setting_kinds import SettingKind, kind_of
+from oncewire.entry.party.setting_kinds import kind_of
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import Duration, seconds
+from oncewire.message.key import NamedKey, did_you_mean
 
 FILE = "oncewire.toml"
 PREFIX = "ONCEWIRE_"
@@ -192,11 +193,9 @@ SECTIONS: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedKey):
     """One setting by its names."""
 
-    name: str
-    kind: SettingKind
     default: Any
     says: str
     secret: bool
@@ -351,10 +350,7 @@ def _said(key: Key, given: tuple[Any, str] | None) -> Said:
     if given is None:
         return Said(key, key.default, "default")
     raw, origin = given
-    try:
-        return Said(key, key.kind.read(raw), origin)
-    except InvalidValue as error:
-        raise InvalidValue(f"{key.name} ({origin}): {error.problem}", remedy=error.remedy) from None
+    return Said(key, key.read(raw, origin), origin)
 
 
 def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
@@ -368,11 +364,7 @@ def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
 
 def unknown_setting(name: str, where: str) -> InvalidValue:
     """The error for a setting nobody knows: it names the nearest one."""
-    import difflib
-
-    choices = [*KEYS, *SECTIONS]
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    remedy = f"did you mean {close[0]}?" if close else "`oncewire config show` lists them all"
+    remedy = did_you_mean(name, [*KEYS, *SECTIONS], "`oncewire config show` lists them all")
     return InvalidValue(f"there is no setting {name[:128]!r} ({where})", remedy=remedy)
 
 

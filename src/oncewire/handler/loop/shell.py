@@ -90,10 +90,6 @@ class Shell:
         self._awake.set()
         return await future
 
-    def poke(self) -> None:
-        """Take a turn soon, although nobody asked for anything."""
-        self._awake.set()
-
     async def _run(self) -> None:
         try:
             await self._take_turns()

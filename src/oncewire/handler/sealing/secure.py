@@ -276,12 +276,12 @@ def _references(received: Received) -> tuple[SignedReference, ...]:
 
 def proves_receipt(sent: Received, ack: Acknowledgment) -> bool:
     """Whether a signed acknowledgement names exactly the digests of what we sent (S10)."""
-    ours = {
-        (each_digest.uri, each_digest.digest_method, each_digest.digest_value)
-        for each_digest in receipt_references(sent)
-    }
-    theirs = {
-        (each_digest.uri, each_digest.digest_method, each_digest.digest_value)
-        for each_digest in ack.references
-    }
-    return bool(theirs) and theirs == ours
+    try:
+        theirs = [
+            references.acknowledged(digest.uri, digest.digest_method, digest.digest_value)
+            for digest in ack.references
+        ]
+        references.check_acknowledged(theirs, _references(sent))
+    except SecurityFailure:
+        return False
+    return True

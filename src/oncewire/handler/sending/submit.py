@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement, Direction, Requested
-from oncewire.agreement.resolve import find_binding
+from oncewire.agreement.agreement import Agreement, Requested
+from oncewire.agreement.resolve import binding_to_send
 from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
@@ -177,9 +177,10 @@ def _compose(
 ) -> tuple[Message, Route]:
     """The message's values and its way, before a number is known."""
     conversation = submission.conversation_id or node.world.new_id()
+    binding = binding_to_send(agreement, submission.service, submission.action)
     header = Header(
-        from_party=agreement.own.party,
-        to_party=agreement.partner.party,
+        from_party=agreement.own.party.acting_as(binding.from_role),
+        to_party=agreement.partner.party.acting_as(binding.to_role),
         cpa_id=agreement.cpa_id,
         conversation_id=conversation,
         service=submission.service,
@@ -189,7 +190,6 @@ def _compose(
         ref_to_message_id=submission.ref_to_message_id,
     )
     message = Message(agreement.form.dialect, MessageKind.NORMAL, header)
-    binding = find_binding(agreement, Direction.SEND, message)
     terms = binding.terms
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)

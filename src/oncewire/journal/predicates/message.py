@@ -65,26 +65,8 @@ class Extent(StrEnum):
     """Rows are missing that may be its own."""
 
 
-class MessageFold:
-    """Feed the rows of one message in order of (node, seq), then finish."""
-
-    __slots__ = ("_context", "_rows")
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._rows: list[Row] = []
-
-    def feed(self, row: Row) -> None:
-        """One more row of the message."""
-        self._rows.append(row)
-
-    def finish(self) -> list[Violation]:
-        """Every promise about this message that its rows show broken."""
-        return judge_message(self._rows, self._context)
-
-
 def judge_message(rows: Iterable[Row], context: Context) -> list[Violation]:
-    """The same for rows that are at hand."""
+    """Every promise about one message that its rows show broken."""
     return judge_traces(gather(rows), context)
 
 

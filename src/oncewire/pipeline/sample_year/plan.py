@@ -51,6 +51,7 @@ class Plan:
         return YEAR_START + self.days * DAY
 
     def message_id(self, stream: int, index: int) -> str:
+        """The id of a message of a stream."""
         return message_id(self.seed, stream, index, self.streams[stream].sender.name)
 
 

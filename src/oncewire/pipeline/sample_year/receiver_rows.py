@@ -34,6 +34,7 @@ class Arrived:
 
     @property
     def taken(self) -> bool:
+        """Whether it arrived at all, and was not refused."""
         return bool(self.arrivals) and not self.refused
 
 

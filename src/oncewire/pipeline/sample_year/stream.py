@@ -31,6 +31,7 @@ class Handler:
 
     @property
     def party(self) -> str:
+        """Its PartyId."""
         return f"urn:party:{self.name}"
 
     def boot_at(self, instant: Instant) -> int:
@@ -62,4 +63,5 @@ class Stream:
 
     @property
     def cpa_id(self) -> str:
+        """The agreement that its messages name."""
         return f"cpa-{self.sender.name}-{self.receiver.name}-{self.index}"

@@ -123,12 +123,14 @@ class Trouble:
     # --- the network ---
 
     def losses(self) -> list[Event]:
+        """Parcels that never arrive."""
         return [
             Mishap(*self._link(), self._nth(), Harm.LOSE)
             for _ in range(self.chance.randint(1, 4 * len(self.orders)))
         ]
 
     def copies(self) -> list[Event]:
+        """Parcels that arrive twice, late or changed, or meet a receiver that is busy."""
         events: list[Event] = []
         for _ in range(self.chance.randint(1, 2 * len(self.orders))):
             harm = self.chance.choice((Harm.REPEAT, Harm.DELAY, Harm.DELAY, Harm.DAMAGE, Harm.BUSY))
@@ -143,6 +145,7 @@ class Trouble:
         return events
 
     def storm(self) -> list[Event]:
+        """Links that are cut for a while, some of them without a word."""
         return [
             Cut(
                 *self._link(),
@@ -156,6 +159,7 @@ class Trouble:
     # --- the machines ---
 
     def crashes(self) -> list[Event]:
+        """Processes that die, here and there."""
         return [
             Fall(
                 self.chance.choice(self.setting.nodes),
@@ -167,12 +171,14 @@ class Trouble:
         ]
 
     def disk(self) -> list[Event]:
+        """Disks that are full for a while."""
         return [
             FullDisk(self.chance.choice(self.setting.nodes), self._nth())
             for _ in range(self.chance.randint(1, 6))
         ]
 
     def clock(self) -> list[Event]:
+        """Clocks that somebody sets."""
         return [
             ClockStep(
                 self.chance.choice(self.setting.nodes),
@@ -187,6 +193,7 @@ class Trouble:
     # --- the people ---
 
     def moods(self) -> list[Event]:
+        """Applications that do not do as they should."""
         events: list[Event] = []
         for _ in range(self.chance.randint(1, 4)):
             mood = self.chance.choice(tuple(Mood))
@@ -197,6 +204,7 @@ class Trouble:
         return events
 
     def deeds(self) -> list[Event]:
+        """What operators do."""
         return [
             Meddling(
                 self._moment(),
@@ -207,6 +215,7 @@ class Trouble:
         ]
 
     def tales(self) -> list[Event]:
+        """What partners say about messages that is not so."""
         events: list[Event] = []
         for _ in range(self.chance.randint(1, 3)):
             order = self.chance.choice(self.orders)
@@ -220,6 +229,7 @@ class Trouble:
     # --- the agreements ---
 
     def papers(self) -> list[Event]:
+        """Agreements that change under way."""
         return [self._change() for _ in range(self.chance.choice((1, 1, 2)))]
 
     def _change(self) -> Change:

@@ -6,7 +6,7 @@ from oncewire.errors import MimeProblem
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.mime.multipart import content_end, delimiter_of, find_boundary
-from oncewire.wire.mime.transfer import base64_lines, decoder, is_identity
+from oncewire.wire.mime.transfer import base64_lines, is_identity
 from oncewire.wire.parcel import Parcel
 
 
@@ -64,13 +64,6 @@ def with_envelope(parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMI
     return Parcel(
         parcel.content_type, parcel.body[:start] + written + parcel.body[end:], parcel.headers
     )
-
-
-def envelope_of(parcel: Parcel, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The decoded root part, without reading the message."""
-    start, end, encoding = root_part(parcel, limits)
-    undo = decoder(encoding)
-    return undo.feed(parcel.body[start:end]) + undo.finish()
 
 
 def _quoted(data: bytes) -> bytes:

@@ -85,11 +85,6 @@ def key_info_ders(parent: etree._Element) -> tuple[bytes, ...]:
         raise SecurityFailure("a certificate in KeyInfo is not base64") from trouble
 
 
-def key_info_certificates(parent: etree._Element) -> tuple[x509.Certificate, ...]:
-    """The certificates below an element, such as a CPA's tp:Certificate or a ds:KeyInfo."""
-    return tuple(from_der(der) for der in key_info_ders(parent))
-
-
 def from_der(der: bytes) -> x509.Certificate:
     """A certificate that came with a message: read to the end now, so that nothing fails later."""
     try:
@@ -163,11 +158,6 @@ def validity(certificate: x509.Certificate) -> tuple[int, int]:
         (certificate.not_valid_before_utc - _EPOCH) // _MICROSECOND,
         (certificate.not_valid_after_utc - _EPOCH) // _MICROSECOND,
     )
-
-
-def days_left(certificate: x509.Certificate, now: int) -> int:
-    """Whole days until it expires; negative when it has."""
-    return (validity(certificate)[1] - now) // _DAY
 
 
 # --- trust ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 from xml.sax.saxutils import escape, quoteattr
@@ -27,7 +27,6 @@ EXC_C14N = algorithms.CANONICAL_URIS["exc-c14n"]
 
 # One per part and one for the envelope; far above any real message, far below an attack on memory.
 MAX_REFERENCES = 1_000
-_OPENING = f'<ds:Reference xmlns:ds="{DS}" '
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,30 +127,6 @@ def read_reference(element: etree._Element) -> SignedReference:
     return SignedReference(uri, digest_name, digest)
 
 
-def read_acknowledged(acknowledgment: etree._Element) -> tuple[SignedReference, ...]:
-    """What an Acknowledgment says it received: targets and digests.
-
-    Its transforms are a copy of somebody's SignedInfo and nobody runs them here; some partners copy
-    them without the namespace bindings they need, so they are not read at all.
-    """
-    found = acknowledgment.findall(f"{{{DS}}}Reference")
-    if len(found) > MAX_REFERENCES:
-        raise SecurityFailure(f"{len(found)} acknowledged digests, more than {MAX_REFERENCES}")
-    references = []
-    for element in found:
-        methods = element.findall(f"{{{DS}}}DigestMethod")
-        values = element.findall(f"{{{DS}}}DigestValue")
-        uri = element.get("URI")
-        if uri is None or len(methods) != 1 or len(values) != 1:
-            raise SecurityFailure(
-                "a reference in the acknowledgment lacks its URI or its digest",
-                location="//Header/Acknowledgment/Reference",
-            )
-        method = methods[0].get("Algorithm", "")
-        references.append(acknowledged(uri, method, decode_base64(values[0], "DigestValue")))
-    return tuple(references)
-
-
 def _envelope_transforms(
     transforms: Sequence[etree._Element],
 ) -> tuple[Exclusion, str, tuple[str, ...]]:
@@ -220,11 +195,6 @@ def decode_base64(element: etree._Element, what: str) -> bytes:
 # --- writing -------------------------------------------------------------------------------------
 
 
-def complete_reference(reference: SignedReference) -> bytes:
-    """The ds:Reference complete in itself: it can be put anywhere, as into an Acknowledgment."""
-    return reference_xml(reference).replace("<ds:Reference ", _OPENING, 1).encode()
-
-
 def reference_xml(reference: SignedReference) -> str:
     """The ds:Reference as text; `ds` must be bound around it, everything else it binds itself."""
     return (
@@ -275,11 +245,6 @@ def _xpath_xml(exclusion: Exclusion) -> str:
 
 
 # --- signed acknowledgments ----------------------------------------------------------------------
-
-
-def reference_elements(references: Iterable[SignedReference]) -> list[etree._Element]:
-    """The ds:Reference elements to put into an Acknowledgment, each complete in itself."""
-    return [nodeset.parse(complete_reference(reference)) for reference in references]
 
 
 def acknowledged(uri: str, digest_method: str, digest_value: bytes) -> SignedReference:

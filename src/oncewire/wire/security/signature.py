@@ -88,24 +88,6 @@ def _read_signature(header: etree._Element) -> _Signature:
     )
 
 
-def digests_needed(envelope: bytes) -> dict[str, str]:
-    """Which digest of which part (by Content-ID) a signature will ask for; empty if unsigned.
-
-    The header part arrives first, so a reader that asks here can digest each part as it streams
-    by and never holds one.
-    """
-    root = nodeset.parse(envelope)
-    frame = wrapping.frame_of(root)
-    # Unsigned: whether that may be is the agreement's matter, and is asked later.
-    if frame.header.find(f"{{{DS}}}Signature") is None:
-        return {}
-    return {
-        reference.content_id: reference.digest_name
-        for reference in _read_signature(frame.header).references
-        if reference.content_id is not None
-    }
-
-
 # --- verifying -----------------------------------------------------------------------------------
 
 

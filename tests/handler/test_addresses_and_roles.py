@@ -1,0 +1,69 @@
+"""Where a message goes and as whom it speaks, when one action says otherwise than the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.message import Header
+from oncewire.wire import codec
+from tests.handler.scenes import response
+from tests.handler.stage import Said, Stage, paper
+
+ORDERS: Said = {"service": "urn:test:orders", "action": "New"}
+ROLES: Said = {"own.role": "Company", "partner.role": "Company"}
+
+
+def played(alpha: Said, beta: Said | None = None) -> Stage:
+    """An order goes to beta, whose application responds."""
+    stage = Stage(
+        {"alpha": [paper("alpha", "beta", alpha)], "beta": [paper("beta", "alpha", beta or {})]}
+    )
+    stage.responses = {"order-1@alpha": [response()]}
+    stage.send()
+    stage.take()
+    return stage
+
+
+def posted(stage: Stage, name: str) -> list[str]:
+    """The addresses that a handler sent to, in order."""
+    posts = [line.split(" | ") for line in stage.record]
+    return [words[3] for words in posts if words[:2] == [name, "posts"]]
+
+
+def header(stage: Stage) -> Header:
+    """The header of the order as beta got it."""
+    return codec.read(stage.parcels[0][1]).message.header
+
+
+def test_an_action_goes_to_its_own_address() -> None:
+    stage = played({"actions": [{**ORDERS, "http": "http://beta/orders"}]})
+    assert posted(stage, "alpha")[0] == "http://beta/orders"
+    other = played({"actions": [{**ORDERS, "action": "Old", "http": "http://beta/orders"}]})
+    assert posted(other, "alpha")[0] == "http://beta/msh"
+
+
+def test_requests_responses_and_signals_have_addresses_of_their_own() -> None:
+    """CPPA 2.0 Endpoint/@type; an acknowledgement is a response of the handler."""
+    ways = {"request": "http://alpha/in", "response": "http://alpha/back"}
+    stage = played({"partner.http": {"request": "http://beta/in"}}, {"partner.http": ways})
+    assert posted(stage, "alpha")[0] == "http://beta/in"
+    assert posted(stage, "beta") == ["http://alpha/back", "http://alpha/back"]
+
+
+@pytest.mark.parametrize("whole", [{}, ROLES])
+def test_an_action_states_its_own_roles(whole: Said) -> None:
+    """ebMS 2.0 §3.1.1.2: the role in which the party sends this message."""
+    entry = {**ORDERS, "role": "Buyer", "partner_role": "Seller"}
+    stage = played(whole | {"actions": [entry]})
+    stated = header(stage)
+    assert (stated.from_party.role, stated.to_party.role) == ("Buyer", "Seller")
+
+
+def test_the_roles_of_the_whole_agreement_choose_among_entries() -> None:
+    entries = [
+        {**ORDERS, "role": role, "delivery": {"time_to_live": life}}
+        for role, life in (("Agent", "PT1M"), ("Company", "PT2M"))
+    ]
+    stated = header(played(ROLES | {"actions": entries}))
+    assert stated.from_party.role == "Company"
+    assert stated.time_to_live == stated.timestamp + 120_000_000

@@ -1,0 +1,72 @@
+"""Every public name of the package says what it is."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "oncewire"
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def contract_methods(trees: dict[str, ast.Module]) -> set[str]:
+    """Methods that a contract (a Protocol) describes: what keeps to it need not say it again."""
+    found = set()
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases):
+                found |= {
+                    method.name
+                    for method in node.body
+                    if isinstance(method, Definition) and ast.get_docstring(method)
+                }
+    return found
+
+
+def is_note(node: Definition) -> bool:
+    """Whether it is a class of `protocol/notes.py`: what each of them says stands once, beside
+    its kind in `protocol/kinds.py`."""
+    return isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == [
+        "Detail"
+    ]
+
+
+def silent(name: str, tree: ast.Module, described: set[str]) -> Iterator[str]:
+    """The public names of a module that say nothing."""
+    if not ast.get_docstring(tree):
+        yield name
+    for node in tree.body:
+        if not isinstance(node, Definition) or node.name.startswith("_"):
+            continue
+        if not ast.get_docstring(node) and not is_note(node):
+            yield f"{name}: {node.name}"
+        if isinstance(node, ast.ClassDef):
+            yield from (
+                f"{name}: {node.name}.{method.name}"
+                for method in node.body
+                if isinstance(method, Definition)
+                and not method.name.startswith("_")
+                and not ast.get_docstring(method)
+                and method.name not in described
+            )
+
+
+def test_no_public_name_is_silent() -> None:
+    trees = {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+    described = contract_methods(trees)
+    found = [line for name, tree in trees.items() for line in silent(name, tree, described)]
+    assert found == []
+
+
+def test_a_silent_name_is_seen() -> None:
+    contract = ast.parse("class Book(Protocol):\n    def read(self):\n        'One row.'\n")
+    described = contract_methods({"contract.py": contract})
+    source = "class Book:\n    def read(self): ...\n    def write(self): ...\ndef _own(): ...\n"
+    assert list(silent("a.py", ast.parse(source), described)) == [
+        "a.py",
+        "a.py: Book",
+        "a.py: Book.write",
+    ]

@@ -1,0 +1,82 @@
+"""Nothing stands in the package that neither it nor a bench, a script or a user's program uses."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "oncewire"
+
+# Used by nobody who can be seen from here, and why each of them stays.
+ALLOWED = {
+    # Spark and pickle call these by their own names.
+    **dict.fromkeys(
+        ("streamReader", "pushFilters", "initialOffset", "getDefaultReadLimit", "latestOffset",
+         "prepareForTriggerAvailableNow", "reportLatestOffset"),
+        "the interface of a Spark data source",
+    ),
+    **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),
+    # Large documents: compressed, split and streamed by the step that builds them.
+    **dict.fromkeys(
+        ("should_compress", "plan_split", "compressed", "Inflater"),
+        "the rules of large documents, which no handler follows yet",
+    ),
+    "judge_message": "one message judged alone, as the tests of each promise do",
+    "trim_journal": "the store's contract; an operator's verb is to come",
+    "fail_next_transition": "how a test makes the store in memory fail",
+    "rows_of_year": "the sample year in plain Python, which Spark's is compared with",
+    "read_ledger": "the published ledger, as a notebook reads it",
+    "read_service": "the published service table, as a notebook reads it",
+}  # fmt: skip
+
+
+def names_used(tree: ast.AST) -> Iterator[str]:
+    """Every name that a module speaks of other than by defining or importing it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"[\w.:]+", str(node.value)):
+            # Loaded by name, as `package.module:name`.
+            yield from re.split(r"[.:]", str(node.value))
+
+
+def names_defined(tree: ast.AST) -> Iterator[str]:
+    """Public functions, methods and classes."""
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and not node.name.startswith("_"):
+            yield node.name
+
+
+def unused(sources: dict[str, str], users: dict[str, str]) -> set[str]:
+    """Names that the sources define and neither they nor the users speak of."""
+    used: Counter[str] = Counter()
+    for text in (*sources.values(), *users.values()):
+        used.update(names_used(ast.parse(text)))
+    return {name for text in sources.values() for name in names_defined(ast.parse(text))} - set(
+        used
+    )
+
+
+def _texts(*folders: Path) -> dict[str, str]:
+    return {str(path): path.read_text() for folder in folders for path in folder.rglob("*.py")}
+
+
+def test_every_public_name_is_used_or_has_a_reason() -> None:
+    found = unused(_texts(SOURCE), _texts(ROOT / "bench", ROOT / "scripts"))
+    assert found - set(ALLOWED) == set(), "remove it, use it, or say why it stays"
+
+
+def test_no_reason_outlives_its_name() -> None:
+    found = unused(_texts(SOURCE), _texts(ROOT / "bench", ROOT / "scripts"))
+    assert set(ALLOWED) - found == set(), "it is used now, or gone"
+
+
+def test_an_unused_name_is_seen() -> None:
+    source = "def used(): ...\ndef idle(): ...\nclass Idle:\n    def idler(self): ...\n_x = used\n"
+    assert unused({"a": source}, {}) == {"idle", "Idle", "idler"}
+    assert unused({"a": source}, {"b": "import a\na.Idle().idler(); a.idle()"}) == set()

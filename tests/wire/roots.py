@@ -1,0 +1,37 @@
+"""The root part of a body and the Fault in it, for tests that look at bytes."""
+
+from oncewire.errors import EbxmlError
+from oncewire.wire import codec, soap
+from oncewire.wire.limits import DEFAULT_LIMITS
+from oncewire.wire.mime.splice_body import root_part
+from oncewire.wire.mime.transfer import decoder
+from oncewire.wire.parcel import Parcel
+from oncewire.wire.security import references
+from oncewire.wire.security.references import SignedReference
+from oncewire.wire.soap_fault import Fault
+from oncewire.wire.xml.tree import parse
+
+
+def envelope_of(parcel: Parcel) -> bytes:
+    """The decoded root part, without reading the message."""
+    start, end, encoding = root_part(parcel, DEFAULT_LIMITS)
+    undo = decoder(encoding)
+    return undo.feed(parcel.body[start:end]) + undo.finish()
+
+
+def read_fault(envelope: bytes) -> Fault | None:
+    """The Fault an envelope holds; None when it holds none or is no envelope at all."""
+    try:
+        root = parse(envelope, None, DEFAULT_LIMITS)
+    except EbxmlError:
+        return None
+    return soap.fault_of(root)
+
+
+def acknowledged_in(envelope: bytes) -> tuple[SignedReference, ...]:
+    """What the Acknowledgment of an envelope says was received."""
+    (acknowledgment,) = codec.read_header(envelope).message.acknowledgments
+    return tuple(
+        references.acknowledged(digest.uri, digest.digest_method, digest.digest_value)
+        for digest in acknowledgment.references
+    )
