@@ -156,10 +156,17 @@ class Engine:
         actions, node.actions = node.actions, []
         return actions
 
-    def next_wake(self) -> Instant | None:
+    def next_wake(self) -> Instant:
         """When `tick` has something to do next."""
-        node = self.node
-        now, wake = node.now(), node.store.next_wake()
+        return self._wake(self.node.now())
+
+    def rest(self) -> Duration:
+        """How long `tick` has nothing to do from now on; not more than 0: it has something."""
+        now = self.node.now()
+        return self._wake(now) - now
+
+    def _wake(self, now: Instant) -> Instant:
+        node, wake = self.node, self.node.store.next_wake()
         looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
         looks = min([looks, *filter(None, node.troubled.values())])
         if node.acks_waiting:

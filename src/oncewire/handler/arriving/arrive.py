@@ -44,6 +44,7 @@ from oncewire.handler.arriving.reply import (
     was_given,
 )
 from oncewire.handler.delivering.accepted import digest_of_copy
+from oncewire.handler.delivering.view import view_of
 from oncewire.handler.hub.midway import Midway
 from oncewire.handler.node import Node
 from oncewire.handler.route import peer_label
@@ -315,6 +316,7 @@ class Arriving:
             answer,
             hop=len(self.message.routing),
             agreement_id=self.node.keep_agreement(self.tx, self.agreement),
+            view=view_of(self.message, self.received) if self.final and not refused else None,
         )
 
     def _journal_received(self, stored: StoredIncoming) -> None:
