@@ -17,6 +17,7 @@ from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.delivering.view import View, read_view, write_view
 from oncewire.handler.sealing import spooled as spooled_module
 from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
@@ -191,11 +192,14 @@ def no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("profile", ["ebms2", "window", "phinms", "ms-0.9x", "rm-0.78"])
 def test_hand_over_parses_nothing(profile: str, request: pytest.FixtureRequest) -> None:
+    """Two parts: the drafts put those into a container of their own."""
     pair = Pair(profile)
-    pair.send(1)
+    parts = (Payload.of("one", "text/plain", b"first"), Payload.of("two", "a/b", b"second"))
+    pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", parts))
+    pair.settle("alpha")
     request.getfixturevalue("no_parsing")
     (taken,) = take(pair)
-    assert [one.data for one in taken.payloads] == [b"order 1"]
+    assert [one.data for one in taken.payloads] == [b"first", b"second"]
 
 
 def test_what_was_signed_is_given_without_parsing(request: pytest.FixtureRequest) -> None:
