@@ -83,10 +83,13 @@ def walking(walk: Walk) -> Iterator[Walk]:
         sys.setprofile(None)
 
 
-def two_parties(folder: Path) -> tuple[Path, Path]:
+PORTS = (28511, 28512)
+
+
+def two_parties(folder: Path, ports: tuple[int, int]) -> tuple[Path, Path]:
     """Two parties that know each other, over plain HTTP and unsigned: the shortest way there is."""
     made = []
-    for name, port in (("acme", 28511), ("globex", 28512)):
+    for name, port in zip(("acme", "globex"), ports, strict=True):
         make_party(folder / name, name, now=NOW, port=port)
         made.append(load(folder / name, environ={}).settings)
     for own, other in (made, made[::-1]):
@@ -154,10 +157,10 @@ async def walk_in(globex: Path, first: Parcel, parcel: Parcel) -> tuple[Walk, Wa
     return arrival, take
 
 
-def walks() -> list[Walk]:
+def walks(ports: tuple[int, int] = PORTS) -> list[Walk]:
     """All of them, by the second message of each: what is read once is read by then."""
     with tempfile.TemporaryDirectory() as folder:
-        acme, globex = two_parties(Path(folder))
+        acme, globex = two_parties(Path(folder), ports)
         send, retry, sent = asyncio.run(walk_out(acme))
         arrival, take = asyncio.run(walk_in(globex, *sent[:2]))
     return [send, retry, arrival, take]

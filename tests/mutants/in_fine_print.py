@@ -219,17 +219,17 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody wakes to write down what was refused",
-        "oncewire.handler.engine",
-        "        if node.refusals.due_at is not None:\n"
-        "            looks = min(looks, node.refusals.due_at)\n",
+        "oncewire.handler.upkeep.wake",
+        "    if node.refusals.due_at is not None:\n"
+        "        looks = min(looks, node.refusals.due_at)\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),
     Mutant(
         "the rest of the answers waits for something else to happen",
-        "oncewire.handler.engine",
-        "        if node.timeline.restless or node.repost_after is not None:\n",
-        "        if node.timeline.restless:\n",
+        "oncewire.handler.upkeep.wake",
+        "    if node.timeline.restless or node.repost_after is not None:\n",
+        "    if node.timeline.restless:\n",
         requirement="STO-3",
         tests=(f"{_RESTART}::test_answers_that_are_owed_are_posted_a_number_at_a_time",),
     ),
@@ -324,8 +324,8 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "nobody wakes for an acknowledgement that found nothing to ride on",
-        "oncewire.handler.engine",
-        "        if node.acks_waiting:\n            looks = min(looks, node.acks_waiting[0][0])\n",
+        "oncewire.handler.upkeep.wake",
+        "    if node.acks_waiting:\n        looks = min(looks, node.acks_waiting[0][0])\n",
         "",
         tests=(f"{_CLOCK}::test_whatever_is_waited_for_moves_with_an_accepted_time",),
     ),

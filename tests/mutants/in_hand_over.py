@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _GIVEN = "tests/handler/delivering/test_given.py"
+_VIEW = "tests/handler/delivering/test_view.py"
 _DISCARDED = "tests/handler/test_discarded.py"
 _ACCEPTED = "oncewire.handler.delivering.accepted"
 _DELIVER = "oncewire.handler.delivering.deliver"
@@ -23,6 +24,41 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
         "        if _is_accepted(message, stored):\n",
         "        if True:\n",
         tests=(f"{_GIVEN}::test_changed_bytes_are_given_to_nobody_and_delay_nobody",),
+    ),
+    Mutant(
+        "give the parts of a view whatever has become of them",
+        _ACCEPTED,
+        "len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest",
+        "len(data) != payload.size",
+        tests=(f"{_GIVEN}::test_changed_bytes_are_given_to_nobody_and_delay_nobody",),
+    ),
+    Mutant(
+        "give any message's view for this one",
+        _ACCEPTED,
+        "    if not _is_accepted(message, stored):\n",
+        "    if False:\n",
+        tests=(f"{_VIEW}::test_the_view_of_another_message_is_not_given_for_this_one",),
+    ),
+    Mutant(
+        "believe a view that was changed",
+        "oncewire.handler.delivering.view",
+        "    if hashlib.sha256(text).digest() != digest:\n",
+        "    if False:\n",
+        tests=(f"{_VIEW}::test_a_damaged_view_says_nothing",),
+    ),
+    Mutant(
+        "write down the view of what was decrypted",
+        "oncewire.handler.delivering.view",
+        "        place = lies.get((payload.content_id, payload.digest))\n",
+        "        place = next(iter(lies.values()))\n",
+        tests=(f"{_VIEW}::test_what_is_encrypted_is_read_again",),
+    ),
+    Mutant(
+        "cut a part of a container out at the wrong place",
+        "oncewire.wire.mime.multipart",
+        "                begin=self._part_begin if self._is_plain(headers) else None,\n",
+        "",
+        tests=(f"{_VIEW}::test_hand_over_parses_nothing",),
     ),
     Mutant(
         "open a payload by today's agreement",

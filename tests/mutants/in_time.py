@@ -46,8 +46,8 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a lifetime counts from the last timestamp",
         "oncewire.handler.sending.submit",
-        "submission, terms, now)\n",
-        "submission, terms, stamp)\n",
+        "submission, terms, now, timestamp",
+        "submission, terms, stamp, timestamp",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with",),
     ),

@@ -181,8 +181,8 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "a message of best effort is acknowledged",
         "oncewire.protocol.acknowledging",
-        "    if not terms.runs_protocol or by_transport:\n",
-        "    if by_transport:\n",
+        "    if not terms.runs_protocol:\n        return NOTHING_OWED\n    hop = message.last_hop\n",
+        "    hop = message.last_hop\n",
         requirement="RM-5 RM-6",
         tests=(f"{_HEADERS}::test_the_semantics_stand_where_the_dialect_has_them",),
     ),

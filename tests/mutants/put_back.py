@@ -88,8 +88,8 @@ PUT_BACK: tuple[PutBack, ...] = (
     PutBack.change(
         "B10 a message without an address is called sent",
         "oncewire.handler.perform",
-        "        if address_for(node, tx, stored, transport) is None\n    )\n",
-        "        if False\n    )\n",
+        "    closed = frozenset(terms.transports).difference(addresses)\n",
+        "    closed: frozenset[str] = frozenset()\n",
     ),
     PutBack.change(
         "B11 a held request survives its connection",

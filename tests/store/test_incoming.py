@@ -73,6 +73,7 @@ FULL = StoredIncoming(
         owed=True,
     ),
     hop=3,
+    view=b"what was accepted",
 )
 """No field has its default, so that none can be mixed up or forgotten."""
 
@@ -90,7 +91,7 @@ def test_every_value_comes_back(backend: Backend) -> None:
     with backend.crash().transition() as transaction:
         assert transaction.incoming("buyer", "full@example") == replace(FULL, row=1)
     with backend.store.reader() as reader:
-        assert reader.incoming_list() == [replace(FULL, row=1, parcel=None, answer=None)]
+        assert reader.incoming_list() == [replace(FULL, row=1, parcel=None, answer=None, view=None)]
 
 
 @pytest.mark.requirement("DUP-2")

@@ -327,7 +327,7 @@ def test_the_log_is_copied_into_the_database_when_it_has_grown(
         write(f"c{number}")
     # Its file does not shrink at once, but it is written from the beginning again.
     assert log.stat().st_size < held_back + 20 * 4200
-    assert store._pages < 60
+    assert store._writer.pages < 60
     assert everything(store)["counts"]["out.waiting"] == 120
     store.close()
 

@@ -24,6 +24,7 @@ from oncewire.message.fault import Error
 from oncewire.message.form import Form, Security
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
+from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
 
 SERVICE = "//Header/MessageHeader/Service"
@@ -44,6 +45,8 @@ class Resolution:
     security: Security
     # Differences between header and agreement that its sender is told of.
     warnings: tuple[Error, ...] = ()
+    # How a connection that can answer replies to it; None at a hop, and for signals.
+    plan: SyncPlan | None = None
     binding: ActionBinding | None = None
     # We are neither From nor To: the message is to be passed on.
     at_hop: bool = False
@@ -119,8 +122,8 @@ def _settled(
         binding = agreement.default(direction)
     else:
         binding = find_binding(agreement, direction, message)
-    terms, warnings = settle(binding, message, at_hop=found.at_hop)
-    header = message.header
+    settled = settle(binding, message, at_hop=found.at_hop)
+    terms, header = settled.terms, message.header
     expires_at = header.time_to_live
     if expires_at is None and terms.time_to_live is not None:
         expires_at = header.timestamp + terms.time_to_live
@@ -130,7 +133,8 @@ def _settled(
         channel=channel_of(agreement, terms, direction, header.conversation_id, transport),
         form=agreement.form,
         security=binding.security,
-        warnings=warnings,
+        warnings=settled.warnings,
+        plan=settled.plan,
         binding=binding,
         at_hop=found.at_hop,
         expires_at=expires_at,

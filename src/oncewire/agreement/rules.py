@@ -6,7 +6,7 @@ difference is judged by one function, `Scales.weigh`, under the agreed policy a-
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from oncewire.message.header import (
     ReliableMessagingMethod,
     SyncReplyMode,
 )
+from oncewire.message.routing import RoutingHeader
 from oncewire.protocol.acknowledging import check_receipt
 from oncewire.protocol.synchronous import SyncPlan, plan_reply
 from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms
@@ -73,9 +74,18 @@ def _value_text(value: object) -> str:
     return str(getattr(value, "value", value))
 
 
-def settle(
-    binding: ActionBinding, message: Message, *, at_hop: bool = False
-) -> tuple[Terms, tuple[Error, ...]]:
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is in force for one message."""
+
+    terms: Terms
+    # Differences that its sender is told of.
+    warnings: tuple[Error, ...] = ()
+    # How a connection that can answer replies to it; None: that is not for the agreement to say.
+    plan: SyncPlan | None = None
+
+
+def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> Settled:
     """The terms in force for one message, and the warnings its sender is owed.
 
     At a hop the agreement of the two end parties is not ours to enforce: there the header
@@ -83,12 +93,12 @@ def settle(
     """
     terms = binding.terms
     if message.kind is not MessageKind.NORMAL:
-        return _signal(terms, message), ()
+        return Settled(_signal(terms, message))
     policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
     scales = Scales(policy)
-    method = _method(binding, message)
-    ack, hop_ack = _acknowledgements(binding, message, scales)
-    hop = message.last_hop
+    hop, asked = message.last_hop, {actor: message.asks_ack_of(actor) for actor in Actor}
+    method = _method(binding, hop)
+    ack, hop_ack = _acknowledgements(binding, message, asked, scales)
     if method is ReliableMessagingMethod.TRANSPORT and (hop is None or hop.method is None):
         # What its transport does an ebMS 2.0 header has no word for (RM-7).
         reliable = terms.reliable
@@ -116,11 +126,13 @@ def settle(
             ("sync_mode", sync),
         ),
     )
+    plan = None
     if not at_hop:
         # The protocol's own refusals of a synchronous wish, ResponseOnly with
         # acknowledgements among them (SYNC-4).
-        plan_under(binding, message, settled, can_answer=True, ack_owed=settled.runs_protocol)
-    return settled, tuple(scales.warnings)
+        owed = settled.runs_protocol
+        plan = plan_under(binding, message, settled, can_answer=True, ack_owed=owed)
+    return Settled(settled, tuple(scales.warnings), plan)
 
 
 def plan_under(
@@ -202,10 +214,9 @@ def _signal(terms: Terms, message: Message) -> Terms:
 # --- acknowledgements and reliability ----------------------------------------------------------
 
 
-def _method(binding: ActionBinding, message: Message) -> ReliableMessagingMethod:
+def _method(binding: ActionBinding, hop: RoutingHeader | None) -> ReliableMessagingMethod:
     """reliableMessagingMethod is set in the header only (CPA-2); the list of those supported
     in the agreement only (CPA-3)."""
-    hop = message.last_hop
     if hop is None or hop.method is None:
         return binding.terms.method
     if not binding.rules.supports(hop.method):
@@ -218,17 +229,17 @@ def _method(binding: ActionBinding, message: Message) -> ReliableMessagingMethod
 
 
 def _acknowledgements(
-    binding: ActionBinding, message: Message, scales: Scales
+    binding: ActionBinding, message: Message, asked: dict[Actor, AckRequest], scales: Scales
 ) -> tuple[AckRequest, AckRequest]:
-    """What is asked of the To Party's handler, and of the next one."""
+    """What is asked of the To Party's handler, and of the next one; `asked`: by the header."""
     rules, terms = binding.rules, binding.terms
-    asked = _stated(message, rules.actor)
+    stated = _stated(message, rules.actor, asked[rules.actor])
     at_end = rules.actor is Actor.TO_PARTY_MSH
     agreed = terms.ack_requested if at_end else terms.hop_ack_requested
-    wanted = _asked(rules.ack, rules.ack_signature, agreed, asked, scales)
+    wanted = _asked(rules.ack, rules.ack_signature, agreed, stated, scales)
     if not at_end:
-        return message.asks_ack_of(Actor.TO_PARTY_MSH), wanted
-    hop = message.asks_ack_of(Actor.NEXT_MSH)
+        return asked[Actor.TO_PARTY_MSH], wanted
+    hop = asked[Actor.NEXT_MSH]
     if rules.hop_ack is Requested.NEVER and hop is not AckRequest.NONE:
         hop = scales.weigh(
             AckRequest.NONE, hop, "acknowledgement of the next handler", ACK_ACTOR, NotSupported
@@ -236,13 +247,12 @@ def _acknowledgements(
     return wanted, hop
 
 
-def _stated(message: Message, actor: Actor) -> AckRequest | None:
+def _stated(message: Message, actor: Actor, asked: AckRequest) -> AckRequest | None:
     """What the header asks of that handler; None where it says nothing about it.
 
     An absent ackRequested of a RoutingHeader means None (ACK-13), an absent
     deliveryReceiptRequested means nothing.
     """
-    asked = message.asks_ack_of(actor)
     if asked is not AckRequest.NONE:
         return asked
     if actor is Actor.NEXT_MSH:

@@ -59,12 +59,14 @@ def arrival_of(
     message: Message, resolution: Resolution, digest: str, channel: ReceivingChannel | None
 ) -> Arrival:
     """What the judgement needs to know of the message."""
+    # The agreed lifetime is that of business messages; a failure notice has its own.
+    normal = message.kind is MessageKind.NORMAL
     return Arrival(
         message.header.message_id,
         digest,
         _stamp(message, resolution),
         number_of_arrival(message, resolution) if channel is not None else None,
-        _expires_at(message, resolution),
+        resolution.expires_at if normal else message.header.time_to_live,
     )
 
 
@@ -75,10 +77,3 @@ def _stamp(message: Message, resolution: Resolution) -> Instant:
     if per_hop and hop is not None and hop.timestamp is not None:
         return hop.timestamp
     return message.header.timestamp
-
-
-def _expires_at(message: Message, resolution: Resolution) -> Instant | None:
-    """The agreed lifetime is that of business messages; a failure notice has its own."""
-    if message.kind is MessageKind.NORMAL:
-        return resolution.expires_at
-    return message.header.time_to_live

@@ -56,8 +56,9 @@ from oncewire.handler.sending.submit import Accepted, Submission, agreement_call
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
 from oncewire.handler.upkeep import clock, operate, retain
+from oncewire.handler.upkeep.wake import next_wake
 from oncewire.journal.row import JOURNAL_VERSION
-from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.notes import Started, Stopped
 from oncewire.protocol.states import IncomingState
@@ -156,23 +157,14 @@ class Engine:
         actions, node.actions = node.actions, []
         return actions
 
-    def next_wake(self) -> Instant | None:
+    def next_wake(self) -> Instant:
         """When `tick` has something to do next."""
-        node = self.node
-        now, wake = node.now(), node.store.next_wake()
-        looks = min(node.gaps_due_at, node.sweep_due_at, node.clean_due_at)
-        looks = min([looks, *filter(None, node.troubled.values())])
-        if node.acks_waiting:
-            looks = min(looks, node.acks_waiting[0][0])
-        if node.refusals.due_at is not None:
-            looks = min(looks, node.refusals.due_at)
-        first = looks if wake is None else min(wake, looks)
-        if node.timeline.restless or node.repost_after is not None:
-            return now
-        if first <= now and (node.in_doubt or node.stuck):
-            # What is due and may not be served now must not keep the handler busy.
-            return max(first, node.ticked_at + SECOND)
-        return first
+        return next_wake(self.node, self.node.now())
+
+    def rest(self) -> Duration:
+        """How long `tick` has nothing to do from now on; not more than 0: it has something."""
+        now = self.node.now()
+        return next_wake(self.node, now) - now
 
     # --- verbs ---
 

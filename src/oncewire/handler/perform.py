@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.node import Node
-from oncewire.handler.route import address_for
+from oncewire.handler.route import addresses_for
 from oncewire.handler.sealing.intact import check_kept
 from oncewire.message.instant import Instant
 from oncewire.protocol.effects import (
@@ -50,9 +51,13 @@ def perform(
     terms: Terms,
     *,
     parcel: StoredParcel | None = None,
+    addresses: Mapping[str, str] | None = None,
 ) -> None:
-    """Make one step of a stored message real, and let waiting messages follow it."""
-    _save(node, tx, stored, before, step, terms, parcel)
+    """Make one step of a stored message real, and let waiting messages follow it.
+
+    `parcel`, `addresses`: its bytes and where it goes by each transport, if they are at hand.
+    """
+    _save(node, tx, stored, before, step, terms, parcel, addresses)
     for effect in step.effects:
         if isinstance(effect, Admit):
             # In a transition of its own: what is wrong with one that waits is not this one's.
@@ -67,6 +72,7 @@ def _save(
     step: Sent,
     terms: Terms,
     parcel: StoredParcel | None,
+    addresses: Mapping[str, str] | None,
 ) -> None:
     """Save the step's state, journal it, and collect what leaves after the commit."""
     channel = step.channel
@@ -78,7 +84,7 @@ def _save(
         tx.save_sending_channel(channel)
     if step.outgoing is not stored.outgoing:
         tx.save_outgoing(step.outgoing, parcel=parcel)
-    perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel)
+    perform_effects(node, tx, stored, step.outgoing, step.effects, terms, parcel, addresses)
     if any(isinstance(effect, Notify) for effect in step.effects):
         node.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
@@ -94,6 +100,7 @@ def perform_effects(
     effects: tuple[Effect, ...],
     terms: Terms,
     parcel: StoredParcel | None = None,
+    addresses: Mapping[str, str] | None = None,
 ) -> None:
     """Journal the notes and collect what leaves after the commit; Admit is the caller's."""
     notes = [effect for effect in effects if isinstance(effect, Note)]
@@ -101,7 +108,7 @@ def perform_effects(
         node.write(tx, notes, terms_id=outgoing.terms_id, hop=stored.hop or None, peer=stored.peer)
     for effect in effects:
         if isinstance(effect, Transmit):
-            _post(node, tx, stored, effect, terms, parcel)
+            _post(node, tx, stored, effect, terms, parcel, addresses)
         elif isinstance(effect, Raise):
             open_incident(node, tx, effect)
         elif isinstance(effect, Resolve):
@@ -119,8 +126,11 @@ def _post(
     effect: Transmit,
     terms: Terms,
     parcel: StoredParcel | None,
+    addresses: Mapping[str, str] | None,
 ) -> None:
-    address = address_for(node, tx, stored, effect.transport)
+    if addresses is None:
+        addresses = addresses_for(node, tx, stored, (effect.transport,))
+    address = addresses.get(effect.transport)
     if parcel is None:
         parcel = tx.outgoing_parcel(effect.message_id)
     if parcel is not None:
@@ -146,14 +156,12 @@ def relieve(node: Node, tx: Transaction, message_id: str) -> None:
         resolve_incidents(node, tx, Resolve(message_id))
 
 
-def way_to(node: Node, tx: Transaction, stored: StoredOutgoing, terms: Terms) -> Way:
+def way_to(
+    tx: Transaction, stored: StoredOutgoing, terms: Terms, addresses: Mapping[str, str]
+) -> Way:
     """What lies between us and the receiver of a message at this moment."""
     receiver = tx.sending_channel(receiver_key(stored.peer))
-    closed = frozenset(
-        transport
-        for transport in terms.transports
-        if address_for(node, tx, stored, transport) is None
-    )
+    closed = frozenset(terms.transports).difference(addresses)
     return Way(0 if receiver is None else receiver.paused_until, closed)
 
 
@@ -208,6 +216,7 @@ def first_attempt(
     entered: Sent,
     terms: Terms,
     now: Instant,
+    addresses: Mapping[str, str],
 ) -> Sent:
     """A message that has just entered the window, with its first attempt begun.
 
@@ -216,7 +225,7 @@ def first_attempt(
     """
     if node.room < 1:
         return entered
-    way = way_to(node, tx, stored, terms)
+    way = way_to(tx, stored, terms, addresses)
     if entered.outgoing.transport_name(terms) in way.closed:
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)

@@ -7,6 +7,7 @@ message is sent later.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import (
@@ -52,15 +53,16 @@ class Route:
         """Where the next handler listens on that transport."""
         return address_of(self.endpoints, transport, kind)
 
-    def hop(self, stamp: Instant) -> RoutingHeader:
-        """The RoutingHeader of this hop, without a number."""
+    def hop(self, stamp: Instant, ack: AckRequest | None = None) -> RoutingHeader:
+        """The RoutingHeader of this hop, without a number. `ack`: what is asked of the next
+        handler; None: as the terms say."""
         return RoutingHeader(
             sender_uri=self.sender_uri,
             receiver_uri=self.receiver_uri,
             sender_id=self.sender_id,
             receiver_id=self.receiver_id,
             timestamp=stamp,
-            ack_requested=self.terms.hop_ack_requested,
+            ack_requested=self.terms.hop_ack_requested if ack is None else ack,
             method=self.terms.method,
         )
 
@@ -149,7 +151,10 @@ def agreement_toward(node: Node, party: str) -> Agreement | None:
 def as_of_today(node: Node, agreement: Agreement) -> Agreement:
     """The agreement of that name with the same two handlers, for a partner that has moved
     hears us at its new address; where it is gone, the one at hand."""
-    for each_agreement in node.agreements.by_cpa_id(agreement.cpa_id):
+    known = node.agreements.by_cpa_id(agreement.cpa_id)
+    if any(today is agreement for today in known):
+        return agreement
+    for each_agreement in known:
         if peer_label(each_agreement) == peer_label(agreement) and each_agreement.own.is_named_by(
             agreement.own.party
         ):
@@ -166,29 +171,32 @@ def agreement_of_hop(
     return today or node.agreement_kept(tx, stored.agreement_id)
 
 
-def address_for(node: Node, tx: Transaction, stored: StoredOutgoing, transport: str) -> str | None:
-    """Where a stored message goes now; agreements may have changed since it was stored.
+def addresses_for(
+    node: Node, tx: Transaction, stored: StoredOutgoing, transports: Iterable[str]
+) -> dict[str, str]:
+    """Where a stored message goes now, by transport, as far as its receiver has an address there;
+    agreements may have changed since it was stored.
 
     An action may have addresses of its own, and a response another one than a request. What is
     passed on for others goes where the next handler takes everything (HOP-5).
     """
     agreement = agreement_of_hop(node, tx, stored)
     if agreement is None:
-        return None
-    if stored.relayed_from is not None:
-        return route_under(agreement, agreement.sending).address(transport)
-    facts = stored.facts
-    binding = binding_named(agreement, facts.kind, facts.service, facts.action)
-    kind = endpoint_type(facts.kind, reply=facts.ref_to is not None)
-    return route_under(agreement, binding).address(transport, kind)
+        return {}
+    binding, kind = agreement.sending, EndpointType.ALL_PURPOSE
+    if stored.relayed_from is None:
+        facts = stored.facts
+        binding = binding_named(agreement, facts.kind, facts.service, facts.action)
+        kind = endpoint_type(facts.kind, reply=facts.ref_to is not None)
+    route = route_under(agreement, binding)
+    found = {transport: route.address(transport, kind) for transport in transports}
+    return {transport: address for transport, address in found.items() if address is not None}
 
 
 def with_hop(message: Message, route: Route, stamp: Instant) -> Message:
     """The message with the RoutingHeader and the requests of this hop."""
     terms = route.terms
-    hop = route.hop(stamp)
-    if not message.reliable:
-        hop = replace(hop, ack_requested=AckRequest.NONE)
+    hop = route.hop(stamp, None if message.reliable else AckRequest.NONE)
     requests: tuple[AckRequested, ...] = ()
     if terms.runs_protocol and message.kind is MessageKind.NORMAL:
         requests = tuple(

@@ -56,9 +56,10 @@ def ack_owed(message: Message, terms: Terms, *, final: bool) -> AckOwed:
     """
     if message.kind is not MessageKind.NORMAL and message.kind is not MessageKind.ERROR:
         return NOTHING_OWED
+    if not terms.runs_protocol:
+        return NOTHING_OWED
     hop = message.last_hop
-    by_transport = hop is not None and hop.method is ReliableMessagingMethod.TRANSPORT
-    if not terms.runs_protocol or by_transport:
+    if hop is not None and hop.method is ReliableMessagingMethod.TRANSPORT:
         return NOTHING_OWED
     receipt = message.asks_ack_of(Actor.TO_PARTY_MSH) if final else AckRequest.NONE
     return AckOwed(True, receipt, message.asks_ack_of(Actor.NEXT_MSH))

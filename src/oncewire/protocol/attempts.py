@@ -95,7 +95,7 @@ def _retries(terms: Terms) -> int:
 
 
 def _transmit(
-    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, transport: str
 ) -> Sent:
     first = outgoing.attempts_here == 0
     # The first resend waits Timeout, later ones RetryInterval (RTY-1, RTY-2).
@@ -110,7 +110,6 @@ def _transmit(
         last_sent_at=now,
         next_attempt_at=now + wait if terms.runs_protocol else None,
     )
-    transport = outgoing.transport_name(terms)
     effects = (
         note_of(notes.Sent(), sent, transport=transport),
         Transmit(sent.message_id, sent.attempts, transport),
@@ -130,7 +129,7 @@ def _transmit_on(
     while changed is not None:
         name = changed.transport_name(terms)
         if name not in way.closed:
-            step = _transmit(changed, channel, terms, now)
+            step = _transmit(changed, channel, terms, now, name)
             return replace(step, effects=(*closed, *step.effects))
         # No attempt was made, so the row has none.
         note = note_of(notes.SendFailed("refused", _NO_ADDRESS), changed, transport=name)

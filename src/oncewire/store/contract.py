@@ -182,7 +182,7 @@ class Transaction(Protocol):
     def answer_left(self, sender: str, message_id: str) -> None:
         """Mark the answer no longer owed, whatever its bytes are."""
 
-    # Lists of received messages hold neither parcel nor answer: there may be many, and their
+    # Lists of received messages hold neither parcel, view nor answer: there may be many, and their
     # bodies large. `answered` says whether there is an answer.
 
     def answers_owed(self, limit: int, after: int = 0) -> list[StoredIncoming]:
@@ -357,7 +357,7 @@ class Reader(Protocol):
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredIncoming]:
-        """Newest received first, without parcel and answer; `before` is the `row` to go
+        """Newest received first, without parcel, view and answer; `before` is the `row` to go
         on from (it is left out)."""
 
     def counts(self) -> dict[str, int]:

@@ -37,7 +37,8 @@ IncomingKey = tuple[str, str]
 
 def without_bytes(stored: StoredIncoming) -> StoredIncoming:
     """A received message as lists show it."""
-    return replace(stored, parcel=None, answer=None, answered=stored.answer is not None)
+    answered = stored.answer is not None
+    return replace(stored, parcel=None, answer=None, view=None, answered=answered)
 
 
 class Sorted:

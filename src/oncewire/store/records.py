@@ -116,6 +116,8 @@ class StoredIncoming:
     row: int = 0
     # The agreement it was judged under, by which its copies are judged too.
     agreement_id: str | None = None
+    # What was accepted of its bytes, as the handler wrote it down; None: they must be read.
+    view: bytes | None = None
     # Whether it has an answer, also where it is listed without its bytes.
     answered: bool = field(default=False, compare=False)
 

@@ -87,7 +87,7 @@ class SqliteStore:
         # A failure inside a transition lost what was kept before it; commit() has to say so.
         self._lost: StoreFull | StoreGone | None = None
         self._fence_needed = False
-        self._pages, self._pages_copied = 0, 0
+        self._pages_copied = 0
         self._readers = SqliteReaders(path, vfs)
         self._connect(node)
         self.spool = FileSpool(spool)
@@ -251,26 +251,22 @@ class SqliteStore:
         if self._fence_needed:
             connection.execute("UPDATE counter SET fence = fence + 1")
             self._fence_needed = False
-        self._pages, self._pages_copied = 0, 0
-        connection.set_wal_hook(self._count_pages)
+        self._pages_copied = 0
         self._writer = SqliteWriter(connection, self._path)
-
-    def _count_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._pages = pages
-        return 0
 
     def _checkpoint(self) -> None:
         """Copy the log into the database when it has grown. What is committed stays so even
         if this fails; but then the handle is not trusted with another fsync."""
-        if self._pages < self._pages_copied:
+        pages = self._writer.pages
+        if pages < self._pages_copied:
             # The log was started anew.
             self._pages_copied = 0
-        if self._connection is None or self._pages - self._pages_copied < CHECKPOINT_PAGES:
+        if self._connection is None or pages - self._pages_copied < CHECKPOINT_PAGES:
             return
         import apsw
 
         # A view may hold back a part of it; then the next try comes after as many pages again.
-        self._pages_copied = self._pages
+        self._pages_copied = pages
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 
 from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged
@@ -40,8 +39,8 @@ _INSERT = (
     "ON CONFLICT (message, sender) DO NOTHING"
 )
 _INSERT_BYTES = (
-    f"INSERT INTO incoming_bytes (row, {', '.join(PARCEL + _ANSWER)}) "  # noqa: S608
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT INTO incoming_bytes (row, {', '.join(PARCEL + _ANSWER)}, view) "  # noqa: S608
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SAVED = (*INCOMING_STATE, "keep_until", "position")
 _UPDATE_ANSWER = (
@@ -62,11 +61,11 @@ VALUES = (
 """What `read_stored_incoming` reads of a message without its bytes."""
 FROM = "FROM incoming JOIN message ON message.id = incoming.message "
 SELECT = (
-    f"SELECT {VALUES}, {', '.join(PARCEL + _ANSWER)} "
+    f"SELECT {VALUES}, {', '.join(PARCEL + _ANSWER)}, view "
     # Bytes that are gone must not hide that the message is there.
     f"{FROM} LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
 )
-"""The same with parcel and answer."""
+"""The same with parcel, answer and view."""
 _LIST = f"SELECT {VALUES} {FROM}"
 _SELECT_ONE = SELECT + "WHERE message = ? AND sender = ?"
 _SELECT_ANSWER = (
@@ -106,23 +105,23 @@ class IncomingSteps:
         writer.check_agreement(stored.agreement_id)
         number, row = writer.number_of(incoming.message_id), writer.next("incoming")
         ready = incoming.state is IncomingState.READY
-        answered = (None, None, 0) if answer is None else _answered(answer)
-        writer.run(
-            _INSERT,
-            (
-                *(row, number, incoming.sender, *incoming_state(incoming)),
-                *(writer.next("ready") if ready else 0, incoming_keep_until(incoming, terms)),
-                *(*answered, *facts_values(stored.facts)),
-                *(stored.peer, stored.transport, stored.hop, stored.agreement_id),
-            ),
+        position = writer.next("ready") if ready else 0
+        values = (
+            *(row, number, incoming.sender, *incoming_state(incoming)),
+            *(position, incoming_keep_until(incoming, terms)),
+            *((None, None, 0) if answer is None else _answered(answer)),
+            *facts_values(stored.facts),
+            *(stored.peer, stored.transport, stored.hop, stored.agreement_id),
         )
+        reply = parcel_values(None if answer is None else answer.parcel)
+        content = (row, *parcel_values(stored.parcel), *reply, stored.view)
+        writer.run(_INSERT, values)
         if not writer.changed_rows():
             return self.incoming(incoming.sender, incoming.message_id)
         writer.count("incoming")
         if ready:
             writer.count("ready")
-        reply = parcel_values(None if answer is None else answer.parcel)
-        writer.run(_INSERT_BYTES, (row, *parcel_values(stored.parcel), *reply))
+        writer.run(_INSERT_BYTES, content)
         return None
 
     def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
@@ -137,19 +136,19 @@ class IncomingSteps:
     def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
         number = self._writer.find_number(message_id)
         tail = "WHERE message = ? ORDER BY incoming.row"
-        return _read(self._writer.run(SELECT + tail, (number,)))
+        rows = self._writer.run(SELECT + tail, (number,))
+        return [read_stored_incoming(row) for row in rows]
 
     def save_incoming(self, incoming: Incoming) -> None:
         writer, key = self._writer, (incoming.sender, incoming.message_id)
-        keep_until = incoming_keep_until(incoming, writer.known_terms(incoming.terms_id))
+        terms = writer.known_terms(incoming.terms_id)
         if key not in self._known_incoming and self.incoming(*key) is None:
             raise unknown(incoming.message_id)
         row, position, known = self._known_incoming[key]
         # Filed anew where its terms were what cannot be read.
         same = known.terms_id == incoming.terms_id
-        kept_until = (
-            incoming_keep_until(known, writer.known_terms(known.terms_id)) if same else None
-        )
+        keep_until = incoming_keep_until(incoming, terms)
+        kept_until = incoming_keep_until(known, terms) if same else None
         before = (*incoming_state(known), kept_until, position)
         if position == 0 and incoming.state is IncomingState.READY:
             position = writer.count("ready")
@@ -215,10 +214,6 @@ class IncomingSteps:
     def held(self, limit: int) -> list[StoredIncoming]:
         tail = "WHERE state = 'held' ORDER BY incoming.row LIMIT ?"
         return list_incoming(self._writer.run(_LIST + tail, (limit,)))
-
-
-def _read(rows: Iterable[Values]) -> list[StoredIncoming]:
-    return [read_stored_incoming(row) for row in rows]
 
 
 def _answered(answer: StoredAnswer) -> Values:

@@ -73,6 +73,8 @@ class KeepingSteps:
         writer = self._writer
         sent = self._old_outgoing(now, limit)
         received = writer.run(_OLD_INCOMING, (now, limit - len(sent)))
+        if not sent and not received:
+            return 0
         writer.run_all("DELETE FROM outgoing WHERE position = ?", ((row[0],) for row in sent))
         writer.run_all("DELETE FROM incoming WHERE row = ?", ((row[0],) for row in received))
         gone = [row[1:] for row in (*sent, *received)]

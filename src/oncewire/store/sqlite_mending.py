@@ -48,8 +48,8 @@ _BAD_BYTES = (
 )
 _NO_BYTES = (
     "UPDATE incoming_bytes SET content_type = NULL, headers = NULL, layout = NULL, body = NULL, "
-    "answer_content_type = NULL, answer_headers = NULL, answer_layout = NULL, answer_body = NULL "
-    "WHERE row = ?"
+    "answer_content_type = NULL, answer_headers = NULL, answer_layout = NULL, answer_body = NULL, "
+    "view = NULL WHERE row = ?"
 )
 _UNANSWERED = "UPDATE incoming SET answer_id = NULL, answer_owed = 0 WHERE row = ?"
 

@@ -123,8 +123,8 @@ class OutgoingSteps:
                 f"message {outgoing.message_id} was submitted before",
                 remedy="use a new MessageId, or ask for the state of the first",
             )
-        filed = self._index_values(outgoing)
         writer.check_agreement(stored.agreement_id)
+        filed, content = self._index_values(outgoing), parcel_values(parcel)
         # Only ever compared, so a number that is not needed is no loss.
         entered = writer.count("entered") if has_entered(outgoing) else 0
         position = writer.count("outgoing")
@@ -136,7 +136,7 @@ class OutgoingSteps:
                 stored.agreement_id,
             ),
         )
-        writer.run(_INSERT_BYTES, (position, draft, *parcel_values(parcel)))
+        writer.run(_INSERT_BYTES, (position, draft, *content))
         self._known_outgoing[outgoing.message_id] = position, outgoing
         return replace(stored, position=position)
 
@@ -146,11 +146,8 @@ class OutgoingSteps:
         channel = None
         if outgoing.channel is not None and outgoing.state is OutgoingState.OUTSTANDING:
             channel = writer.sending.get(outgoing.channel)
-        return (
-            expires_at(outgoing, terms),
-            due_at(outgoing, channel),
-            outgoing_keep_until(outgoing, terms),
-        )
+        due, keep_until = due_at(outgoing, channel), outgoing_keep_until(outgoing, terms)
+        return expires_at(outgoing, terms), due, keep_until
 
     def _index_values_before(
         self, known: Outgoing

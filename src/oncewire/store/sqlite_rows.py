@@ -153,8 +153,8 @@ def mended_outgoing(row: Values) -> Values:
 
 def read_stored_incoming(row: Values) -> StoredIncoming:
     """From `message_id, sender, row, position, peer, transport, hop, agreement_id`, the state,
-    the facts and the answer's three columns, and, where they were asked for, the parcel and the
-    answer's."""
+    the facts and the answer's three columns, and, where they were asked for, the parcel, the
+    answer's and the view."""
     with whole(row[0]):
         return _stored_incoming(row)
 
@@ -167,13 +167,15 @@ def _stored_incoming(row: Values) -> StoredIncoming:
     facts = _facts(row[8 + _IN : 8 + _IN + _FACTS])
     parcel: StoredParcel | None = None
     answer: StoredAnswer | None = None
+    view: bytes | None = None
     answered, bytes_of = row[8 + _IN + _FACTS :][:3], row[8 + _IN + _FACTS + 3 :]
     if bytes_of:
         parcel = read_parcel(bytes_of[:4])
         with suppress(*_UNREADABLE):
             # Without it the message is answered anew; it must not take the message with it.
-            answer = read_answer(answered, bytes_of[4:])
-    placed = (position, hop, number, agreement_id, answered[0] is not None)
+            answer = read_answer(answered, bytes_of[4:8])
+        view = bytes_of[8]
+    placed = (position, hop, number, agreement_id, view, answered[0] is not None)
     return StoredIncoming(incoming, facts, peer, transport, parcel, answer, *placed)
 
 

@@ -166,6 +166,9 @@ class SqliteWriter:
         # What SQLite itself counts, to see whether a transition changed anything.
         self.changes = connection.total_changes
         self.changed_rows = connection.changes
+        # Pages of the log, as of the last commit.
+        self.pages = 0
+        connection.set_wal_hook(self._count_pages)
         counted = self.run(_SELECT_COUNTERS)[0]
         self._counters: dict[str, int] = dict(zip(COUNTERS, counted, strict=True))
         self._counters_before = self._counters_written = dict(self._counters)
@@ -182,6 +185,10 @@ class SqliteWriter:
         self._new_agreements: list[str] = []
         self._numbers: dict[str, int] = {}
         self._new_numbers: list[str] = []
+
+    def _count_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self.pages = pages
+        return 0
 
     # --- statements ---
 

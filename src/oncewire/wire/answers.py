@@ -78,10 +78,10 @@ def acknowledgment_for(
     the digests of a signed message, for a signed acknowledgement (§6.3.2.5). `element` forces
     the Acknowledgment element; by default the drafts carry it when it was asked for (ACK-14).
     """
-    facts = _facts(received)
     answer = acknowledgment_of(
         received, envelope, actor=actor, received_at=received_at, references=references
     )
+    facts = _facts(received)
     # ebMS 2.0 always has the element (§6.3.2); v0-078 has none, its MessageType says it (ACK-7).
     if element is None:
         element = _element_due(received, actor)
@@ -282,9 +282,12 @@ def _dialect(facts: PartialHeader, envelope: Envelope) -> Dialect:
     return facts.dialect if facts.dialect is not None else envelope.form.dialect
 
 
+_SIGNAL_SERVICE = Service(ebms2_names.SIGNAL_SERVICE)
+
+
 def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str | None]:
     if dialect is Dialect.EBMS2:
-        return Service(ebms2_names.SIGNAL_SERVICE), kind.value
+        return _SIGNAL_SERVICE, kind.value
     if dialect is Dialect.RM_078:
         # v0-078 tells signals by MessageType and gives them neither (ACK-6).
         return None, None

@@ -84,6 +84,7 @@ def read(
         reading.schema_problems,
         reading.signed,
         whole.charset,
+        places=whole.places,
     )
 
 

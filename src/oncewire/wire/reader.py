@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
 from oncewire.message import Payload
@@ -19,7 +19,7 @@ from oncewire.wire.mime.headers import PartHeaders, bare_id, parameters
 from oncewire.wire.mime.multipart import MultipartReader, Work
 from oncewire.wire.mime.transfer import Decoder, Identity, decoder
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
+from oncewire.wire.received import PartPlace, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 from oncewire.wire.resolve import resolve_references
 from oncewire.wire.security.digests import digest_names
@@ -58,6 +58,18 @@ class PayloadEnded:
 Event: TypeAlias = HeaderRead | PayloadStarted | PayloadData | PayloadEnded
 
 
+class _Ended(NamedTuple):
+    """From where to where in the body the content of a part went."""
+
+    begin: int | None
+    end: int
+
+    def place(self, encoding: str) -> PartPlace | None:
+        return (
+            None if self.begin is None else PartPlace(self.begin, self.end - self.begin, encoding)
+        )
+
+
 class _Part:
     """A payload on its way."""
 
@@ -94,12 +106,13 @@ class Reader:
         self._received: Received | None = None
         self._part: _Part | None = None
         self._payloads: list[Payload] = []
+        self._places: list[PartPlace | None] = []
         self._content_ids: list[str] = []
         self._notes: list[str] = []
         self._extra_digests: list[tuple[str, str, bytes]] = []
         self._extra_names: tuple[str, ...] = ()
         # Parts that came before the root part, held until it is read.
-        self._held: list[PartHeaders | bytes | None] = []
+        self._held: list[PartHeaders | bytes | _Ended] = []
         self._held_bytes = 0
         self._multipart: MultipartReader | None = None
         self._decoder: Decoder = Identity()
@@ -146,7 +159,7 @@ class Reader:
                 self._multipart.finish()
             else:
                 self.part_data(self._decoder.finish())
-                self.part_ended()
+                self.part_ended(None, 0)
             received = self._complete()
         events, self._events = self._events, []
         return events, received
@@ -201,7 +214,7 @@ class Reader:
         else:
             self._payload_data(data)
 
-    def part_ended(self) -> None:
+    def part_ended(self, begin: int | None, end: int) -> None:
         """The part that began last is complete."""
         if self._in_root:
             self._in_root = False
@@ -210,14 +223,14 @@ class Reader:
             for item in held:
                 if isinstance(item, PartHeaders):
                     self._start_payload(item)
-                elif item is None:
-                    self._end_payload()
+                elif isinstance(item, _Ended):
+                    self._end_payload(item)
                 else:
                     self._payload_data(item)
         elif self._received is None:
-            self._held.append(None)
+            self._held.append(_Ended(begin, end))
         else:
-            self._end_payload()
+            self._end_payload(_Ended(begin, end))
 
     # Root part
 
@@ -290,7 +303,7 @@ class Reader:
             other.update(data)
         self._events.append(PayloadData(data))
 
-    def _end_payload(self) -> None:
+    def _end_payload(self, ended: _Ended) -> None:
         part, self._part = self._part, None
         if part is None:
             return
@@ -306,6 +319,7 @@ class Reader:
         except InvalidValue as problem:
             raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
         self._payloads.append(payload)
+        self._places.append(ended.place(part.headers.transfer_encoding))
         self._extra_digests.extend(
             (part.content_id, name, other.digest()) for name, other in part.others.items()
         )
@@ -337,6 +351,7 @@ class Reader:
             complete=True,
             closed=closed,
             extra_digests=tuple(self._extra_digests),
+            places=tuple(self._places),
         )
 
     def refuse(self, error: EbxmlError | SoapFault) -> ReadFault:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oncewire.message import Dialect, Message
 from oncewire.wire.parcel import Parcel
+
+
+class PartPlace(NamedTuple):
+    """Where in the body the content of a part lies, still encoded as it travelled."""
+
+    offset: int
+    length: int
+    # Its Content-Transfer-Encoding.
+    encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +42,6 @@ class Received:
     # Content-ID, algorithm and digest of parts that passed by, where a signature names an
     # algorithm other than SHA-256.
     extra_digests: tuple[tuple[str, str, bytes], ...] = field(default=(), repr=False)
+    # Where each payload as it came lies in the parcel's body, in their order; None where it is
+    # nowhere in one piece (a part of a container that is itself encoded).
+    places: tuple[PartPlace | None, ...] = field(default=(), repr=False)

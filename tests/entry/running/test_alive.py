@@ -43,7 +43,7 @@ IN_A_LOOP = {
                 raise {fault}
             real(self)
         Engine.tick = tick
-        Engine.next_wake = lambda self: self.node.now()
+        Engine.rest = lambda self: 0
     """,
     "a commit": """
         from oncewire.handler.engine import Engine
@@ -55,7 +55,7 @@ IN_A_LOOP = {
                 raise {fault}
             return real(self)
         Engine.commit = commit
-        Engine.next_wake = lambda self: self.node.now()
+        Engine.rest = lambda self: 0
     """,
     "a loop beside": """
         from oncewire.handler.loop import pulse
@@ -103,7 +103,7 @@ def tick(self):
     if pathlib.Path({mark!r}).exists():
         time.sleep(300)
 Engine.tick = tick
-Engine.next_wake = lambda self: self.node.now()
+Engine.rest = lambda self: 0
 """
 
 

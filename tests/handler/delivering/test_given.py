@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreements import Agreements
+from oncewire.handler.arriving import arrive
 from oncewire.handler.delivering import accepted as accepted_module
 from oncewire.handler.delivering import application
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sealing.spooled import body_slice
 from oncewire.message.envelope import Message
 from oncewire.message.instant import SECOND
-from oncewire.store.contract import Store
+from oncewire.store.contract import Spool, Store
 from oncewire.store.memory import MemoryStore
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.sqlite import SqliteStore
@@ -24,6 +26,13 @@ from tests.handler.pair import Pair
 from tests.handler.test_signed import signed_pair
 
 LEASE = 30 * SECOND
+
+
+@pytest.fixture(autouse=True, params=["view", "bytes"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored beside the bytes: the view, or nothing, as by versions before it."""
+    if request.param == "bytes":
+        monkeypatch.setattr(arrive, "view_of", lambda *_: None)
 
 
 def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:
@@ -88,7 +97,14 @@ def rotten(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
             parcel = replace(parcel, body=parcel.body.replace(b"order %d" % number, b"order 7"))
         return parcel
 
+    def cut(spool: Spool, stored: StoredParcel, offset: int, length: int) -> bytes:
+        found = body_slice(spool, stored, offset, length)
+        for number in numbers:
+            found = found.replace(b"order %d" % number, b"order 7")
+        return found
+
     monkeypatch.setattr(accepted_module, "whole_parcel", read)
+    monkeypatch.setattr(accepted_module, "body_slice", cut)
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])

@@ -15,6 +15,7 @@ from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.mime.multipart import MultipartReader
 from oncewire.wire.mime.transfer import base64_lines, base64_size, decoder
+from oncewire.wire.mime.whole import cut
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted
 from tests.wire import samples
 
@@ -313,10 +314,11 @@ def test_a_very_long_quoted_printable_line_is_not_cut_in_an_escape(tail: bytes, 
 
 
 class Sink:
-    """Keeps the parts it is told of."""
+    """Keeps the parts it is told of, and where they lay."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[str, bytes]] = []
+        self.places: list[tuple[int | None, int]] = []
         self.open: list[bytes] = []
         self.name = ""
 
@@ -327,8 +329,9 @@ class Sink:
     def part_data(self, data: bytes) -> None:
         self.open.append(data)
 
-    def part_ended(self) -> None:
+    def part_ended(self, begin: int | None, end: int) -> None:
         self.parts.append((self.name, b"".join(self.open)))
+        self.places.append((begin, end))
 
 
 _LINES = st.lists(
@@ -348,13 +351,51 @@ def _outcome(body: bytes, size: int) -> object:
             reader.feed(body[start : start + size])
         reader.finish()
     except EbxmlError as error:
-        return sink.parts, str(error)
-    return sink.parts, reader.unclosed
+        return sink.parts, sink.places, str(error)
+    for (_, content), (begin, end) in zip(sink.parts, sink.places, strict=True):
+        assert begin is not None
+        assert body[begin:end] == content
+    return sink.parts, sink.places, reader.unclosed
 
 
 @given(_LINES, st.integers(1, 20))
 def test_how_the_bytes_arrive_makes_no_difference(body: bytes, size: int) -> None:
     assert _outcome(body, size) == _outcome(body, max(1, len(body)))
+
+
+_NESTED = b"--B\r\nContent-Type: multipart/mixed; boundary=C\r\n%b\r\n%b\r\n--B--\r\n"
+_INNER = b"--C\r\nContent-ID: <x>\r\nContent-Transfer-Encoding: base64\r\n\r\neA==\r\n--C--\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_part_has_a_place_where_its_bytes_lie_as_they_travelled(size: int) -> None:
+    """In a container too, unless the container itself is encoded."""
+    for extra, inner in ((b"", _INNER), (b"Content-Transfer-Encoding: base64\r\n", None)):
+        body = _NESTED % (extra, inner or base64.b64encode(_INNER))
+        sink = Sink()
+        reader = MultipartReader("B", sink, DEFAULT_LIMITS)
+        for start in range(0, len(body), size):
+            reader.feed(body[start : start + size])
+        reader.finish()
+        assert sink.parts == [("x", b"x")]
+        ((begin, end),) = sink.places
+        assert (None if begin is None else body[begin:end]) == (inner and b"eA==")
+
+
+def test_the_short_way_and_the_long_one_find_a_part_at_the_same_place() -> None:
+    part = b"--B\r\nContent-ID: <%b>\r\nContent-Transfer-Encoding: %b\r\n\r\n%b\r\n"
+    body = part % (b"a", b"binary", b"<x/>") + part % (b"b", b"base64", b"eA==")
+    body += part % (b"c", b"8bit", b"") + b"--B--\r\n"
+    whole = cut(Parcel("multipart/related; boundary=B", body), DEFAULT_LIMITS)
+    sink = Sink()
+    reader = MultipartReader("B", sink, DEFAULT_LIMITS)
+    reader.feed(body)
+    reader.finish()
+    assert whole is not None
+    short = [(place.offset, place.offset + place.length) for place in whole.places]
+    assert short == sink.places[1:]
+    assert [place.encoding for place in whole.places] == ["base64", "8bit"]
+    assert body[slice(*short[0])] == b"eA=="
 
 
 def test_the_header_is_there_before_the_payload() -> None:

@@ -74,22 +74,22 @@ def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
 def envelope_for(node: Node, route: Route) -> Envelope:
     """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
     now = node.now()
-    hop = replace(route.hop(now), ack_requested=AckRequest.NONE)
+    hop = route.hop(now, AckRequest.NONE)
     return Envelope(node.new_message_id(), now, route.form, own=route.agreement.own.party, hop=hop)
 
 
 def acknowledgment_for(
     node: Node,
     message: Message,
-    agreement: Agreement,
+    route: Route,
     owed: AckOwed,
     received: Received,
     *,
     final: bool,
 ) -> Message:
-    """The acknowledgement that is owed for a message, as a message of its own; its elements
-    may ride on a response instead."""
-    envelope = envelope_for(node, signal_route(agreement, MessageKind.ACKNOWLEDGMENT))
+    """The acknowledgement that is owed for a message, as a message of its own by that way back;
+    its elements may ride on a response instead."""
+    envelope = envelope_for(node, route)
     references = receipt_references(received) if owed.signed else ()
     for_end = final and (owed.receipt is not AckRequest.NONE or owed.hop is AckRequest.NONE)
     actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
@@ -113,10 +113,10 @@ def acknowledge(
     warnings: tuple[Error, ...] = (),
 ) -> StoredAnswer:
     """Build the acknowledgement that is owed for a message, with what its sender is told."""
-    ack = acknowledgment_for(node, message, agreement, owed, received, final=final)
+    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
+    ack = acknowledgment_for(node, message, route, owed, received, final=final)
     if warnings:
         ack = replace(ack, error_list=ErrorList(warnings))
-    route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
     parcel = seal(node, ack, route, sign=owed.signed)
     return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
 

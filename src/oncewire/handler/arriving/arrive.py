@@ -44,6 +44,7 @@ from oncewire.handler.arriving.reply import (
     was_given,
 )
 from oncewire.handler.delivering.accepted import digest_of_copy
+from oncewire.handler.delivering.view import view_of
 from oncewire.handler.hub.midway import Midway
 from oncewire.handler.node import Node
 from oncewire.handler.route import peer_label
@@ -58,7 +59,6 @@ from oncewire.protocol.acknowledging import (
     DuplicateReply,
     ack_owed,
     answer_duplicate,
-    check_receipt,
 )
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
@@ -129,7 +129,6 @@ class Arriving:
             # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
             check_signing(self.node, owed)
             if self.final:
-                check_receipt(message, terms)
                 check_sizes(message, terms)
                 check_reference(self.tx, message, self.resolution)
             judgement = judge(arrival, None, channel, terms, self.node.now())
@@ -180,7 +179,9 @@ class Arriving:
     def _plan(self, owed: AckOwed) -> SyncPlan:
         """What this connection carries back, or the error that refuses the wish."""
         message, terms, here = self.message, self.resolution.terms, self.source.can_answer
-        binding = self.resolution.binding
+        binding, plan = self.resolution.binding, self.resolution.plan
+        if plan is not None and here and self.final:
+            return plan
         if not self.final or binding is None:
             return plan_reply(message, terms, can_answer=here, final=False, ack_owed=owed.owed)
         return plan_under(binding, message, terms, can_answer=here, ack_owed=owed.owed)
@@ -280,9 +281,10 @@ class Arriving:
                 signals.receive_report(self.node, self.tx, self.message, stored)
             return
         # Any accepted message that refers to one of ours completes it (RM-16).
+        agreement = self.resolution.agreement
         signals.settle_references(self.node, self.tx, self.message, self.resolution)
         # What it warns of may ride on it (ERR-10).
-        signals.receive_errors(self.node, self.tx, self.message, self.agreement)
+        signals.receive_errors(self.node, self.tx, self.message, agreement)
         if not held:
             self.node.actions.append(Ready(1))
 
@@ -305,16 +307,17 @@ class Arriving:
     def _stored(
         self, incoming: Incoming, facts: MessageFacts, answer: StoredAnswer | None
     ) -> StoredIncoming:
-        refused = incoming.state is IncomingState.REFUSED
+        refused, agreement = incoming.state is IncomingState.REFUSED, self.agreement
         return StoredIncoming(
             incoming,
             facts,
-            peer_label(self.agreement),
+            peer_label(agreement),
             self.source.transport,
             None if refused else self.kept,
             answer,
             hop=len(self.message.routing),
-            agreement_id=self.node.keep_agreement(self.tx, self.agreement),
+            agreement_id=self.node.keep_agreement(self.tx, agreement),
+            view=view_of(self.message, self.received) if self.final and not refused else None,
         )
 
     def _journal_received(self, stored: StoredIncoming) -> None:

@@ -17,6 +17,7 @@ from oncewire.handler.answering.answer import (
     acknowledgment_for,
     answer_error,
     post_signal,
+    signal_route,
     write_answer,
 )
 from oncewire.handler.node import Node
@@ -80,7 +81,7 @@ class Request:
         borne, and a wish that was ignored."""
         try:
             binding = find_binding(self.agreement, Direction.RECEIVE, self.message)
-            _, borne = settle(binding, self.message)
+            borne = settle(binding, self.message).warnings
         except EbxmlError:
             # The agreement has changed since: what was accepted stays accepted.
             borne = ()
@@ -108,8 +109,9 @@ class Request:
         binding = find_binding(self.agreement, Direction.SEND, replace(self.message, header=header))
         if self.owed.signed and not binding.security.sign:
             return None
+        back = signal_route(self.agreement, MessageKind.ACKNOWLEDGMENT)
         ack = acknowledgment_for(
-            self.node, self.message, self.agreement, self.owed, self.received, final=True
+            self.node, self.message, back, self.owed, self.received, final=True
         )
         return ack.acknowledgments
 

@@ -1,28 +1,34 @@
-"""Accepted: a stored message as it was accepted, read again from its bytes.
+"""Accepted: a stored message as it was accepted.
 
 The store keeps the bytes as they travelled. Accepted was a view of them: what the signature
-covers, and decrypted. Its identity digest was stored with it, so whoever reads the bytes again
-knows which view that was, whatever has become of certificates and agreements since.
+covers, and decrypted. The view was stored with its bytes where its parts lie in them (`view`);
+then they are cut out, and nothing is parsed. Otherwise the bytes are read again. Either way its
+identity digest was stored with it, so whoever reads them knows which view that was, whatever has
+become of certificates and agreements since.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
-from oncewire.errors import EbxmlError, OncewireError, StoreProblem
+from oncewire.errors import EbxmlError, MimeProblem, OncewireError, StoreProblem
+from oncewire.handler.delivering.view import View, read_view
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.confide import decrypt_payloads
 from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sealing.spooled import body_slice
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.header import Header
-from oncewire.store.records import StoredIncoming
+from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
+from oncewire.wire.mime.transfer import decoded
 from oncewire.wire.received import Received
 from oncewire.wire.security import signature
 from oncewire.wire.security.digests import signature_parts
@@ -31,19 +37,46 @@ from oncewire.wire.security.verified import read_verified
 
 def accepted(node: Node, stored: StoredIncoming) -> Message:
     """The view that was accepted, or the error that there is none any more."""
-    message_id = stored.incoming.message_id
     if stored.parcel is None:
         raise StoreProblem(
-            f"message {message_id} has no bytes", remedy="restore the store from a backup"
+            f"message {stored.incoming.message_id} has no bytes",
+            remedy="restore the store from a backup",
         )
+    if stored.view is not None:
+        return _cut_out(node, stored, stored.parcel, read_view(stored.view))
     received = codec.read(whole_parcel(node, stored.parcel), node.limits)
     for view in _views(node, received):
         message = _open(node, view, stored)
         if _is_accepted(message, stored):
             return message
-    raise StoreProblem(
-        f"the bytes of message {message_id} no longer say what was accepted",
-        remedy="put back the agreement and the key it arrived under, or its bytes from a backup",
+    raise _changed(
+        stored, "put back the agreement and the key it arrived under, or its bytes from a backup"
+    )
+
+
+def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: View) -> Message:
+    """The message of its view, with the parts that lie in its bytes: they and it must be what was
+    accepted, and it the message of its row."""
+    payloads = []
+    for payload, place in view.parts():
+        travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
+        try:
+            data = decoded(place.encoding, travelled)
+        except MimeProblem:
+            raise _changed(stored, "put its bytes back from a backup") from None
+        if len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest:
+            raise _changed(stored, "put its bytes back from a backup")
+        payloads.append(replace(payload, data=data))
+    message = replace(view.message, payloads=tuple(payloads))
+    if not _is_accepted(message, stored):
+        raise _changed(stored, "put its row back from a backup")
+    return message
+
+
+def _changed(stored: StoredIncoming, remedy: str) -> StoreProblem:
+    message_id = stored.incoming.message_id
+    return StoreProblem(
+        f"the bytes of message {message_id} no longer say what was accepted", remedy=remedy
     )
 
 

@@ -38,9 +38,11 @@ class GivenMessage:
 
     @classmethod
     def of(cls, node: Node, stored: StoredIncoming) -> GivenMessage:
-        """Read from the stored bytes: what was accepted is what is handed over."""
+        """Of the stored bytes: what was accepted is what is handed over."""
         message = accepted(node, stored)
-        taken = cls(
+        # The identity is what the From Party wrote, by whatever names it goes here.
+        given = replace(message, payloads=tuple(map(_measured, message.payloads)))
+        return cls(
             stored.incoming.sender,
             stored.incoming.message_id,
             as_agreed(node, stored, message.header),
@@ -49,18 +51,8 @@ class GivenMessage:
             message.manifest,
             stored.incoming.channel,
             () if message.error_list is None else message.error_list.errors,
+            identity_digest(given),
         )
-        given = replace(
-            message,
-            # The identity is what the From Party wrote, by whatever names it goes here.
-            header=replace(
-                taken.header,
-                from_party=message.header.from_party,
-                to_party=message.header.to_party,
-            ),
-            payloads=tuple(_measured(payload) for payload in taken.payloads),
-        )
-        return replace(taken, digest=identity_digest(given))
 
 
 def _measured(payload: Payload) -> Payload:

@@ -15,7 +15,7 @@ from oncewire.handler.answering.answer import envelope_for
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
-from oncewire.handler.route import Route, route_under
+from oncewire.handler.route import Route, addresses_for, route_under
 from oncewire.handler.sealing.seal import (
     onward_parcel,
     pack_draft,
@@ -106,12 +106,13 @@ def _begin(
         # Along a stream timestamps rise strictly; the hop's own is what its receiver reads.
         channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
-    step = first_attempt(node, tx, copy, entered, terms, now)
+    addresses = addresses_for(node, tx, copy, terms.transports)
+    step = first_attempt(node, tx, copy, entered, terms, now, addresses)
     sequence = sequence_of(entered.outgoing, terms)
     parcel = onward_parcel(node, received.parcel, received.envelope, route, sequence, stamp)
     fresh = replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(node, tx, fresh, before, step, terms, parcel=parcel)
+    perform(node, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
 
 
 def _journal_forwarded(

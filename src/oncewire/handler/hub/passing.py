@@ -19,7 +19,7 @@ from oncewire.handler.hub.relay import give_back, waiting_for
 from oncewire.handler.node import Node
 from oncewire.handler.route import (
     Route,
-    address_for,
+    addresses_for,
     agreement_of_hop,
     agreement_toward,
     peer_label,
@@ -172,7 +172,7 @@ def pass_again(
     parcel = tx.outgoing_parcel(copy.outgoing.message_id)
     terms = node.terms_of(tx, copy.outgoing.terms_id)
     transport = copy.outgoing.transport_name(terms)
-    address = address_for(node, tx, copy, transport)
+    address = addresses_for(node, tx, copy, (transport,)).get(transport)
     if parcel is None or address is None:
         return False
     sender, message_id = known.incoming.sender, known.incoming.message_id

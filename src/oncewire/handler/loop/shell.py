@@ -20,7 +20,7 @@ from oncewire.errors import HandlerFailed, OncewireError, StoreProblem
 from oncewire.handler.actions import Action
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
-from oncewire.message.instant import SECOND, Instant
+from oncewire.message.instant import SECOND, Duration
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -124,11 +124,8 @@ class Shell:
             await asyncio.sleep(0)
 
     def _pause(self) -> float:
-        wake = self._next_wake()
-        if wake is None:
-            return IDLE
-        until = (wake - self.engine.node.now()) / SECOND
-        return min(max(until, SOON), IDLE)
+        rest = self._rest()
+        return IDLE if rest is None else min(max(rest / SECOND, SOON), IDLE)
 
     def turn(self) -> None:
         """Run what waits, commit once, give out results and actions."""
@@ -181,17 +178,18 @@ class Shell:
         except Exception:
             logger.exception("an action failed", extra={"action": type(action).__name__})
 
-    def _next_wake(self) -> Instant | None:
-        """When the timers want attention; a store that cannot be asked is asked again soon."""
+    def _rest(self) -> Duration | None:
+        """How long the timers want no attention; a store that cannot be asked is asked again
+        soon."""
         try:
-            return self.engine.next_wake()
+            return self.engine.rest()
         except StoreProblem as problem:
             logger.error("the store does not answer", extra={"problem": str(problem)})
             return None
 
     def _due(self) -> bool:
-        wake = self._next_wake()
-        return wake is not None and wake <= self.engine.node.now()
+        rest = self._rest()
+        return rest is not None and rest <= 0
 
     def _attempt(self, work: _Work) -> bool:
         """Run one verb; its own trouble is its caller's alone."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oncewire.message.envelope import Message
 from oncewire.store.contract import Spool
-from oncewire.store.records import StoredParcel
+from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
@@ -76,6 +76,24 @@ def _pieces(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:
             while left > 0 and (piece := spooled.read(min(PIECE, left))):
                 left -= len(piece)
                 yield piece
+
+
+def body_slice(spool: Spool, stored: StoredParcel, offset: int, length: int) -> bytes:
+    """So many bytes of a stored parcel's body from there on; no others are fetched. Fewer, where
+    it has no more."""
+    found = []
+    for part in stored.body:
+        size = part.length if isinstance(part, SpoolSlice) else len(part)
+        begin, end = max(0, offset), min(size, offset + length)
+        if begin < end:
+            if isinstance(part, bytes):
+                found.append(part[begin:end])
+            else:
+                with spool.open(part.name) as spooled:
+                    spooled.seek(part.offset + begin)
+                    found.append(spooled.read(end - begin))
+        offset -= size
+    return b"".join(found)
 
 
 def whole_body(spool: Spool, stored: StoredParcel) -> bytes:

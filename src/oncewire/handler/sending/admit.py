@@ -14,6 +14,7 @@ from dataclasses import replace
 from oncewire.errors import OncewireError, StoreDamaged
 from oncewire.handler.node import NEVER, Node
 from oncewire.handler.perform import first_attempt, open_incident, perform, relieve
+from oncewire.handler.route import addresses_for
 from oncewire.handler.sealing.seal import build_numbered
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.protocol.effects import Raise
@@ -112,8 +113,9 @@ def enter(
         channel, stamp = channel.stamp(now)
     entered = enter_window(stored.outgoing, channel, terms, now)
     parcel = build_numbered(node, tx, stored, entered.outgoing, terms, stamp)
-    step = first_attempt(node, tx, stored, entered, terms, now)
-    perform(node, tx, stored, before, step, terms, parcel=parcel)
+    addresses = addresses_for(node, tx, stored, terms.transports)
+    step = first_attempt(node, tx, stored, entered, terms, now, addresses)
+    perform(node, tx, stored, before, step, terms, parcel=parcel, addresses=addresses)
     relieve(node, tx, stored.outgoing.message_id)
 
 

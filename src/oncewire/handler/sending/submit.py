@@ -11,7 +11,7 @@ from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
-from oncewire.handler.route import Route, route_under, with_hop, with_number
+from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
@@ -199,10 +199,9 @@ def _compose(
     _check_sizes(submission.payloads, terms)
     route = route_under(agreement, binding, terms)
     stamp = stamped(route, message)
-    header = _quality(replace(header, timestamp=stamp), submission, terms, now)
-    if binding.rules.duplicate_elimination is Requested.ALWAYS:
-        # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
-        header = replace(header, duplicate_elimination=True)
+    # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
+    once = binding.rules.duplicate_elimination is Requested.ALWAYS
+    header = _quality(header, submission, terms, now, timestamp=stamp, at_most_once=once)
     references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
     message = replace(message, header=header, manifest=references, payloads=submission.payloads)
     return codec.as_stated(with_hop(message, route, stamp)), route
@@ -231,8 +230,16 @@ def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Insta
     return stamp
 
 
-def _quality(header: Header, submission: Submission, terms: Terms, now: Instant) -> Header:
-    """Semantics, lifetime and wishes, as the terms say.
+def _quality(
+    header: Header,
+    submission: Submission,
+    terms: Terms,
+    now: Instant,
+    *,
+    timestamp: Instant,
+    at_most_once: bool,
+) -> Header:
+    """The header with its timestamp, and semantics, lifetime and wishes as the terms say.
 
     The lifetime counts from now. The timestamp may lie ahead of it, by as much as the clock was
     set back: it has to be later than the one before.
@@ -244,9 +251,10 @@ def _quality(header: Header, submission: Submission, terms: Terms, now: Instant)
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
     return replace(
         header,
+        timestamp=timestamp,
         time_to_live=None if lifetime is None else now + lifetime,
         semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
-        duplicate_elimination=terms.duplicate_elimination and terms.reliable,
+        duplicate_elimination=at_most_once or once,
         delivery_receipt_requested=terms.ack_requested if wants_receipt else None,
         sync_reply=terms.sync_mode if asks_sync else None,
     )
@@ -336,11 +344,12 @@ def _send_now(
     if entered.outgoing.number is not None:
         number = SequenceNumber(entered.outgoing.number, entered.outgoing.status)
         message = with_number(message, number, terms)
-    step = first_attempt(node, tx, stored, entered, terms, now)
+    addresses = addresses_for(node, tx, stored, terms.transports)
+    step = first_attempt(node, tx, stored, entered, terms, now, addresses)
     parcel = seal(node, message, route)
     fresh = replace(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
-    perform(node, tx, fresh, channel, step, terms, parcel=parcel)
+    perform(node, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
 
 
 def _submitted(message: Message, channel: str | None, terms: Terms) -> Note:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.perform import load_channel, perform, way_to
+from oncewire.handler.route import addresses_for
 from oncewire.handler.sending.admit import LOOK_AGAIN, set_aside
 from oncewire.message.fault import Error, Severity
 from oncewire.protocol.sender import (
@@ -88,8 +89,10 @@ def _attempt(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
         tx.save_outgoing(replace(stored.outgoing, next_attempt_at=now + LOOK_AGAIN))
         return
     channel = load_channel(tx, stored.outgoing)
-    step = attempt_due(stored.outgoing, channel, terms, now, way_to(node, tx, stored, terms))
-    perform(node, tx, stored, channel, step, terms)
+    addresses = addresses_for(node, tx, stored, terms.transports)
+    way = way_to(tx, stored, terms, addresses)
+    step = attempt_due(stored.outgoing, channel, terms, now, way)
+    perform(node, tx, stored, channel, step, terms, addresses=addresses)
 
 
 def _expire(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:

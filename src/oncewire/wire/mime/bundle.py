@@ -38,7 +38,7 @@ class _Collector:
     def part_data(self, data: bytes) -> None:
         self.parts[-1][1].append(data)
 
-    def part_ended(self) -> None:
+    def part_ended(self, _begin: int | None, _end: int) -> None:
         return
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from oncewire.errors import MimeProblem
 from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.mime.headers import PartHeaders, header_lines
-from oncewire.wire.mime.transfer import Decoder, decoder
+from oncewire.wire.mime.transfer import Decoder, decoder, is_identity
 
 BOUNDARY_MAX = 256
 """RFC 2046 allows 70 characters; a few senders write more, nobody writes hundreds."""
@@ -33,8 +33,9 @@ class PartSink(Protocol):
     def part_data(self, data: bytes) -> None:
         """Decoded content of the part that began last."""
 
-    def part_ended(self) -> None:
-        """That part is complete."""
+    def part_ended(self, begin: int | None, end: int) -> None:
+        """That part is complete, and its content lay from `begin` to `end` of the body, as it
+        travelled; None: it lay nowhere in one piece."""
 
 
 class Work:
@@ -127,6 +128,7 @@ class MultipartReader:
         *,
         depth: int = 1,
         work: Work | None = None,
+        begin: int | None = 0,
     ) -> None:
         if depth > limits.nesting:
             raise beyond("multiparts are nested too deep", "nesting", limits.nesting, mime=True)
@@ -138,6 +140,10 @@ class MultipartReader:
         # A boundary may stand at the very beginning: pretend a line end came before it.
         self._buffer = b"\n"
         self._skip = 1
+        # Where in the body the buffer begins; not known where it holds what was decoded.
+        self._at = (begin or 0) - 1
+        self._placed = begin is not None
+        self._part_begin = 0
         self._state = _State.PREAMBLE
         self._lines: list[bytes] = []
         self._line_bytes = 0
@@ -187,7 +193,7 @@ class MultipartReader:
             self.unclosed = True
         elif self._state is _State.BODY:
             self._emit(self._buffer[self._skip :])
-            self._end_part()
+            self._end_part(len(self._buffer))
             self.unclosed = True
         self._buffer = b""
         self._state = _State.EPILOGUE
@@ -219,9 +225,9 @@ class MultipartReader:
         if self._state is _State.BODY:
             end = content_end(buffer, self._skip, found.at, bare=self._bare)
             self._emit(buffer[self._skip : end])
-            self._end_part()
+            self._end_part(max(end, self._skip))
         self._bare = found.bare
-        self._buffer = buffer[found.line_end + 1 :]
+        self._drop(found.line_end + 1)
         self._skip = 0
         self._lines = []
         self._line_bytes = 0
@@ -259,7 +265,12 @@ class MultipartReader:
                     mime=True,
                 )
         self._skip = max(0, self._skip - cut)
-        self._buffer = self._buffer[cut:]
+        self._drop(cut)
+
+    def _drop(self, size: int) -> None:
+        """The first bytes of the buffer are done with."""
+        self._buffer = self._buffer[size:]
+        self._at += size
 
     # Headers of a part.
 
@@ -283,10 +294,11 @@ class MultipartReader:
         if not line:
             # The blank line's end serves as the line end before an immediate boundary.
             self._buffer = b"\n" + buffer[newline + 1 :]
+            self._at += newline
             self._skip = 1
             self._start_part()
             return True
-        self._buffer = buffer[newline + 1 :]
+        self._drop(newline + 1)
         self._lines.append(line)
         self._line_bytes += len(line)
         if len(self._lines) > self._limits.part_header_lines:
@@ -318,6 +330,7 @@ class MultipartReader:
         # costs nothing.
         self._decoder = decoder(headers.transfer_encoding)
         self._state = _State.BODY
+        self._part_begin = self._at + self._skip
         descend = self._sink.part_started(headers)
         if descend and headers.media_type.startswith("multipart/"):
             self._nested = MultipartReader(
@@ -326,7 +339,11 @@ class MultipartReader:
                 self._limits,
                 depth=self._depth + 1,
                 work=self.work,
+                begin=self._part_begin if self._is_plain(headers) else None,
             )
+
+    def _is_plain(self, headers: PartHeaders) -> bool:
+        return self._placed and is_identity(headers.transfer_encoding)
 
     def _emit(self, piece: bytes) -> None:
         if not piece or self._decoder is None:
@@ -341,7 +358,7 @@ class MultipartReader:
         else:
             self._sink.part_data(data)
 
-    def _end_part(self) -> None:
+    def _end_part(self, end: int) -> None:
         if self._decoder is None:
             return
         self._deliver(self._decoder.finish())
@@ -351,4 +368,4 @@ class MultipartReader:
             self.unclosed = self.unclosed or self._nested.unclosed
             self._nested = None
         else:
-            self._sink.part_ended()
+            self._sink.part_ended(self._part_begin if self._placed else None, self._at + end)

@@ -129,6 +129,12 @@ def decoder(encoding: str) -> Decoder:
     )
 
 
+def decoded(encoding: str, data: bytes) -> bytes:
+    """All of a part's content, with its Content-Transfer-Encoding undone."""
+    undo = decoder(encoding)
+    return undo.feed(data) + undo.finish()
+
+
 def is_identity(encoding: str) -> bool:
     """Whether the bytes travel as they are."""
     return encoding in _IDENTITY

@@ -17,8 +17,9 @@ from oncewire.message import Payload
 from oncewire.wire.limits import Limits
 from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.mime.multipart import delimiter_of
-from oncewire.wire.mime.transfer import decoder, is_identity
+from oncewire.wire.mime.transfer import decoded, is_identity
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import PartPlace
 
 SMALL = 262_144
 """Larger bodies go through `Reader`, which does not copy them."""
@@ -30,6 +31,7 @@ class Whole(NamedTuple):
     envelope: bytes
     charset: str | None
     payloads: tuple[Payload, ...]
+    places: tuple[PartPlace, ...] = ()
 
 
 def cut(parcel: Parcel, limits: Limits) -> Whole | None:
@@ -43,12 +45,12 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
         parts = _parts(parcel.body, params.get("boundary", ""), limits)
         if not parts:
             return None
-        root, envelope = parts[0]
+        root, envelope, _ = parts[0]
         start = bare_id(params.get("start"))
         # The root may be any part (RFC 2387 §3.2); `Reader` can wait for it.
         if start and root.content_id != start:
             return None
-        payloads = tuple(_payload(headers, content) for headers, content in parts[1:])
+        payloads = tuple(_payload(headers, content) for headers, content, _ in parts[1:])
     except (EbxmlError, InvalidValue):
         return None
     names = [payload.content_id for payload in payloads]
@@ -58,7 +60,8 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
     bound = limits.payload_bytes
     if bound is not None and any(payload.size > bound for payload in payloads):
         return None
-    return Whole(envelope, root.params.get("charset"), payloads)
+    places = tuple(place for _, _, place in parts[1:])
+    return Whole(envelope, root.params.get("charset"), payloads, places)
 
 
 def _bare(parcel: Parcel, params: dict[str, str]) -> Whole | None:
@@ -70,16 +73,22 @@ def _bare(parcel: Parcel, params: dict[str, str]) -> Whole | None:
     return Whole(body, params.get("charset"), ())
 
 
-def _parts(body: bytes, boundary: str, limits: Limits) -> list[tuple[PartHeaders, bytes]] | None:
+_Part = tuple[PartHeaders, bytes, PartPlace]
+
+
+def _parts(body: bytes, boundary: str, limits: Limits) -> list[_Part] | None:
     """Cut at the boundaries, all lines ended as RFC 2046 says; None for any other frame."""
     delimiter = delimiter_of(boundary)
-    pieces = (b"\r\n" + body).split(b"\r" + delimiter)
+    line_end = b"\r" + delimiter
+    pieces = (b"\r\n" + body).split(line_end)
     # A line feed alone before the boundary makes one too, and would have been missed.
     regular = pieces[0] == b"" and body.count(delimiter) + 1 == len(pieces) - 1
     last = pieces[-1]
     if not regular or len(pieces) - 2 > limits.parts or (last != b"--" and last[:4] != b"--\r\n"):
         return None
-    parts: list[tuple[PartHeaders, bytes]] = []
+    parts: list[_Part] = []
+    # Where the piece begins; the body itself has no line end before its first boundary.
+    at = len(line_end) - 2
     for piece in pieces[1:-1]:
         blank = piece.find(b"\r\n\r\n", 0, limits.part_header_bytes)
         if piece[:2] != b"\r\n" or blank < 0:
@@ -93,10 +102,11 @@ def _parts(body: bytes, boundary: str, limits: Limits) -> list[tuple[PartHeaders
         if headers.media_type.startswith("multipart/"):
             return None
         content = piece[blank + 4 :]
+        place = PartPlace(at + blank + 4, len(content), headers.transfer_encoding)
+        at += len(piece) + len(line_end)
         if not is_identity(headers.transfer_encoding):
-            undo = decoder(headers.transfer_encoding)
-            content = undo.feed(content) + undo.finish()
-        parts.append((headers, content))
+            content = decoded(headers.transfer_encoding, content)
+        parts.append((headers, content, place))
     return parts
 
 

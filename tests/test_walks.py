@@ -1,0 +1,31 @@
+"""The way of a message through the code turns back no more often than it has to."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+from tests.parts import ROOT
+from tests.ports import free_port
+
+TURNS = {"send": 25, "retry": 9, "arrival": 25, "take": 4}
+"""How often each walk may turn back; `python scripts/walks.py --list` says where it does. A walk
+that has become shorter lowers its bound. One that is longer looks something up a second time, or
+asks one file twice what it could have been asked at once."""
+
+
+def test_no_walk_turns_back_more_often() -> None:
+    spec = importlib.util.spec_from_file_location("walks", ROOT / "scripts/walks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = script
+    spec.loader.exec_module(script)
+    counted = TURNS
+    # A turn of the loop may come at any time, so that one walk of three is as short is enough.
+    for _ in range(3):
+        found = script.walks((free_port(), free_port()))
+        counted = {walk.name: len(walk.turns) for walk in found}
+        if all(counted[name] <= bound for name, bound in TURNS.items()):
+            break
+    assert {name: max(turns, TURNS[name]) for name, turns in counted.items()} == TURNS
