@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from oncewire.journal.check import fold_documents, told_once
+from oncewire.journal.check import document_key, fold_documents, told_once
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline import channels, extents
@@ -186,19 +186,22 @@ class SmallRefresh:
 
     def documents(self) -> None:
         """Findings of every document that is not settled yet or has new rows."""
-        new = {(row.node, row.seq) for row in self._new}
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        paths = [entry.path for entry in self._before.tables.get("documents", ())]
+        touched = {document_key(row) for row in self._new} - {None}
         settled = self._before.judged.get("settled_before")
-        rows = [
+        if settled is not None:
+            unsettled = pc.field("at") >= settled
+            found_in = self._table(paths, DOCUMENT_ROWS, ["document"], unsettled)
+            touched.update(found_in["document"].to_pylist())
+        wanted = pc.field("document").isin(pa.array(sorted(filter(None, touched)), pa.string()))
+        some = [
             (values.pop("document"), Row(**values))
-            for values in self._read("documents", DOCUMENT_ROWS).to_pylist()
+            for values in self._table(paths, DOCUMENT_ROWS, None, wanted).to_pylist()
             if values["node"] not in self._judging.copies
         ]
-        touched = {
-            document
-            for document, row in rows
-            if (row.node, row.seq) in new or (settled is not None and row.at >= settled)
-        }
-        some = [(document, row) for document, row in rows if document in touched]
         some.sort(key=lambda pair: (pair[0], pair[1].node, pair[1].seq))
         found = [
             tuple(violation)
@@ -328,8 +331,13 @@ class SmallRefresh:
             first = str(min(days) - CLOCKS_DIFFER) if days else "9999"
             closed = tuple(entry for entry in closed if Days.of_entry(entry).last >= first)
         entries = (*closed, *self._version.tables.get("ledger_open", ()))
-        rows = self._table((entry.path for entry in entries), LEDGER, SERVICE_COLUMNS).to_pylist()
-        made = _made(partner_service(rows, days), PARTNER_SERVICE)
+        rows = self._table(
+            (entry.path for entry in entries),
+            LEDGER,
+            SERVICE_COLUMNS,
+            None if days is None else _on(days),
+        )
+        made = _made(partner_service(rows.to_pylist(), days), PARTNER_SERVICE)
         old = self._before.tables.get("partner_service", ())
         kept, beside = other_days(self._lake, old, days)
         new = self._divided(
@@ -377,6 +385,18 @@ def _made(rows: Sequence[Any], schema: StructType) -> pa.Table:
 def _stand_in(state: dict[str, Any]) -> Row:
     """A row in whose place a channel's state stands."""
     return Row(state["seq"], 0, 0, "", state["node"], "", channel=state["channel"])
+
+
+def _on(days: set[date]) -> pc.Expression:
+    """Which ledger rows were submitted or received on some days."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(days), pa.date32())
+    submitted, received = (
+        pc.field(name).cast(pa.date32()).isin(wanted) for name in ("submitted_at", "received_at")
+    )
+    return submitted | received
 
 
 def _inverse(mask: Any) -> Any:
