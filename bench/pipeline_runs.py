@@ -1,6 +1,6 @@
-"""What a run costs when little is new, as ratios within one run; a part of `bench.pipeline`.
+"""What a run costs when little is new, as ratios within one run.
 
-    python -m bench._pipeline_runs [rows] [folder]
+    python -m bench.pipeline_runs [rows] [folder]
 
 Takes a year (of 200,000 rows unless said otherwise) apart by time, and takes it into lakes again:
 one per cent more against the whole; 200 messages; batches of a stream; many small runs, and what
