@@ -217,8 +217,15 @@ def test_late_rows_and_portions_make_no_difference(spark, tmp_path: Path) -> Non
     assert not differences(tables(spark, whole), tables(spark, parts))
 
 
-def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -> None:
-    """A second confirmation of a message that was closed months ago."""
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_rows_that_come_after_the_closing_open_it_again(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    """A second confirmation of a message that was closed months ago, in a lake behind a link."""
+    if by_spark:
+        monkeypatch.setattr(refresh, "SMALL", -1)
+    (tmp_path / "a real, 100%25 lake").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "a real, 100%25 lake")
     plan, nodes = small_year(200, 7)
     node = max(nodes)
     rows = nodes[node]

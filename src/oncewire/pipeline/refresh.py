@@ -274,7 +274,8 @@ class _Refresh:
         )
         opened = self._aside("reopened", closed.join(ids, "message_id", "left_semi"))
         files = {local_path(unquote(row["file"])) for row in opened.select("file").collect()}
-        folders = {file.parent for file in files}
+        # Spark names them as they were given, and a lake may lie behind a link.
+        folders = {file.parent.resolve() for file in files}
         self._reopened = [
             entry
             for entry in self._before.tables["ledger_closed"]
