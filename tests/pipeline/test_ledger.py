@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
 
@@ -19,8 +20,9 @@ from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
-from oncewire.pipeline import jobs
+from oncewire.pipeline import jobs, refresh
 from oncewire.pipeline.check import judge_lake
+from oncewire.pipeline.days import Days
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
@@ -43,8 +45,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def judged(spark, year: Year) -> Year:
-    """The year with its gold tables."""
-    jobs.run(spark, year.lake)
+    """The year with its gold tables, made by Spark however little it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refresh, "SMALL", -1)
+        jobs.run(spark, year.lake)
     return year
 
 
@@ -144,8 +148,20 @@ def test_most_messages_are_closed_and_their_day_is_their_last(spark, judged: Yea
         != f.col("closed_on")
     )  # fmt: skip
     assert wrong.count() == 0
-    days = {entry.key for entry in version.tables["ledger_closed"]}
-    assert len(days) > 200
+
+
+def test_a_quiet_year_is_few_directories_and_each_says_which_days_it_has(
+    spark, judged: Year
+) -> None:
+    version = judged.lake.current()
+    for table, column in (("ledger_closed", "closed_on"), ("partner_service", "hour")):
+        entries = version.tables[table]
+        assert len(entries) < 5, table
+        for entry in entries:
+            rows = pq.read_table(judged.lake.root / entry.path, columns=[column])[column]
+            days = {str(value)[:10] for value in rows.to_pylist()}
+            assert Days.of_entry(entry) == (min(days), max(days))
+            assert len(days) > 50
 
 
 def test_gaps_and_service_agree_with_the_ledger(spark, judged: Year) -> None:
@@ -201,8 +217,15 @@ def test_late_rows_and_portions_make_no_difference(spark, tmp_path: Path) -> Non
     assert not differences(tables(spark, whole), tables(spark, parts))
 
 
-def test_rows_that_come_after_the_closing_open_it_again(spark, tmp_path: Path) -> None:
-    """A second confirmation of a message that was closed months ago."""
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_rows_that_come_after_the_closing_open_it_again(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    """A second confirmation of a message that was closed months ago, in a lake behind a link."""
+    if by_spark:
+        monkeypatch.setattr(refresh, "SMALL", -1)
+    (tmp_path / "a real, 100%25 lake").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "a real, 100%25 lake")
     plan, nodes = small_year(200, 7)
     node = max(nodes)
     rows = nodes[node]

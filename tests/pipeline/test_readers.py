@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import re
-import threading
 from pathlib import Path
 
 import deltalake
@@ -22,6 +21,7 @@ from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.sql import ask
 from oncewire.pipeline.tables import OPEN
 from tests.pipeline.books import differences, make_export, make_stores, small_year, tables
+from tests.pipeline.reads import read_meanwhile
 
 pytestmark = pytest.mark.spark
 
@@ -132,36 +132,16 @@ def test_a_run_that_was_killed_before_it_showed_its_version_is_followed(
     assert len(pd.read_parquet(path)) == 204
 
 
-def test_readers_see_one_whole_version_while_runs_publish(spark, tmp_path: Path) -> None:
-    """Every version has as many rows in the ledger as it says, whoever asks meanwhile."""
-    lake = Lake(tmp_path / "lake")
-    every = {node: list(rows) for node, rows in NODES.items()}
-    steps = 6
-    stores = make_stores(tmp_path / "stores", {n: r[: len(r) // steps] for n, r in every.items()})
-    counts: set[int] = set()
+def test_every_read_is_one_version_whole_while_runs_publish(spark, tmp_path: Path) -> None:
+    saw = read_meanwhile(spark, tmp_path, messages=100, steps=20, reads=25)
+    assert set(saw) == {"DuckDB", "pandas", "pandas through Delta", "Polars", "Spark"}
+    assert max(saw.values()) > 1
 
-    def publish() -> None:
-        for step in range(1, steps + 1):
-            if step > 1:
-                part = {
-                    node: rows[len(rows) * (step - 1) // steps : len(rows) * step // steps]
-                    for node, rows in every.items()
-                }
-                make_stores(tmp_path / "stores", part)
-            jobs.run(spark, lake, stores)
-            counts.add(sum(one.rows for one in OPEN["ledger"].entries(lake.current())))
 
-    writer = threading.Thread(target=publish)
-    writer.start()
-    seen: list[int] = []
-    path = str(lake.root / "gold/ledger")
-    while writer.is_alive():
-        if (lake.root / "versions/SHOWN").is_file():
-            seen.append(deltalake.DeltaTable(path).to_pyarrow_table().num_rows)
-            seen.append(pl.read_delta(path).height)
-    writer.join()
-    assert set(seen) <= counts
-    assert len(seen) > 4
+@pytest.mark.soak
+def test_a_thousand_reads_are_one_version_each(spark, tmp_path: Path) -> None:
+    saw = read_meanwhile(spark, tmp_path, messages=600, steps=600, reads=1_000)
+    assert min(saw.values()) > 5
 
 
 # --- little and much --------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Compact: many small directories of a table become few large ones, with the same rows.
 
 Every run adds directories, and a reader pays for each of them. So what many runs left is written
-together from time to time: a node's ranges that follow one another, a silver table's, a day's. The
+together from time to time: a node's ranges that follow one another, a silver table's, those of days
+that are neighbours. The
 new directories are published like any others, and the old ones go when no version names them.
 """
 
@@ -12,6 +13,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from oncewire.pipeline import days
+from oncewire.pipeline.days import Days
 from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.proof import digest_of, rows_in
@@ -86,18 +89,25 @@ def _following(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _days(lake: Lake, version: Version, table: str, path: str, many: int) -> Version:
-    """The directories of each day; a table of few is left alone."""
-    entries = version.tables.get(table, ())
-    days: dict[str, list[Entry]] = {}
-    for entry in entries:
-        days.setdefault(entry.key, []).append(entry)
-    if len(entries) < len(days) + many:
+    """Neighbouring days, until they are worth a directory; a table of few is left alone."""
+    entries = sorted(version.tables.get(table, ()), key=Days.of_entry)
+    small = [entry for entry in entries if entry.rows < days.ENOUGH]
+    if len(small) < many:
         return version
-    made = [
-        replace(_together(lake, some, f"{path}/part={day}"), key=day) if len(some) > 1 else some[0]
-        for day, some in sorted(days.items())
-    ]
-    return version.with_table(table, made)
+    runs: list[list[Entry]] = []
+    for entry in small:
+        if runs and sum(each_entry.rows for each_entry in (*runs[-1], entry)) <= days.ENOUGH:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    kept = [entry for entry in entries if entry.rows >= days.ENOUGH]
+    for number, run in enumerate(runs):
+        spans = [Days.of_entry(entry) for entry in run]
+        key = Days(spans[0].first, max(span.last for span in spans)).key
+        kept.append(
+            replace(_together(lake, run, f"{path}/{number}"), key=key) if len(run) > 1 else run[0]
+        )
+    return version.with_table(table, kept)
 
 
 def _together(lake: Lake, entries: list[Entry], path: str) -> Entry:

@@ -19,21 +19,23 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.days import Days
 from oncewire.pipeline.files import count_rows, force_to_disk, local_path, write_forced
 from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 LAYERS = ("bronze", "silver", "gold")
@@ -157,16 +159,25 @@ class Lake:
         pq.write_table(table, folder / "part-0.parquet", compression="zstd")
         return Entry(path, table.num_rows, key)
 
-    def write_divided(self, frame: DataFrame, path: str, by: str) -> list[Entry]:
-        """Write one directory for each value of a column, which stays in the files too."""
+    def write_divided(
+        self, frame: DataFrame, path: str, by: str, begun: list[date] | None = None
+    ) -> list[Entry]:
+        """Write one directory for each value of a column, which stays in the files too.
+
+        With the first days of directories the column is of days or hours, and each directory has
+        those that follow.
+        """
         folder = self.root / path
-        divided = frame.withColumn("part", frame[by])
+        part = _begin_of(frame[by], begun) if begun else frame[by]
+        divided = frame.withColumn("part", part)
         divided.repartition("part").write.mode("overwrite").partitionBy("part").parquet(str(folder))
         return [
             Entry(
                 f"{path}/{each_path.name}",
                 count_rows(each_path),
-                each_path.name.removeprefix("part="),
+                each_path.name.removeprefix("part=")
+                if begun is None
+                else Days.of_files(each_path, by).key,
             )
             for each_path in sorted(folder.glob("part=*"))
         ]
@@ -248,15 +259,28 @@ class Lake:
         return folder.relative_to(self.root).as_posix() + "/"
 
 
-def count_values(lake: Lake, version: Version, column: str, *tables: str) -> dict[str, int]:
+def _begin_of(day: Column, begun: list[date]) -> Column:
+    """The first day of the directory that a day belongs to; nothing is before the first."""
+    from pyspark.sql import functions as f
+
+    # Sorted, so the last that is not after the day; one expression, however many there are.
+    firsts = f.array(*(f.lit(first) for first in begun))
+    before = f.filter(firsts, lambda first: first <= day)
+    return f.coalesce(f.array_max(before), f.lit(begun[0]))
+
+
+def count_values(lake: Lake, version: Version, column: str, *tables: str) -> dict[Any, int]:
     """How often each value of a column occurs in some tables; only that column is read."""
+    folders = [folder for table in tables for folder in lake.folders(version, table)]
+    return count_in(folders, column)
+
+
+def count_in(folders: Iterable[str], column: str) -> dict[Any, int]:
+    """The same for some directories."""
     import pyarrow.dataset as ds
 
-    found: Counter[str] = Counter()
-    for table in tables:
-        for folder in lake.folders(version, table):
-            values = ds.dataset(folder, format="parquet").to_table(columns=[column])[column]
-            found.update(
-                {row["values"]: row["counts"] for row in values.value_counts().to_pylist()}
-            )
+    found: Counter[Any] = Counter()
+    for folder in folders:
+        values = ds.dataset(folder, format="parquet").to_table(columns=[column])[column]
+        found.update({row["values"]: row["counts"] for row in values.value_counts().to_pylist()})
     return dict(found)

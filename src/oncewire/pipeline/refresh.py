@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import date
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -17,11 +19,13 @@ from pyspark.sql.types import StructType
 
 from oncewire.journal.predicates.violation import MISSING, QUARANTINE, Violation, ViolationKind
 from oncewire.pipeline import channels, extents, ledger
+from oncewire.pipeline.days import begins, divided
 from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.extents import has_come_due
+from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
-from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.lake import Lake, count_in
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
@@ -37,6 +41,7 @@ from oncewire.pipeline.service import partner_service
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
 from oncewire.pipeline.small_refresh import SmallRefresh, new_entries
+from oncewire.pipeline.small_service import other_days
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 
@@ -119,7 +124,7 @@ class _Refresh:
         rows = lake.read_folders(spark, JOURNAL, [str(lake.root / entry.path) for entry in entries])
         self._new = without_copies(rows, judging)
         self._folded: DataFrame | None = None
-        self._reopened_days: list[str] = []
+        self._reopened: list[Entry] = []
 
     # --- reading and writing ---
 
@@ -225,13 +230,16 @@ class _Refresh:
         closed = judged.where("closed").select(*LEDGER.fieldNames())
         still_open = judged.where(~f.col("closed")).select(*LEDGER.fieldNames())
         days = self._lake.write_divided(
-            closed, data_path("ledger", f"closed/{self._name}"), "closed_on"
+            closed,
+            data_path("ledger", f"closed/{self._name}"),
+            "closed_on",
+            self._begun([str(self._lake.root / f"{WORK}/messages-{self._name}")]),
         )
         rewritten = self._without_reopened()
         old = [
             entry
             for entry in self._before.tables.get("ledger_closed", ())
-            if entry.key not in self._reopened_days
+            if entry not in self._reopened
         ]
         self._version = self._version.with_table("ledger_closed", [*old, *rewritten, *days])
         self._write(
@@ -261,12 +269,19 @@ class _Refresh:
             .where(f.col("message_id").isNotNull())
             .distinct()
         )
-        closed = self._read("ledger_closed", LEDGER).select("message_id", "closed_on")
+        closed = self._read("ledger_closed", LEDGER).select(
+            "message_id", f.col("_metadata.file_path").alias("file")
+        )
         opened = self._aside("reopened", closed.join(ids, "message_id", "left_semi"))
-        self._reopened_days = [
-            str(row["closed_on"]) for row in opened.select("closed_on").distinct().collect()
+        files = {local_path(unquote(row["file"])) for row in opened.select("file").collect()}
+        # Spark names them as they were given, and a lake may lie behind a link.
+        folders = {file.parent.resolve() for file in files}
+        self._reopened = [
+            entry
+            for entry in self._before.tables["ledger_closed"]
+            if (self._lake.root / entry.path).resolve() in folders
         ]
-        if not self._reopened_days:
+        if not self._reopened:
             return rows
         history = without_copies(self._read("journal", JOURNAL), self._judging).where(
             ~self._is_new()
@@ -274,24 +289,26 @@ class _Refresh:
         return rows.unionByName(history.join(opened, "message_id", "left_semi"))
 
     def _without_reopened(self) -> list[Entry]:
-        """The closed days that lost messages, written again without them."""
-        if not self._reopened_days:
+        """The directories that lost messages, written again without them."""
+        if not self._reopened:
             return []
         opened = self._lake.read_folders(
             self._spark,
             LEDGER,
             [str(self._lake.root / f"{WORK}/reopened-{self._name}")],
         ).select("message_id")
-        touched = [
-            str(self._lake.root / entry.path)
-            for entry in self._before.tables["ledger_closed"]
-            if entry.key in self._reopened_days
-        ]
+        touched = [str(self._lake.root / entry.path) for entry in self._reopened]
         kept = self._lake.read_folders(self._spark, LEDGER, touched).join(
             opened, "message_id", "left_anti"
         )
         path = data_path("ledger", f"closed/{self._name}-rewritten")
-        return self._lake.write_divided(kept.select(*LEDGER.fieldNames()), path, "closed_on")
+        begun = self._begun(touched)
+        return self._lake.write_divided(kept.select(*LEDGER.fieldNames()), path, "closed_on", begun)
+
+    def _begun(self, folders: list[str]) -> list[date]:
+        """The first days of directories for as many ledger rows on each day as these have."""
+        counted = count_in(folders, "closed_on")
+        return begins({day: rows for day, rows in counted.items() if day is not None})
 
     def _write_findings(self, folded: DataFrame) -> None:
         old = self._read("message_findings", FINDINGS_OF)
@@ -319,19 +336,27 @@ class _Refresh:
             rows = rows.where(
                 f.to_date("submitted_at").isin(days) | f.to_date("received_at").isin(days)
             )
-        made = partner_service(rows).withColumn("day", f.to_date("hour"))
+        made = partner_service(rows)
         if days is not None:
-            made = made.where(f.col("day").isin(days))
-        entries = self._lake.write_divided(made, data_path("partner_service", self._name), "day")
-        replaced = None if days is None else {str(day) for day in days}
-        old = [
-            entry
-            for entry in self._before.tables.get("partner_service", ())
-            if replaced is not None and entry.key not in replaced
-        ]
-        self._version = self._version.with_table("partner_service", [*old, *entries])
+            made = made.where(f.to_date("hour").isin(days))
+        # An hour of a partner has one message at least, so the ledger says how many there may be.
+        begun = self._begun(
+            [
+                folder
+                for table in ("ledger_closed", "ledger_open")
+                for folder in self._lake.folders(self._version, table)
+            ]
+        )
+        path = data_path("partner_service", self._name)
+        entries = self._lake.write_divided(made, path, "hour", begun)
+        old = self._before.tables.get("partner_service", ())
+        kept, beside = other_days(self._lake, old, days)
+        for own, some in divided(beside, "hour"):
+            place = f"{path}-kept/part={own.first}"
+            kept.append(self._lake.write_table(some, place, key=own.key))
+        self._version = self._version.with_table("partner_service", [*kept, *entries])
 
-    def _changed_days(self) -> list[object] | None:
+    def _changed_days(self) -> list[date] | None:
         """The days whose hours must be counted again; None: all of them."""
         if self._folded is None or not self._before.tables.get("partner_service"):
             return None

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from oncewire.journal.check import fold_documents, told_once
+from oncewire.journal.check import document_key, fold_documents, told_once
 from oncewire.journal.predicates.violation import Violation
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline import channels, extents
+from oncewire.pipeline.days import Days, divided
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.ledger import FOLDED, RANK, ledger_fold, verdict
@@ -36,7 +37,7 @@ from oncewire.pipeline.schemas import (
     arrow,
     nullable,
 )
-from oncewire.pipeline.small_service import SERVICE_COLUMNS, partner_service
+from oncewire.pipeline.small_service import SERVICE_COLUMNS, other_days, partner_service
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 
@@ -117,14 +118,10 @@ class SmallRefresh:
         self._version = self._version.with_table(table, [self._lake.write_table(made, path)])
 
     def _divided(self, made: pa.Table, path: str, by: str) -> list[Entry]:
-        """One directory for each day."""
-        import pyarrow.compute as pc
-
+        """Directories of neighbouring days."""
         return [
-            self._lake.write_table(
-                made.filter(pc.equal(made[by], day)), f"{path}/part={day}", key=str(day)
-            )
-            for day in sorted({value.as_py() for value in pc.unique(made[by])})
+            self._lake.write_table(some, f"{path}/part={days.first}", key=days.key)
+            for days, some in divided(made, by)
         ]
 
     def _findings(self, version: Version, *tables: str) -> list[Violation]:
@@ -189,19 +186,22 @@ class SmallRefresh:
 
     def documents(self) -> None:
         """Findings of every document that is not settled yet or has new rows."""
-        new = {(row.node, row.seq) for row in self._new}
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        paths = [entry.path for entry in self._before.tables.get("documents", ())]
+        touched = {document_key(row) for row in self._new} - {None}
         settled = self._before.judged.get("settled_before")
-        rows = [
+        if settled is not None:
+            unsettled = pc.field("at") >= settled
+            found_in = self._table(paths, DOCUMENT_ROWS, ["document"], unsettled)
+            touched.update(found_in["document"].to_pylist())
+        wanted = pc.field("document").isin(pa.array(sorted(filter(None, touched)), pa.string()))
+        some = [
             (values.pop("document"), Row(**values))
-            for values in self._read("documents", DOCUMENT_ROWS).to_pylist()
+            for values in self._table(paths, DOCUMENT_ROWS, None, wanted).to_pylist()
             if values["node"] not in self._judging.copies
         ]
-        touched = {
-            document
-            for document, row in rows
-            if (row.node, row.seq) in new or (settled is not None and row.at >= settled)
-        }
-        some = [(document, row) for document, row in rows if document in touched]
         some.sort(key=lambda pair: (pair[0], pair[1].node, pair[1].seq))
         found = [
             tuple(violation)
@@ -232,7 +232,7 @@ class SmallRefresh:
         again = set(self._opened.values())
         rewritten = self._without_opened(again)
         old = self._before.tables.get("ledger_closed", ())
-        kept = [entry for entry in old if entry.key not in again]
+        kept = [entry for entry in old if entry.path not in again]
         self._version = self._version.with_table("ledger_closed", [*kept, *rewritten, *days])
         self._put("ledger_open", still_open, data_path("ledger", f"open/{self._name}"))
         ids = set(still_open["message_id"].to_pylist())
@@ -255,21 +255,31 @@ class SmallRefresh:
         wanted = pa.array(
             sorted(message_id for message_id in ids if message_id is not None), pa.string()
         )
-        found = self._table(
-            (entry.path for entry in closed),
-            LEDGER,
-            ["message_id", "closed_on"],
-            pc.field("message_id").isin(wanted),
-        )
+        named = pc.field("message_id").isin(wanted)
         self._opened = {
-            values["message_id"]: str(values["closed_on"]) for values in found.to_pylist()
+            message_id: entry.path
+            for entry in closed
+            for message_id in self._table([entry.path], LEDGER, ["message_id"], named)[
+                "message_id"
+            ].to_pylist()
         }
         if self._opened:
             new = {entry.path for entry in new_entries(self._before)}
             history = [entry.path for entry in self._before.journal if entry.path not in new]
-            opened = pa.array(sorted(self._opened), pa.string())
-            rows += self._rows(history, pc.field("message_id").isin(opened))
+            rows += self._rows_about(sorted(self._opened), history)
         return rows
+
+    def _rows_about(self, messages: list[str], paths: list[str]) -> list[Row]:
+        """All rows of some messages. Every journal is looked through for them, so only those that
+        have one are read, beyond the names of their messages."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pc.field("message_id").isin(pa.array(messages, pa.string()))
+        having = [
+            path for path in paths if self._table([path], JOURNAL, ["message_id"], wanted).num_rows
+        ]
+        return self._rows(having, wanted)
 
     def _judged(self, rows: list[Row], told: list[Violation]) -> pa.Table:
         """Ledger rows with all findings, and whether each is closed; message findings are kept."""
@@ -298,18 +308,13 @@ class SmallRefresh:
                 more.setdefault(violation.message_id or "", []).append(violation)
         return _with_findings(made, ids, own, more) if more else made
 
-    def _without_opened(self, days: set[str]) -> list[Entry]:
-        """The closed days that lost messages, written again without them."""
+    def _without_opened(self, paths: set[str]) -> list[Entry]:
+        """The directories that lost messages, written again without them."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if not days:
-            return []
-        touched = [
-            entry.path for entry in self._before.tables["ledger_closed"] if entry.key in days
-        ]
         gone = pa.array(sorted(self._opened), pa.string())
-        kept = self._table(touched, LEDGER, None, ~pc.field("message_id").isin(gone))
+        kept = self._table(sorted(paths), LEDGER, None, ~pc.field("message_id").isin(gone))
         return self._divided(
             kept, data_path("ledger", f"closed/{self._name}-rewritten"), "closed_on"
         )
@@ -318,31 +323,27 @@ class SmallRefresh:
 
     def service(self) -> None:
         """Partner service for the days on which any message changed."""
+        import pyarrow as pa
+
         days = self._changed_days()
         closed = self._version.tables.get("ledger_closed", ())
         if days is not None:
             first = str(min(days) - CLOCKS_DIFFER) if days else "9999"
-            closed = tuple(entry for entry in closed if entry.key >= first)
+            closed = tuple(entry for entry in closed if Days.of_entry(entry).last >= first)
         entries = (*closed, *self._version.tables.get("ledger_open", ()))
-        rows = self._table((entry.path for entry in entries), LEDGER, SERVICE_COLUMNS).to_pylist()
-        made = partner_service(rows, days)
-        by_day: dict[date, list[tuple[Any, ...]]] = {}
-        for values in made:
-            by_day.setdefault(values[3].date(), []).append(values)
-        replaced = None if days is None else {str(day) for day in days}
-        old = [
-            entry
-            for entry in self._before.tables.get("partner_service", ())
-            if replaced is not None and entry.key not in replaced
-        ]
-        path = data_path("partner_service", self._name)
-        new = [
-            self._lake.write_table(
-                _made(by_day[day], PARTNER_SERVICE), f"{path}/part={day}", key=str(day)
-            )
-            for day in sorted(by_day)
-        ]
-        self._version = self._version.with_table("partner_service", [*old, *new])
+        rows = self._table(
+            (entry.path for entry in entries),
+            LEDGER,
+            SERVICE_COLUMNS,
+            None if days is None else _on(days),
+        )
+        made = _made(partner_service(rows.to_pylist(), days), PARTNER_SERVICE)
+        old = self._before.tables.get("partner_service", ())
+        kept, beside = other_days(self._lake, old, days)
+        new = self._divided(
+            pa.concat_tables([beside, made]), data_path("partner_service", self._name), "hour"
+        )
+        self._version = self._version.with_table("partner_service", [*kept, *new])
 
     def _changed_days(self) -> set[date] | None:
         """The days whose hours must be counted again; None: all of them."""
@@ -384,6 +385,18 @@ def _made(rows: Sequence[Any], schema: StructType) -> pa.Table:
 def _stand_in(state: dict[str, Any]) -> Row:
     """A row in whose place a channel's state stands."""
     return Row(state["seq"], 0, 0, "", state["node"], "", channel=state["channel"])
+
+
+def _on(days: set[date]) -> pc.Expression:
+    """Which ledger rows were submitted or received on some days."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(days), pa.date32())
+    submitted, received = (
+        pc.field(name).cast(pa.date32()).isin(wanted) for name in ("submitted_at", "received_at")
+    )
+    return submitted | received
 
 
 def _inverse(mask: Any) -> Any:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oncewire.journal.outcome import Outcome
+from oncewire.pipeline.days import Days
+from oncewire.pipeline.schemas import PARTNER_SERVICE, arrow, nullable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from oncewire.pipeline.lake import Lake
+    from oncewire.pipeline.version import Entry
 
 SERVICE_COLUMNS = [
     "document", "outcome", "reliable", "sender", "receiver", "to_peer", "from_peer",
@@ -22,7 +30,7 @@ Key = tuple[str | None, str, str | None, datetime]
 
 
 def partner_service(
-    ledger: Iterable[dict[str, Any]], days: Container[date] | None = None
+    ledger: Iterable[dict[str, Any]], days: Collection[date] | None = None
 ) -> list[tuple[Any, ...]]:
     """One row for each node, direction, partner and hour; with days, of those days alone."""
     groups: dict[Key, list[tuple[dict[str, Any], float | None]]] = {}
@@ -31,6 +39,30 @@ def partner_service(
             if days is None or key[3].date() in days:
                 groups.setdefault(key, []).append((row, waited))
     return [(*key, *_counted(group)) for key, group in groups.items()]
+
+
+def other_days(
+    lake: Lake, entries: Iterable[Entry], days: Collection[date] | None
+) -> tuple[list[Entry], pa.Table]:
+    """What stays of partner service when some days are counted again, or all of them: whole
+    directories, and rows of other days that lie in one directory with them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    shape = arrow(nullable(PARTNER_SERVICE))
+    kept: list[Entry] = []
+    beside = [shape.empty_table()]
+    for entry in entries if days is not None else ():
+        if not Days.of_entry(entry).touch(days or ()):
+            kept.append(entry)
+            continue
+        table = ds.dataset(lake.root / entry.path, format="parquet", schema=shape).to_table()
+        counted_again = pc.is_in(
+            table["hour"].cast(pa.date32()), value_set=pa.array(sorted(days or ()), pa.date32())
+        )
+        beside.append(table.filter(pc.invert(counted_again)))
+    return kept, pa.concat_tables(beside)
 
 
 def _sides(row: dict[str, Any]) -> Iterator[tuple[Key, float | None]]:

@@ -20,7 +20,7 @@ class Entry:
     """Relative to the lake."""
     rows: int
     key: str = ""
-    """What the table is divided by: a node, a day."""
+    """What the table is divided by: a node, or the first and the last day; see `days`."""
     first: int = 0
     last: int = 0
     """The range of `seq` that it holds, where it holds a node's rows."""
