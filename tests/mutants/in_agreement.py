@@ -48,7 +48,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a number of seconds is read as minutes",
-        "oncewire.agreement.kinds",
+        "oncewire.message.kinds",
         "            duration = round(raw * SECOND)\n",
         "            duration = round(raw * MINUTE)\n",
         requirement="CPA-4",

@@ -130,9 +130,9 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "some of the digests prove a receipt",
-        "oncewire.handler.sealing.secure",
-        "    return bool(theirs) and theirs == ours\n",
-        "    return bool(theirs) and theirs <= ours\n",
+        "oncewire.wire.security.references",
+        '        if other is None:\n            problem = f"the acknowledgment says nothing about {what}"\n        elif',
+        "        if other is None:\n            continue\n        elif",
         requirement="ACK-17",
         tests=(f"{_SIGNED}::test_a_signed_acknowledgement_of_other_digests_settles_nothing",),
     ),
@@ -156,8 +156,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a hub that sent a message on knows that it arrived",
         "oncewire.handler.answering.signals",
-        "    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED)\n",
-        "    has_it = (MessageStatus.RECEIVED, MessageStatus.PROCESSED, MessageStatus.FORWARDED)\n",
+        "    if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):\n",
+        "    if response.status is MessageStatus.NOT_RECOGNIZED:\n",
         requirement="OPS-2",
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived",),
     ),
