@@ -97,11 +97,11 @@ def test_the_window_slides_to_the_furthest_number_and_the_missing_one_still_fits
     assert receiver.channel.furthest == 4, "a late arrival does not shrink the window (gap 13)"
     fits = {number: receiver.channel.fit(_of(number), 2 * NOW, WIDE) for number in range(9)}
     assert fits == {
-        0: Fit.PASSED,
-        1: Fit.TAKEN,
+        0: Fit.STRAGGLER,
+        1: Fit.OCCUPIED,
         2: Fit.NEXT,
-        3: Fit.TAKEN,
-        4: Fit.TAKEN,
+        3: Fit.OCCUPIED,
+        4: Fit.OCCUPIED,
         5: Fit.EARLY,
         # Ahead of the window, but then more than W would be held.
         6: Fit.BEYOND,

@@ -68,7 +68,7 @@ def test_a_given_up_number_does_not_fit_the_next_epoch() -> None:
     receiver.get(1, 2, RESET)
     receiver.get(0, 10, RESET)
     # Newer than anything that arrived of its own epoch, and its number would be welcome.
-    assert receiver.fit(2, 3, RESET) is Fit.PASSED
+    assert receiver.fit(2, 3, RESET) is Fit.STRAGGLER
     assert receiver.fit(2, 12, RESET) is Fit.EARLY
 
 
@@ -93,7 +93,7 @@ def test_an_old_opener_does_not_fit_after_a_wrap_around() -> None:
     receiver.get(0, 10, RESET)
     for number, stamp in ((1, 11), (2, 12), (3, 13)):
         receiver.get(number, stamp)
-    assert receiver.fit(0, 1, RESET) is Fit.PASSED
+    assert receiver.fit(0, 1, RESET) is Fit.STRAGGLER
     assert receiver.fit(0, 14, CONTINUE) is Fit.NEXT
 
 
@@ -103,7 +103,7 @@ def test_an_old_first_number_does_not_fit_after_a_silent_wrap_around() -> None:
     receiver = Receiver(terms)
     for number, stamp in ((1, 10), (2, 11), (3, 12)):
         receiver.get(number, stamp, None)
-    assert receiver.fit(1, 5, None) is Fit.PASSED
+    assert receiver.fit(1, 5, None) is Fit.STRAGGLER
     # The same number from a newer message is a new series, or the wrap-around: both are fine.
     assert receiver.fit(1, 13, None) is Fit.NEW_EPOCH
 
@@ -113,7 +113,7 @@ def test_a_late_reset_copy_restarts_nothing() -> None:
     receiver = Receiver()
     receiver.get(0, 10, RESET)
     receiver.get(1, 11, RESET)
-    assert receiver.fit(0, 9, RESET) is Fit.PASSED
+    assert receiver.fit(0, 9, RESET) is Fit.STRAGGLER
     assert receiver.channel.epoch == 1
 
 
@@ -121,7 +121,7 @@ def test_the_newest_message_counts_and_not_the_latest_arrival() -> None:
     receiver = Receiver()
     for number, stamp in ((0, 10), (2, 30), (1, 20)):
         receiver.get(number, stamp, RESET)
-    assert receiver.fit(0, 25, RESET) is Fit.PASSED
+    assert receiver.fit(0, 25, RESET) is Fit.STRAGGLER
 
 
 def test_a_lost_first_number_is_replaced_by_its_successor() -> None:
@@ -286,8 +286,8 @@ def test_a_skipped_number_without_a_mark_is_too_late_as_well() -> None:
     receiver.get(0, 1, RESET)
     receiver.get(2, 3)
     receiver.channel = give_up_gap(receiver.channel, 2, terms).channel
-    assert receiver.fit(1, 2) is Fit.PASSED
-    assert receiver.fit(1, 4) is Fit.TAKEN, "newer than all: its sender is mistaken"
+    assert receiver.fit(1, 2) is Fit.STRAGGLER
+    assert receiver.fit(1, 4) is Fit.OCCUPIED, "newer than all: its sender is mistaken"
 
 
 def test_only_a_held_number_ends_the_wait() -> None:
@@ -315,10 +315,10 @@ def test_a_held_number_is_taken() -> None:
     receiver = Receiver()
     receiver.get(0, 1, RESET)
     receiver.get(2, 3, RESET)
-    assert receiver.fit(2, 9, CONTINUE) is Fit.TAKEN
+    assert receiver.fit(2, 9, CONTINUE) is Fit.OCCUPIED
     # With the mark of a beginning it can only be of a new epoch, or of one that is over.
     assert receiver.fit(2, 9, RESET) is Fit.NEW_EPOCH
-    assert receiver.fit(2, 2, RESET) is Fit.PASSED
+    assert receiver.fit(2, 2, RESET) is Fit.STRAGGLER
 
 
 def test_a_number_outside_the_range_is_an_incident() -> None:

@@ -169,7 +169,7 @@ def test_no_field_of_a_value_is_forgotten(path: Path) -> None:
     assert ["sender", "message_id", *INCOMING_STATE] == names(Incoming)
     assert list(FACTS) == names(MessageFacts)
     assert list(SENDING) == names(SendingChannel)
-    assert list(RECEIVING) == names(ReceivingChannel)
+    assert [RENAMED.get(name, name) for name in RECEIVING] == names(ReceivingChannel)
     store = SqliteStore.open(path, node="a")
     connection = _connection(store)
     assert set(OUTGOING_STATE) | set(FACTS) < set(_columns(connection, "outgoing"))

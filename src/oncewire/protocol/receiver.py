@@ -156,9 +156,9 @@ def _judge_number(
         )
     if fit is Fit.BEYOND:
         return _beyond(sequence, channel, channel.in_force(terms))
-    if fit is Fit.PASSED:
+    if fit is Fit.STRAGGLER:
         return _too_late(sequence, channel)
-    if fit is Fit.TAKEN:
+    if fit is Fit.OCCUPIED:
         return _odd_number(
             channel, f"number {sequence.number} belongs to another message of this stream"
         )

@@ -36,7 +36,7 @@ and its window does not shrink; what is agreed today holds from the next epoch o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
@@ -52,10 +52,28 @@ class Fit(StrEnum):
     EARLY = "early"  # inside the window, but something before it is missing
     NEW_EPOCH = "new epoch"  # the sender restarted its numbering
     GAP = "gap"  # early, and the agreement rejects gaps
-    TAKEN = "taken"  # the number belongs to another message: the sender is mistaken
-    PASSED = "passed"  # too late: its number was skipped, or its epoch is over
+    OCCUPIED = "occupied"  # the number belongs to another message: the sender is mistaken
+    STRAGGLER = "straggler"  # too late: its number was skipped, or its epoch is over
     BEYOND = "beyond"  # further ahead than the window allows
     OUTSIDE = "outside"  # no number of this stream at all
+
+
+class Epoch(Enum):
+    """Which epoch a message belongs to."""
+
+    THIS = auto()
+    NEXT = auto()  # its sender began anew
+    OVER = auto()  # one that is over
+
+
+class Place(Enum):
+    """Where a number lies in the epoch there is."""
+
+    FREE = auto()  # nobody had it, and it may come now
+    HELD = auto()  # its message came and waits for an earlier one
+    BEHIND = auto()  # before the expected one, and inside the duplication window
+    FORGOTTEN = auto()  # before the expected one, and behind the window
+    TOO_FAR = auto()  # further ahead than anything that may come now
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +102,7 @@ class ReceivingChannel:
     held: tuple[Held, ...] = ()
     newest_stamp: Instant = -1
     # Anything older belongs to an epoch before this one.
-    previous_stamp: Instant = -1
+    oldest_stamp: Instant = -1
     # The range of this epoch and the largest W in it; None and 0: nobody noted them.
     numbers: SequenceRange | None = None
     widest: int = 0
@@ -133,60 +151,66 @@ class ReceivingChannel:
         `terms` are today's; they hold for the epoch that the number may begin.
         """
         kept = self.in_force(terms)
-        if self.furthest is not None:
-            if stamp < self.previous_stamp:
-                return Fit.PASSED
-            if self._begins_another_epoch(sequence, stamp, kept, terms):
-                newer = stamp >= self.newest_stamp
-                return self._fit_new_epoch(sequence.number, terms) if newer else Fit.PASSED
+        epoch = self._epoch_of(sequence, stamp, kept, terms)
+        if epoch is Epoch.OVER:
+            return Fit.STRAGGLER
+        if epoch is Epoch.NEXT:
+            return _fit_next(sequence.number, terms)
         if sequence.number not in kept.numbers:
             return Fit.OUTSIDE
-        return self._fit_epoch(sequence.number, stamp, kept)
-
-    def _fit_epoch(self, number: int, stamp: Instant, terms: Terms) -> Fit:
-        """How a number fits the epoch there is, by the duplication check window."""
-        window = self.window(terms)
-        ahead = terms.numbers.distance(self.expected, number)
-        if window is None or window.is_ahead(number):
-            if ahead < terms.window_size or (window is not None and not terms.ordered):
-                return Fit.NEXT if ahead == 0 else Fit.EARLY
-            return _too_far(terms)
-        if number in window and ahead < terms.window_size:
-            # Between the first missing number and the furthest: it came, or it is missing.
-            if self._holds(number):
-                return Fit.TAKEN
+        ahead = kept.numbers.distance(self.expected, sequence.number)
+        place = self._place_of(sequence.number, ahead, kept)
+        if place is Place.FREE:
             return Fit.NEXT if ahead == 0 else Fit.EARLY
-        behind = terms.numbers.distance(number, self.expected)
-        if behind > min(self.passed, terms.numbers.size // 2):
-            return _too_far(terms)
-        newer = stamp >= self.newest_stamp
-        return Fit.TAKEN if newer and number in window else Fit.PASSED
+        if place is Place.TOO_FAR:
+            return Fit.GAP if kept.on_gap is OnGap.REJECT else Fit.BEYOND
+        if place is Place.FORGOTTEN or (place is Place.BEHIND and stamp < self.newest_stamp):
+            return Fit.STRAGGLER
+        return Fit.OCCUPIED
 
-    def _fit_new_epoch(self, number: int, terms: Terms) -> Fit:
-        if number not in terms.numbers:
-            return Fit.OUTSIDE
-        offset = terms.numbers.distance(terms.numbers.first, number)
-        return Fit.NEW_EPOCH if offset < terms.window_size else Fit.BEYOND
-
-    def _begins_another_epoch(
+    def _epoch_of(
         self, sequence: SequenceNumber, stamp: Instant, kept: Terms, terms: Terms
-    ) -> bool:
-        """Whether a number carries the mark of a beginning where this epoch has none."""
-        number = sequence.number
-        is_first = number == terms.numbers.first
+    ) -> Epoch:
+        """Which epoch a message is of, by its timestamp (rule 1) and its mark (rule 2)."""
+        if self.furthest is None:
+            return Epoch.THIS
+        if stamp < self.oldest_stamp:
+            return Epoch.OVER
+        first = sequence.number == terms.numbers.first
         silent = terms.reset is ResetRule.SILENT
-        if not (is_first if silent else sequence.status is SequenceStatus.RESET):
-            return False
+        marked = first if silent else sequence.status is SequenceStatus.RESET
+        if not marked or self._awaits_mark(sequence.number, stamp, kept, terms):
+            return Epoch.THIS
+        return Epoch.NEXT if stamp >= self.newest_stamp else Epoch.OVER
+
+    def _awaits_mark(self, number: int, stamp: Instant, kept: Terms, terms: Terms) -> bool:
+        """Whether this epoch too has a mark of beginning at this place, and it may be this one."""
         if number not in kept.numbers:
-            return True
+            return False
         ahead = kept.numbers.distance(self.expected, number)
         marked = kept.window_size if terms.reset is ResetRule.FIRST_WINDOW else 1
-        if ahead >= kept.window_size or self.passed + ahead >= marked:
-            return True
-        # The place is marked in this epoch too, but another message has it; or the first
-        # number is missing, yet this one was made after messages that follow it: the
+        if ahead >= kept.window_size or self.passed + ahead >= marked or self._holds(number):
+            return False
+        # The first number is missing, yet this one was made after messages that follow it: the
         # missing one was given up, and this is its successor.
-        return self._holds(number) or (is_first and stamp > self.newest_stamp)
+        return number != terms.numbers.first or stamp <= self.newest_stamp
+
+    def _place_of(self, number: int, ahead: int, kept: Terms) -> Place:
+        """Where a number of this epoch's range lies, by the duplication check window."""
+        window = self.window(kept)
+        if window is None:
+            return Place.FREE if ahead < kept.window_size else Place.TOO_FAR
+        if window.is_ahead(number):
+            # Unordered it is bounded by the window alone, for it is not held.
+            reached = ahead < kept.window_size or not kept.ordered
+            return Place.FREE if reached else Place.TOO_FAR
+        inside = number in window
+        if inside and ahead < kept.window_size:
+            return Place.HELD if self._holds(number) else Place.FREE
+        behind = kept.numbers.distance(number, self.expected)
+        if behind > min(self.passed, kept.numbers.size // 2):
+            return Place.TOO_FAR
+        return Place.BEHIND if inside else Place.FORGOTTEN
 
     def _holds(self, number: int) -> bool:
         return any(held.number == number for held in self.held)
@@ -213,7 +237,7 @@ class ReceivingChannel:
             self.key,
             epoch=self.epoch + 1,
             expected=terms.numbers.first,
-            previous_stamp=self.newest_stamp,
+            oldest_stamp=self.newest_stamp,
         )
         return fresh, tuple(released), skipped
 
@@ -250,7 +274,7 @@ class ReceivingChannel:
             furthest=entry.number if further else self.furthest,
             held=tuple(held.values()),
             newest_stamp=max(self.newest_stamp, stamp),
-            previous_stamp=stamp if opens else self.previous_stamp,
+            oldest_stamp=stamp if opens else self.oldest_stamp,
             numbers=kept.numbers,
             widest=kept.window_size,
         )
@@ -306,6 +330,9 @@ class ReceivingChannel:
         return channel, tuple(released), skipped
 
 
-def _too_far(terms: Terms) -> Fit:
-    """A number further ahead than fits: a gap where the agreement has none."""
-    return Fit.GAP if terms.on_gap is OnGap.REJECT else Fit.BEYOND
+def _fit_next(number: int, terms: Terms) -> Fit:
+    """How a number fits that begins an epoch: any of the first window may be the first to come."""
+    if number not in terms.numbers:
+        return Fit.OUTSIDE
+    offset = terms.numbers.distance(terms.numbers.first, number)
+    return Fit.NEW_EPOCH if offset < terms.window_size else Fit.BEYOND

@@ -74,6 +74,8 @@ RECEIVING = (
     *("key", "epoch", "expected", "passed", "furthest", "held"),
     *("newest_stamp", "previous_stamp", "numbers", "widest"),
 )
+RENAMED = {"previous_stamp": "oldest_stamp"}
+"""Columns keep the names that they were made with: which field such a one holds."""
 PARCEL = ("content_type", "headers", "layout", "body")
 
 INCOMING_FACTS = tuple("facts_digest" if name == "digest" else name for name in FACTS)
@@ -280,7 +282,7 @@ def spool_names(layout: str) -> set[str]:
 # --- channels -----------------------------------------------------------------------------
 
 _sending_values = attrgetter(*SENDING)
-_receiving_values = attrgetter(*RECEIVING)
+_receiving_values = attrgetter(*(RENAMED.get(name, name) for name in RECEIVING))
 _SETTLED, _HELD = SENDING.index("settled"), RECEIVING.index("held")
 _SENT_IN, _RECEIVED_IN = SENDING.index("numbers"), RECEIVING.index("numbers")
 _FLAGS = tuple(SENDING.index(name) for name in ("ending", "alone", "suspended"))
