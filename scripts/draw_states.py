@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from oncewire.protocol.states import (
+    CHANNEL,
     FINAL_OUTGOING,
     INCOMING,
     OUTGOING,
     IncomingState,
     OutgoingState,
+    Phase,
 )
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "states.md"
@@ -26,7 +28,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "states.md"
 Table = Mapping[tuple[Any, Any], frozenset[Any]]
 
 _OPENING = """\
-# The states of a message
+# The states of a message and of a stream
 
 Drawn by `scripts/draw_states.py` from the tables in `src/oncewire/protocol/states.py`; do not edit
 it by hand. The code moves along these tables and nowhere else: `move` refuses any other step.
@@ -47,6 +49,16 @@ _INCOMING = """\
 
 A message is stored before anything else happens to it. One that came early is held until the
 numbers before it were passed; one that is ready goes to the application, and is confirmed once.
+"""
+
+
+_CHANNEL = """\
+## A stream at its sender
+
+An epoch is opened by one message that travels alone until it is settled. Then as many are under way
+as the window has places, until a number is given up, another range is agreed on or somebody
+restarts the numbering; what is under way is settled, and the next message opens another epoch. A
+stream that is suspended lets nothing in, whatever its phase.
 """
 
 
@@ -91,6 +103,11 @@ def page() -> str:
         draw(INCOMING, tuple(IncomingState), IncomingState.ARRIVING, ends_in),
         "",
         tabulate(INCOMING),
+        "",
+        _CHANNEL,
+        draw(CHANNEL, tuple(Phase), Phase.UNBEGUN, frozenset()),
+        "",
+        tabulate(CHANNEL),
         "",
     ]
     return "\n".join(parts)

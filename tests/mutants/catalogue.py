@@ -316,7 +316,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "restart a numbering whenever somebody asks",
         "oncewire.handler.upkeep.operate",
         "    tx.save_sending_channel(channel.restart(terms))\n",
-        "    tx.save_sending_channel(replace(channel, ending=True))\n",
+        "    tx.save_sending_channel(channel.end_epoch())\n",
         requirement="SEQ-4",
         tests=(
             "tests/handler/upkeep/test_operate.py::test_no_restart_while_a_number_is_unsettled",
@@ -436,7 +436,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "abandon a number and go on as if nothing happened",
         _SENDING,
-        "        return replace(self.settle(number, terms), ending=True)\n",
+        "        return self.settle(number, terms).end_epoch()\n",
         "        return self.settle(number, terms)\n",
         ("S4", "S7", "S8", "L1"),
         GIVING_UP,
@@ -462,8 +462,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "send the whole window of a new epoch at once",
         _SENDING,
-        "            alone=terms.numbered,\n",
-        "            alone=False,\n",
+        "        opens = begins and terms.numbered\n",
+        "        opens = False\n",
         tests=("tests/protocol/test_epochs.py::test_the_opener_travels_alone",),
     ),
     # --- answers ---

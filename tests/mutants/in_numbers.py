@@ -205,8 +205,8 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "the numbers go on in another range than they began in",
         _SENDING,
-        "        return self._numbers(terms) != terms.numbers or self.next_number not in terms.numbers\n",
-        "        return False\n",
+        "        goes_on = self._numbers(terms) == terms.numbers and self.next_number in terms.numbers\n",
+        "        goes_on = True\n",
         tests=(f"{_CHANGED}::test_a_range_that_changes_while_the_stream_is_idle",),
     ),
     Mutant(

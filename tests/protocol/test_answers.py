@@ -12,7 +12,7 @@ from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Trans
 from oncewire.protocol.notes import Acknowledged, Ignored, SendFailed, Warned
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
-from oncewire.protocol.states import OutgoingState, Proof
+from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.protocol.terms import OnExhausted, Terms
 from tests.protocol.samples import (
     INTERVAL,
@@ -372,7 +372,7 @@ def test_a_refusal_after_the_number_was_given_up_ends_no_other_epoch() -> None:
     assert stream.channel.epoch == 2
     stream.step("a", sender.error_arrived, stream.terms, stream.now, error=MESSAGING, error_id="e")
     assert stream.state("a") is OutgoingState.NOT_DELIVERED
-    assert not stream.channel.ending
+    assert stream.channel.phase is not Phase.ENDING
     assert stream.under_way == [0]
 
 
@@ -407,12 +407,12 @@ def test_a_number_that_was_lost_on_the_way_ends_its_epoch() -> None:
         stream.step(message_id, sender.ack_arrived, ORDERED, ack_id="ack", hop=True)
     failure = Error("DeliveryFailure", Severity.ERROR, "", "next hop is gone")
     step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
-    assert stream.channel.ending
+    assert stream.channel.phase is Phase.ENDING
     assert "epoch_ended" in notes(step)
     stream.enter("c")
     assert (stream.number("c"), stream.channel.epoch) == (0, 2)
     stream.step("a", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
-    assert not stream.channel.ending
+    assert stream.channel.phase is not Phase.ENDING
 
 
 FAILURE = Error("DeliveryFailure", Severity.ERROR, "", "next hop is gone")

@@ -13,7 +13,7 @@ from oncewire.protocol.effects import Admit, AskStatus, Note, Notify, Raise, Tra
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnExhausted, RetryCount, SyncRetries, Terms
 from tests.protocol.samples import (
     INTERVAL,
@@ -251,7 +251,7 @@ def test_an_expired_number_is_given_up_and_put_before_the_operator_where_agreed(
     assert stream.state("a") is OutgoingState.UNKNOWN
     # It cannot be sent again, so nothing may wait for its number.
     assert stream.channel.unsettled(terms) == 0
-    assert stream.channel.ending is numbered
+    assert (stream.channel.phase is Phase.ENDING) is numbered
     assert ("epoch_ended" in notes(step)) is numbered
     assert stream.channel.suspended is (policy is OnExhausted.SUSPEND_CHANNEL)
     assert of_kind(step, Raise)[0].message_id == "a"
@@ -263,7 +263,7 @@ def test_a_message_that_expires_before_it_has_a_number_suspends_nothing() -> Non
     step = stream.step("a", sender.deadline_passed, stream.terms, NOW)
     assert stream.state("a") is OutgoingState.NOT_DELIVERED
     assert not stream.channel.suspended
-    assert not stream.channel.ending
+    assert stream.channel.phase is not Phase.ENDING
     assert of_kind(step, Raise)[0].message_id == "a"
 
 

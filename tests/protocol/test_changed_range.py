@@ -12,6 +12,7 @@ from oncewire.protocol.receiver import Verdict, give_up_gap, judge
 from oncewire.protocol.receiving import Fit, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
+from oncewire.protocol.states import Phase
 from oncewire.protocol.terms import FlowMode, OnGap, Terms
 from tests.protocol.samples import (
     CONTINUE,
@@ -77,7 +78,9 @@ def test_the_new_range_waits_until_the_old_numbers_are_settled() -> None:
 
 def test_a_channel_that_noted_no_range_takes_that_of_its_next_message() -> None:
     # A store from before ranges were noted.
-    channel = SendingChannel("a>b", epoch=1, next_number=2, first_unsettled=2, used=2)
+    channel = SendingChannel(
+        "a>b", epoch=1, next_number=2, first_unsettled=2, used=2, phase=Phase.RUNNING
+    )
     entered, sequence = channel.enter(NARROW)
     assert (sequence.number, entered.epoch, entered.numbers) == (2, 1, NARROW.numbers)
     outgrown = replace(channel, next_number=50, first_unsettled=50)

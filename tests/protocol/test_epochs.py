@@ -24,7 +24,7 @@ from oncewire.protocol.receiver import (
 )
 from oncewire.protocol.receiving import Fit, ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
 from tests.protocol.samples import (
     CONTINUE,
@@ -202,7 +202,7 @@ def test_an_error_to_the_opener_ends_its_epoch() -> None:
     stream.enter("a")
     error = Error("TimeToLiveExpired")
     stream.step("a", sender.error_arrived, stream.terms, NOW, error=error, error_id="e")
-    assert stream.channel.ending
+    assert stream.channel.phase is Phase.ENDING
     stream.enter("b")
     assert (stream.number("b"), stream.channel.epoch) == (0, 2)
 
@@ -217,7 +217,7 @@ def test_no_error_proves_that_the_number_was_noted(code: str) -> None:
     step = stream.step(
         "b", sender.error_arrived, stream.terms, NOW, error=Error(code), error_id="e"
     )
-    assert stream.channel.ending
+    assert stream.channel.phase is Phase.ENDING
     assert "epoch_ended" in notes(step)
     assert stream.state("b") is OutgoingState.NOT_DELIVERED
 

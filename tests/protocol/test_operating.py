@@ -9,7 +9,7 @@ from oncewire.message.fault import Severity
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, AskStatus, Notify, Resolve, Transmit
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Phase
 from oncewire.protocol.terms import OnExhausted
 from tests.protocol.samples import (
     INTERVAL,
@@ -123,7 +123,7 @@ def test_an_abandoned_number_ends_the_epoch_and_frees_the_channel() -> None:
     assert notes(step) == ["abandoned", "failed", "epoch_ended"]
     assert of_kind(step, Notify)[0].severity is Severity.WARNING
     assert not stream.channel.suspended
-    assert stream.channel.ending
+    assert stream.channel.phase is Phase.ENDING
     stream.ack("c")
     stream.enter("d")
     assert (stream.number("d"), stream.channel.epoch) == (0, 2)
@@ -135,7 +135,7 @@ def test_a_waiting_message_is_abandoned_without_a_trace_on_the_stream() -> None:
     step = stream.abandon("a")
     assert stream.state("a") is OutgoingState.NOT_DELIVERED
     assert of_kind(step, Notify)[0].severity is Severity.ERROR
-    assert not stream.channel.ending
+    assert stream.channel.phase is not Phase.ENDING
 
 
 def test_abandoning_an_expired_message_lifts_the_suspension_it_caused() -> None:

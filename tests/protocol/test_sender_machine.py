@@ -17,7 +17,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnExhausted, ResetRule, RetryCount, Terms
 from tests.protocol.samples import NOW, of_kind
 
@@ -212,7 +212,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.perform(message_id, sender.abandon(outgoing, self.channel, self.terms))
         self.settled.add(message_id)
         self.incidents.discard(message_id)
-        assert self.channel.ending
+        assert self.channel.phase is Phase.ENDING
         assert self.channel.suspended_by != message_id
 
     @rule(data=st.data())
@@ -282,7 +282,7 @@ class SenderMachine(RuleBasedStateMachine):
         places = self.channel.places(self.terms)
         if self.channel.suspended:
             assert places == 0
-        elif self.channel.ending:
+        elif self.channel.phase is Phase.ENDING:
             assert places == (0 if self.unsettled() else 1)
         elif len(self.given) == 1 and self.unsettled():
             assert places == 0, "the opener travels alone"

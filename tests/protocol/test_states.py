@@ -20,16 +20,20 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import Sent
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import (
+    CHANNEL,
     INCOMING,
     OUTGOING,
+    ChannelEvent,
     IncomingEvent,
     IncomingState,
     OutgoingEvent,
     OutgoingState,
+    Phase,
     move,
 )
-from oncewire.protocol.terms import OnExhausted
+from oncewire.protocol.terms import OnExhausted, Terms
 from tests.parts import ROOT
 from tests.protocol.samples import NOW, ORDERED, PLAIN, TIMEOUT, outstanding, waiting
 
@@ -217,9 +221,12 @@ def test_the_sender_takes_the_step(
     assert step.outgoing.state is triple[2]
 
 
-@pytest.mark.parametrize("table", [OUTGOING, INCOMING], ids=["outgoing", "incoming"])
-def test_no_step_outside_the_table_is_possible(table: Any) -> None:
-    states, events = (OutgoingState, OutgoingEvent) if table is OUTGOING else (IS, IE)
+@pytest.mark.parametrize(
+    ("table", "states", "events"),
+    [(OUTGOING, OS, OE), (INCOMING, IS, IE), (CHANNEL, Phase, ChannelEvent)],
+    ids=["outgoing", "incoming", "channel"],
+)
+def test_no_step_outside_the_table_is_possible(table: Any, states: Any, events: Any) -> None:
     allowed = _triples(table)
     refused = 0
     for state, event, to in itertools.product(states, events, states):
@@ -231,6 +238,84 @@ def test_no_step_outside_the_table_is_possible(table: Any) -> None:
         assert "possible here" in caught.value.remedy
         refused += 1
     assert refused > len(allowed)
+
+
+@pytest.mark.parametrize("table", [OUTGOING, INCOMING, CHANNEL])
+def test_the_table_says_where_a_step_leads_that_leads_to_one_state(table: Any) -> None:
+    for (state, event), targets in table.items():
+        if len(targets) == 1:
+            assert {move(table, state, event)} == targets
+            continue
+        with pytest.raises(NotAllowed, match="cannot step on"):
+            move(table, state, event)
+
+
+# --- a stream at its sender ---------------------------------------------------------------
+
+COUNTED = replace(ORDERED, numbered=False, ordered=False)
+ANOTHER_RANGE = replace(ORDERED, numbers=SequenceRange(5, 99))
+
+
+def _stream(phase: Phase, terms: Terms = ORDERED) -> SendingChannel:
+    """A stream in that phase, with nothing under way unless it must be."""
+    channel = SendingChannel.open("a>b", terms)
+    if phase is Phase.UNBEGUN:
+        return channel
+    channel, opener = channel.enter(terms)
+    if phase is not Phase.OPENING:
+        channel = channel.settle(opener.number, terms)
+    return channel.end_epoch() if phase is Phase.ENDING else channel
+
+
+def _settled(channel: SendingChannel) -> SendingChannel:
+    """The stream after one of its numbers was settled, the last of them if none is under way."""
+    return channel.settle(channel.first_unsettled, ORDERED)
+
+
+CHANNEL_STEPS: dict[tuple[Phase, ChannelEvent], Callable[[SendingChannel], SendingChannel]] = {
+    (Phase.UNBEGUN, ChannelEvent.OPENER_ENTERED): lambda one: one.enter(ORDERED)[0],
+    (Phase.UNBEGUN, ChannelEvent.MESSAGE_ENTERED): lambda one: one.enter(COUNTED)[0],
+    (Phase.OPENING, ChannelEvent.NUMBER_SETTLED): _settled,
+    (Phase.OPENING, ChannelEvent.EPOCH_ENDED): SendingChannel.end_epoch,
+    (Phase.RUNNING, ChannelEvent.OPENER_ENTERED): lambda one: one.enter(ANOTHER_RANGE)[0],
+    (Phase.RUNNING, ChannelEvent.MESSAGE_ENTERED): lambda one: one.enter(ORDERED)[0],
+    (Phase.RUNNING, ChannelEvent.NUMBER_SETTLED): _settled,
+    (Phase.RUNNING, ChannelEvent.EPOCH_ENDED): lambda one: one.abandon(
+        one.first_unsettled, ORDERED
+    ),
+    (Phase.ENDING, ChannelEvent.OPENER_ENTERED): lambda one: one.enter(ORDERED)[0],
+    (Phase.ENDING, ChannelEvent.MESSAGE_ENTERED): lambda one: one.enter(COUNTED)[0],
+    (Phase.ENDING, ChannelEvent.NUMBER_SETTLED): _settled,
+    (Phase.ENDING, ChannelEvent.EPOCH_ENDED): lambda one: one.abandon(one.first_unsettled, ORDERED),
+}
+"""For each step of the table, a way to take it through the stream's own methods."""
+
+
+def test_each_step_of_a_stream_has_its_way() -> None:
+    assert set(CHANNEL_STEPS) == set(CHANNEL)
+
+
+@pytest.mark.parametrize("step", CHANNEL, ids=lambda s: f"{s[0].value}, {s[1].value}")
+def test_the_stream_takes_the_step(step: tuple[Phase, ChannelEvent]) -> None:
+    before = _stream(step[0])
+    assert before.phase is step[0]
+    assert {CHANNEL_STEPS[step](before).phase} == CHANNEL[step]
+
+
+@pytest.mark.parametrize(
+    ("phase", "places"),
+    [(Phase.UNBEGUN, 1), (Phase.OPENING, 0), (Phase.RUNNING, 4), (Phase.ENDING, 1)],
+)
+def test_the_phase_says_how_many_may_enter(phase: Phase, places: int) -> None:
+    channel = _stream(phase)
+    assert channel.places(ORDERED) == places
+    assert channel.suspend("trouble").places(ORDERED) == 0
+    assert channel.suspend("trouble").phase is phase
+
+
+def test_what_was_never_numbered_has_no_epoch_to_end() -> None:
+    unbegun = _stream(Phase.UNBEGUN)
+    assert unbegun.restart(ORDERED) is unbegun
 
 
 # --- the receiver's side ------------------------------------------------------------------
@@ -292,7 +377,7 @@ def test_the_docs_show_the_tables(drawing: ModuleType, capsys: pytest.CaptureFix
 
 def test_every_step_is_drawn(drawing: ModuleType) -> None:
     drawn = drawing.page()
-    for state, _, to in _triples(OUTGOING) | _triples(INCOMING):
+    for state, _, to in _triples(OUTGOING) | _triples(INCOMING) | _triples(CHANNEL):
         assert f"    {state.value} --> {to.value}: " in drawn
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from oncewire.message.instant import DAY, seconds
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
 from oncewire.store.contract import Store
 from oncewire.store.records import Incident, Removed
 from oncewire.store.schedule import FINAL_INCOMING, STORED_INCOMING
@@ -142,7 +142,7 @@ def test_what_is_owed_stays(store: Store) -> None:
 
 def test_what_a_channel_still_waits_for_stays(store: Store) -> None:
     # Number 1 failed without an answer: the operator abandons or resumes it by its id.
-    channel = SendingChannel("c", epoch=1, next_number=3, first_unsettled=1)
+    channel = SendingChannel("c", epoch=1, next_number=3, first_unsettled=1, phase=Phase.RUNNING)
     with store.transition() as transaction:
         for number, state in enumerate((DELIVERED, UNKNOWN, UNKNOWN)):
             numbered: dict[str, Any] = {"terms_id": ORDERED_ID, "epoch": 1, "number": number}
@@ -158,7 +158,7 @@ def test_what_a_channel_still_waits_for_stays(store: Store) -> None:
     assert _left(store) == {"m1", "m2", "cause"}
     with store.transition() as transaction:
         transaction.save_sending_channel(
-            SendingChannel("c", epoch=1, next_number=3, first_unsettled=3)
+            SendingChannel("c", epoch=1, next_number=3, first_unsettled=3, phase=Phase.RUNNING)
         )
         transaction.save_sending_channel(SendingChannel("d"))
     assert _sweep(store, 10 * DAY) == 3

@@ -12,7 +12,7 @@ import pytest
 from oncewire.errors import StoreGone, StoreProblem
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState, Proof
+from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.store import migrate as migrate_module
 from oncewire.store import sqlite, sqlite_reader
 from oncewire.store.migrate import APPLICATION_ID, Migration, known_migrations, migrate
@@ -114,7 +114,7 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
         done = sent("a", state=OutgoingState.DELIVERED)
         transaction.add_outgoing(done, parcel=large, draft=None)
         transaction.add_incoming(received("b", body=large))
-        transaction.save_sending_channel(SendingChannel("c", epoch=2))
+        transaction.save_sending_channel(SendingChannel("c", epoch=2, phase=Phase.RUNNING))
         transaction.save_receiving_channel(ReceivingChannel("c", epoch=2))
         transaction.journal([row("submitted", "a"), row("received", "b")])
     store.commit()
@@ -127,7 +127,7 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
         assert reader.outgoing("a") == replace(done, outgoing=proved, position=1)
         assert [one.agreement_id for one in reader.incoming("b")] == [None]
         assert reader.channels() == (
-            [SendingChannel("c", epoch=2)],
+            [SendingChannel("c", epoch=2, phase=Phase.RUNNING)],
             [ReceivingChannel("c", epoch=2)],
         )
     with store.reader() as reader:

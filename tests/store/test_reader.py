@@ -7,7 +7,7 @@ import pytest
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Phase
 from oncewire.store.contract import Store
 from oncewire.store.records import SpoolSlice, StoredAnswer, StoredParcel
 from oncewire.store.schedule import STORED_INCOMING
@@ -85,7 +85,7 @@ def test_channels_come_by_key(store: Store) -> None:
     sending = [
         SendingChannel("a"),
         SendingChannel(
-            *("b", 1, 2, 3, frozenset({5, 9, 7}), 4, True, True, True, "why", "m1", 55, 66),
+            *("b", 1, 2, 3, frozenset({5, 9, 7}), 4, Phase.OPENING, True, "why", "m1", 55, 66),
             SequenceRange(1, 9),
         ),
     ]
@@ -106,12 +106,12 @@ def test_channels_come_by_key(store: Store) -> None:
     with store.reader() as reader:
         assert reader.channels() == (sending, receiving)
     with store.transition() as transaction:
-        transaction.save_sending_channel(SendingChannel("a", epoch=3))
-        transaction.save_sending_channel(SendingChannel("a", epoch=4))
-        assert transaction.sending_channel("a") == SendingChannel("a", epoch=4)
+        transaction.save_sending_channel(SendingChannel("a", epoch=3, phase=Phase.RUNNING))
+        transaction.save_sending_channel(SendingChannel("a", epoch=4, phase=Phase.RUNNING))
+        assert transaction.sending_channel("a") == SendingChannel("a", epoch=4, phase=Phase.RUNNING)
     store.commit()
     with store.reader() as reader:
-        assert reader.channels()[0][0] == SendingChannel("a", epoch=4)
+        assert reader.channels()[0][0] == SendingChannel("a", epoch=4, phase=Phase.RUNNING)
 
 
 def test_spooled_names_every_file_in_use(store: Store) -> None:

@@ -27,7 +27,7 @@ from oncewire.message.instant import DAY
 from oncewire.message.sequence import SequenceStatus
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState, Proof
+from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel
@@ -98,10 +98,11 @@ parcels = st.builds(
     st.sampled_from([(), (("A", "1"), ("B", "ü"))]),
     st.lists(st.binary(max_size=3) | st.just(SpoolSlice("a" * 64, 1, 2)), max_size=3).map(tuple),
 )
-sending = st.builds(
+begun = st.builds(
     SendingChannel,
     CHANNELS,
-    epoch=st.integers(0, 2),
+    epoch=st.integers(1, 2),
+    phase=st.sampled_from([phase for phase in Phase if phase is not Phase.UNBEGUN]),
     next_number=st.integers(0, 4),
     first_unsettled=st.integers(0, 3),
     settled=st.frozensets(st.integers(0, 5), max_size=3),
@@ -109,6 +110,7 @@ sending = st.builds(
     suspended_by=st.none() | IDS,
     paused_until=st.sampled_from([0, 0, 5, 20]),
 )
+sending = begun | st.builds(SendingChannel, CHANNELS, paused_until=st.sampled_from([0, 5]))
 receiving = st.builds(
     ReceivingChannel,
     CHANNELS,

@@ -10,6 +10,7 @@ import pytest
 from oncewire.errors import NotAllowed, StoreGone, UnknownMessage
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import Phase
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from tests.store.backends import Backend
@@ -85,11 +86,11 @@ def test_a_view_outlives_a_crash_without_changing(backend: Backend) -> None:
 def test_an_exception_undoes_exactly_its_transition(store: Store) -> None:
     with store.transition() as transaction:
         add(transaction, sent("a"))
-        transaction.save_sending_channel(SendingChannel("c", epoch=1))
+        transaction.save_sending_channel(SendingChannel("c", epoch=1, phase=Phase.RUNNING))
         transaction.journal([row("submitted", "a")])
     with undone(store) as transaction:
         add(transaction, sent("b"))
-        transaction.save_sending_channel(SendingChannel("c", epoch=2))
+        transaction.save_sending_channel(SendingChannel("c", epoch=2, phase=Phase.RUNNING))
         transaction.save_sending_channel(SendingChannel("d"))
         transaction.save_receiving_channel(ReceivingChannel("e"))
         transaction.remember_terms(Terms(retries=9))
@@ -100,7 +101,7 @@ def test_an_exception_undoes_exactly_its_transition(store: Store) -> None:
         assert transaction.outgoing("a") is not None
         assert transaction.outgoing("b") is None
         assert transaction.incoming("buyer", "i") is None
-        assert transaction.sending_channel("c") == SendingChannel("c", epoch=1)
+        assert transaction.sending_channel("c") == SendingChannel("c", epoch=1, phase=Phase.RUNNING)
         assert transaction.sending_channel("d") is None
         assert transaction.receiving_channel("e") is None
         assert transaction.terms(Terms(retries=9).terms_id) is None
@@ -111,7 +112,7 @@ def test_an_exception_undoes_exactly_its_transition(store: Store) -> None:
     with store.reader() as reader:
         assert [(r.seq, r.message_id) for r in reader.journal_since(0, 10)] == [(1, "a"), (2, "c")]
         assert reader.incidents(open_only=False) == []
-        assert reader.channels() == ([SendingChannel("c", epoch=1)], [])
+        assert reader.channels() == ([SendingChannel("c", epoch=1, phase=Phase.RUNNING)], [])
         assert reader.journal_of("b") == []
 
 
@@ -235,7 +236,7 @@ def test_a_crash_loses_nothing_that_was_committed_and_all_that_was_not(backend: 
         add(transaction, sent("b"))
         transaction.add_incoming(received("j"))
         transaction.journal([row("submitted", "b")])
-        transaction.save_sending_channel(SendingChannel("c", epoch=7))
+        transaction.save_sending_channel(SendingChannel("c", epoch=7, phase=Phase.RUNNING))
         transaction.resolve_incidents(2, "a", None)
     store = backend.crash()
     assert everything(store) == before

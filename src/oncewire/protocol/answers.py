@@ -223,7 +223,7 @@ def _taken_back(
     # Its number is settled here, but where numbers belong to the whole way the To Party's
     # handler still waits for it.
     ended = Note(notes.EpochEnded(), outgoing.message_id, channel=channel.key, epoch=channel.epoch)
-    return Sent(failed, replace(channel, ending=True), (*effects, ended))
+    return Sent(failed, channel.end_epoch(), (*effects, ended))
 
 
 def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:

@@ -23,6 +23,7 @@ from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.protocol.sequence import SendingWindow, SequenceRange
+from oncewire.protocol.states import CHANNEL, ChannelEvent, Phase, move
 from oncewire.protocol.terms import ResetRule, Terms
 
 
@@ -38,10 +39,8 @@ class SendingChannel:
     settled: frozenset[int] = frozenset()
     # How many numbers this epoch has given.
     used: int = 0
-    # An abandoned number ended the epoch; no message enters before all are settled.
-    ending: bool = False
-    # The epoch's first message is under way and must be settled before others follow.
-    alone: bool = False
+    phase: Phase = Phase.UNBEGUN
+    # Nothing enters and nothing is sent, whatever the phase, until somebody resumes it.
     suspended: bool = False
     suspended_reason: str = ""
     # The message whose trouble suspended the channel, if it was one.
@@ -63,11 +62,12 @@ class SendingChannel:
         """The range that this epoch's numbers are counted in."""
         return self.numbers or terms.numbers
 
-    def _restarts(self, terms: Terms) -> bool:
-        """Whether a message under these terms begins an epoch."""
-        if self.ending or self.epoch == 0:
-            return True
-        return self._numbers(terms) != terms.numbers or self.next_number not in terms.numbers
+    def _phase_under(self, terms: Terms) -> Phase:
+        """The phase that a message under these terms meets: another range ends the epoch."""
+        if self.phase is not Phase.RUNNING:
+            return self.phase
+        goes_on = self._numbers(terms) == terms.numbers and self.next_number in terms.numbers
+        return Phase.RUNNING if goes_on else Phase.ENDING
 
     def span(self, terms: Terms) -> int:
         """How many numbers lie between SSW and the next one to give."""
@@ -81,11 +81,12 @@ class SendingChannel:
 
     def places(self, terms: Terms) -> int:
         """How many messages may enter the window now."""
-        if self.suspended or self.alone:
+        phase = self._phase_under(terms)
+        if self.suspended or phase is Phase.OPENING:
             return 0
-        if self._restarts(terms):
-            return 1 if self.unsettled(terms) == 0 else 0
-        return max(0, terms.window_size - self.span(terms))
+        if phase is Phase.RUNNING:
+            return max(0, terms.window_size - self.span(terms))
+        return 1 if self.unsettled(terms) == 0 else 0
 
     def window(self, terms: Terms) -> SendingWindow:
         """SSW and ESW as the slides define them."""
@@ -103,12 +104,16 @@ class SendingChannel:
                 f"the window of channel {self.key} is full",
                 remedy="wait until its first unsettled number is settled",
             )
-        channel = self._next_epoch(terms) if self._restarts(terms) else self
+        begins = self._phase_under(terms) is not Phase.RUNNING
+        channel = self._next_epoch(terms) if begins else self
         number = channel.next_number
+        opens = begins and terms.numbered
+        event = ChannelEvent.OPENER_ENTERED if opens else ChannelEvent.MESSAGE_ENTERED
         entered = replace(
             channel,
             next_number=terms.numbers.after(number),
             used=channel.used + 1,
+            phase=move(CHANNEL, self.phase, event),
             numbers=terms.numbers,
         )
         return entered, SequenceNumber(number, channel.status(terms))
@@ -122,9 +127,6 @@ class SendingChannel:
             first_unsettled=first,
             settled=frozenset(),
             used=0,
-            ending=False,
-            # Where numbers only count messages under way, nobody else sees an epoch begin.
-            alone=terms.numbered,
         )
 
     def status(self, terms: Terms) -> SequenceStatus | None:
@@ -148,12 +150,16 @@ class SendingChannel:
         while first in settled:
             settled.discard(first)
             first = self._numbers(terms).after(first)
-        # The opener is the only number under way while `alone`, so any settling frees it.
-        return replace(self, first_unsettled=first, settled=frozenset(settled), alone=False)
+        phase = move(CHANNEL, self.phase, ChannelEvent.NUMBER_SETTLED)
+        return replace(self, first_unsettled=first, settled=frozenset(settled), phase=phase)
 
     def abandon(self, number: int, terms: Terms) -> SendingChannel:
         """Give the number up: settled here, unknown at the receiver, so the epoch ends."""
-        return replace(self.settle(number, terms), ending=True)
+        return self.settle(number, terms).end_epoch()
+
+    def end_epoch(self) -> SendingChannel:
+        """Begin another epoch with the next message, once every number is settled."""
+        return replace(self, phase=move(CHANNEL, self.phase, ChannelEvent.EPOCH_ENDED))
 
     def restart(self, terms: Terms) -> SendingChannel:
         """Restart the numbering on purpose (SEQ-4); refused where it would confuse (gap 15)."""
@@ -167,7 +173,7 @@ class SendingChannel:
                 f"channel {self.key} has used {self.used} of its first {terms.window_size} numbers",
                 remedy="a restart is safe once the first window is used up",
             )
-        return replace(self, ending=self.epoch > 0)
+        return self if self.phase is Phase.UNBEGUN else self.end_epoch()
 
     def suspend(self, reason: str, by: str | None = None) -> SendingChannel:
         """Stop sending on this channel until somebody resumes it (RTY-12)."""

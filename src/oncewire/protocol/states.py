@@ -1,4 +1,4 @@
-"""The state tables: every state a message can be in and every step between them.
+"""The state tables: every state a message or a stream can be in and every step between them.
 
 The code of `sender` and `receiver` moves only along these tables (`move` refuses any
 other step), and `docs/` draws its diagrams from them, so picture and code cannot differ.
@@ -70,6 +70,24 @@ class IncomingEvent(StrEnum):
     NOT_ANSWERED = "not answered"
 
 
+class Phase(StrEnum):
+    """Where a numbered stream stands at its sender: what may enter its window."""
+
+    UNBEGUN = "unbegun"  # no number was given yet: one message, which begins the first epoch
+    OPENING = "opening"  # nothing: the epoch's first message travels alone until it is settled
+    RUNNING = "running"  # as many messages as the window has places
+    ENDING = "ending"  # one message, once all others are settled: it begins the next epoch
+
+
+class ChannelEvent(StrEnum):
+    """What happens to a numbered stream at its sender."""
+
+    OPENER_ENTERED = "opener entered"  # the first message of an epoch
+    MESSAGE_ENTERED = "message entered"
+    NUMBER_SETTLED = "number settled"
+    EPOCH_ENDED = "epoch ended"  # a number was given up, or somebody restarts the numbering
+
+
 _O, _OE = OutgoingState, OutgoingEvent
 OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = {
     (_O.WAITING, _OE.WINDOW_ENTERED): frozenset({_O.OUTSTANDING}),
@@ -120,19 +138,45 @@ INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = 
     (_I.READY, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
 }
 
+_P, _C = Phase, ChannelEvent
+CHANNEL: dict[tuple[Phase, ChannelEvent], frozenset[Phase]] = {
+    (_P.UNBEGUN, _C.OPENER_ENTERED): frozenset({_P.OPENING}),
+    # Where numbers only count messages under way, nobody else sees an epoch begin.
+    (_P.UNBEGUN, _C.MESSAGE_ENTERED): frozenset({_P.RUNNING}),
+    # The opener is the only number under way, so any settling frees the others.
+    (_P.OPENING, _C.NUMBER_SETTLED): frozenset({_P.RUNNING}),
+    (_P.OPENING, _C.EPOCH_ENDED): frozenset({_P.ENDING}),
+    (_P.RUNNING, _C.MESSAGE_ENTERED): frozenset({_P.RUNNING}),
+    (_P.RUNNING, _C.NUMBER_SETTLED): frozenset({_P.RUNNING}),
+    (_P.RUNNING, _C.EPOCH_ENDED): frozenset({_P.ENDING}),
+    # Another range was agreed on (C2).
+    (_P.RUNNING, _C.OPENER_ENTERED): frozenset({_P.OPENING}),
+    (_P.ENDING, _C.NUMBER_SETTLED): frozenset({_P.ENDING}),
+    (_P.ENDING, _C.EPOCH_ENDED): frozenset({_P.ENDING}),
+    (_P.ENDING, _C.OPENER_ENTERED): frozenset({_P.OPENING}),
+    (_P.ENDING, _C.MESSAGE_ENTERED): frozenset({_P.RUNNING}),
+}
+
 FINAL_OUTGOING = frozenset({_O.DELIVERED, _O.NOT_DELIVERED, _O.UNKNOWN, _O.SENT})
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
 
 
-def move(table: dict[tuple[S, E], frozenset[S]], state: S, event: E, to: S) -> S:
-    """`to`, if the table has that step; otherwise the error names what is possible."""
-    allowed = table.get((state, event))
-    if allowed is None or to not in allowed:
-        events = sorted(str(e.value) for s, e in table if s is state)
-        raise NotAllowed(
-            f"a message that is {state.value} cannot become {to.value} by '{event.value}'",
-            remedy="possible here: " + (", ".join(events) or "nothing more"),
-        )
-    return to
+def move(table: dict[tuple[S, E], frozenset[S]], state: S, event: E, to: S | None = None) -> S:
+    """The state after the event, if the table has that step; the error names what is possible.
+
+    `to` chooses where the table leaves a choice.
+    """
+    allowed = table.get((state, event), frozenset())
+    if to in allowed:
+        return to
+    if to is None and len(allowed) == 1:
+        return next(iter(allowed))
+    events = sorted(str(e.value) for s, e in table if s is state)
+    thing = "stream" if isinstance(state, Phase) else "message"
+    aim = "step on" if to is None else f"become {to.value}"
+    raise NotAllowed(
+        f"a {thing} that is {state.value} cannot {aim} by '{event.value}'",
+        remedy="possible here: " + (", ".join(events) or "nothing more"),
+    )

@@ -27,7 +27,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.states import IncomingState, OutgoingState, Proof
+from oncewire.protocol.states import IncomingState, OutgoingState, Phase, Proof
 from oncewire.store.records import (
     MessageFacts,
     SpoolSlice,
@@ -74,6 +74,8 @@ RECEIVING = (
     *("key", "epoch", "expected", "passed", "furthest", "held"),
     *("newest_stamp", "previous_stamp", "numbers", "widest"),
 )
+PHASE = ("ending", "alone")
+"""The columns of `SendingChannel.phase`."""
 RENAMED = {"previous_stamp": "oldest_stamp"}
 """Columns keep the names that they were made with: which field such a one holds."""
 PARCEL = ("content_type", "headers", "layout", "body")
@@ -281,16 +283,18 @@ def spool_names(layout: str) -> set[str]:
 
 # --- channels -----------------------------------------------------------------------------
 
-_sending_values = attrgetter(*SENDING)
+_sending_values = attrgetter(*(name for name in SENDING if name not in PHASE), "phase")
 _receiving_values = attrgetter(*(RENAMED.get(name, name) for name in RECEIVING))
 _SETTLED, _HELD = SENDING.index("settled"), RECEIVING.index("held")
+_EPOCH = SENDING.index("epoch")
 _SENT_IN, _RECEIVED_IN = SENDING.index("numbers"), RECEIVING.index("numbers")
-_FLAGS = tuple(SENDING.index(name) for name in ("ending", "alone", "suspended"))
+_PHASE, _SUSPENDED = SENDING.index(PHASE[0]), SENDING.index("suspended")
 
 
 def sending_values(channel: SendingChannel) -> Values:
     """The columns of SENDING."""
-    values = list(_sending_values(channel))
+    *values, phase = _sending_values(channel)
+    values[_PHASE:_PHASE] = (phase is Phase.ENDING, phase is Phase.OPENING)
     values[_SETTLED] = _encode(sorted(channel.settled))
     values[_SENT_IN] = _range_text(channel.numbers)
     return tuple(values)
@@ -325,11 +329,19 @@ def read_sending(row: Values) -> SendingChannel:
     fields: list[Any] = list(row)
     with _whole_channel(row[0]):
         fields[_SETTLED] = frozenset(int(number) for number in json.loads(fields[_SETTLED]))
-        for flag in _FLAGS:
-            fields[flag] = bool(fields[flag])
+        fields[_SUSPENDED] = bool(fields[_SUSPENDED])
         fields[_SENT_IN] = _range(fields[_SENT_IN])
         _check_possible(SENDING, fields)
+        ending, alone = fields[_PHASE : _PHASE + len(PHASE)]
+        fields[_PHASE : _PHASE + len(PHASE)] = [_phase(fields[_EPOCH], ending, alone)]
         return SendingChannel(*fields)
+
+
+def _phase(epoch: int, ending: Any, alone: Any) -> Phase:
+    """A stream that was mended may have both marks: what is under way is waited for either way."""
+    if epoch == 0:
+        return Phase.UNBEGUN
+    return Phase.ENDING if ending else Phase.OPENING if alone else Phase.RUNNING
 
 
 def receiving_values(channel: ReceivingChannel) -> Values:

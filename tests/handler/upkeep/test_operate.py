@@ -6,7 +6,7 @@ import pytest
 
 from oncewire.errors import NotAllowed, UnknownMessage
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Phase
 from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair
 
@@ -43,7 +43,7 @@ def test_a_channel_restarts_once_a_window_of_numbers_is_used_and_settled(profile
         pair.send(number)
     pair.alpha.restart(key)
     pair.settle("alpha")
-    assert channel_of(pair, key).ending
+    assert channel_of(pair, key).phase is Phase.ENDING
     with pair.alpha.node.store.reader() as reader:
         (row,) = [one for one in reader.journal_since(0, 1_000) if one.kind == "epoch_ended"]
     assert (row.channel, row.epoch) == (key, 1)
@@ -73,7 +73,7 @@ def test_no_restart_while_a_number_is_unsettled() -> None:
     assert stored.outgoing.state is OutgoingState.DELIVERED
     pair.alpha.restart(CHANNEL)
     pair.settle("alpha")
-    assert channel_of(pair).ending
+    assert channel_of(pair).phase is Phase.ENDING
 
 
 @pytest.mark.requirement("SEQ-4")
@@ -84,7 +84,7 @@ def test_a_conversation_is_a_channel_with_the_terms_of_its_agreement() -> None:
     key = f"{CHANNEL}#talk"
     pair.alpha.restart(key)
     pair.settle("alpha")
-    assert channel_of(pair, key).ending
+    assert channel_of(pair, key).phase is Phase.ENDING
 
 
 def test_what_has_no_numbering_cannot_be_restarted() -> None:
@@ -92,7 +92,7 @@ def test_what_has_no_numbering_cannot_be_restarted() -> None:
     with pytest.raises(UnknownMessage, match="no channel nowhere"):
         pair.alpha.restart("nowhere")
     with pair.alpha.node.transition() as tx:
-        tx.save_sending_channel(SendingChannel("gone>away", epoch=1, used=9))
+        tx.save_sending_channel(SendingChannel("gone>away", epoch=1, used=9, phase=Phase.RUNNING))
         tx.save_sending_channel(SendingChannel(CHANNEL))
     pair.settle("alpha")
     for key in ("gone>away", CHANNEL):

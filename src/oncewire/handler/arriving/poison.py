@@ -161,7 +161,7 @@ def _counted(node: Node, tx: Transaction, channel: SendingChannel) -> SendingCha
     live = [stored for stored in tx.live(channel.key) if stored.outgoing.epoch == channel.epoch]
     waiting = {stored.outgoing.number for stored in live}
     if not live:
-        return replace(channel, first_unsettled=channel.next_number, alone=False)
+        return replace(channel, first_unsettled=channel.next_number)
     terms = last_terms(node, tx, live[0])
     number, left = channel.first_unsettled, channel.span(terms)
     for _ in range(left):

@@ -31,7 +31,7 @@ from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.notes import EpochEnded, Resumed, Suspended
 from oncewire.protocol.sender import abandon, resume
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Phase
 from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
@@ -248,7 +248,7 @@ def restart_channel(node: Node, tx: Transaction, key: str) -> None:
             f"channel {key} has no numbering that could be restarted",
             remedy="`oncewire status` shows which channels count, and how far they are",
         )
-    if channel.ending:
+    if channel.phase is Phase.ENDING:
         raise NotAllowed(
             f"the numbering of channel {key} ends already",
             remedy="the next message that is sent on it begins the new one",
