@@ -56,7 +56,7 @@ def _acknowledge(outgoing: Outgoing, channel: SendingChannel) -> SendingChannel:
     return _channel_of(sender.ack_arrived(outgoing, channel, TERMS, ack_id="a"))
 
 
-def _channel_of(step: sender.Sent) -> SendingChannel:
+def _channel_of(step: sender.SenderStep) -> SendingChannel:
     if step.channel is None:
         raise SystemExit("the step lost its channel")
     return step.channel

@@ -222,8 +222,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "keep the number of an acknowledged message",
         _ANSWERS,
-        "    return settle(delivered, channel, terms, effects)\n",
-        "    return Sent(delivered, channel, effects)\n",
+        "    return go_on(delivered, channel, terms, effects, Fate.SETTLED)\n",
+        "    return SenderStep(delivered, channel, effects)\n",
         ("S4", "L1"),
         PLAIN,
         "SW-5",
@@ -231,8 +231,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "leave a failed number unsettled",
         _SETTLING,
-        "    return give_up_number(failed, channel, terms, (*effects, Raise(reason, failed.message_id)))\n",
-        "    return Sent(failed, channel, effects)\n",
+        "    effects = (*effects, Raise(reason, failed.message_id))\n    return go_on(failed, channel, terms, effects, Fate.GIVEN_UP)\n",
+        "    return SenderStep(failed, channel, effects)\n",
         ("S4", "L1"),
         "messages=30,retries=1,loss=0.6,agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
         "RTY-16",
@@ -240,9 +240,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- outcomes ---
     Mutant(
         "call unknown not delivered",
-        _SETTLING,
-        "    to = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED\n",
-        "    to = OutgoingState.NOT_DELIVERED\n",
+        "oncewire.protocol.outgoing",
+        "        return OutgoingState.UNKNOWN if self.transmitted else OutgoingState.NOT_DELIVERED\n",
+        "        return OutgoingState.NOT_DELIVERED\n",
         ("S5",),
         FAILING,
         "RM-2",
@@ -288,8 +288,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "let a hub take back what the To Party itself acknowledged",
         _ANSWERS,
-        "        if outgoing.proved_by is not Proof.HOP:\n            return Sent",
-        "        if False:\n            return Sent",
+        "        if outgoing.proved_by is not Proof.HOP:\n            return SenderStep",
+        "        if False:\n            return SenderStep",
         requirement="HOP-9",
         tests=(
             f"{_TAKEN_BACK}::test_a_hubs_report_comes_too_late_after_the_to_partys_own_word",
@@ -336,7 +336,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "hear no acknowledgement, and say so",
         _ANSWERS,
         "    late = outgoing.late if known else outgoing.state in FINAL_OUTGOING\n",
-        "    return Sent(outgoing, channel)\n    late = False\n",
+        "    return SenderStep(outgoing, channel)\n    late = False\n",
         ("L3",),
         f"messages=5,retries=2,abandon=1.0,{CALM}",
         "RM-14",

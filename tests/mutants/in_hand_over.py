@@ -99,9 +99,10 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "take a refused number for proof that nothing arrived",
         "oncewire.protocol.answers",
-        "    return Sent(outgoing, channel, (note,))\n\n\ndef warning_arrived(",
-        "    lost = replace(outgoing, attempts_lost=outgoing.attempts_lost + 1)\n"
-        "    return Sent(lost, channel, (note,))\n\n\ndef warning_arrived(",
+        "    return SenderStep(outgoing, channel, (note,))\n\n\ndef warning_arrived(",
+        "    event, one_more = OutgoingEvent.ERROR_ARRIVED, outgoing.attempts_lost + 1\n"
+        "    lost = outgoing.moved(event, OutgoingState.OUTSTANDING, attempts_lost=one_more)\n"
+        "    return SenderStep(lost, channel, (note,))\n\n\ndef warning_arrived(",
         requirement="ERR-9 SEQ-10",
         tests=(f"{_DISCARDED}::test_a_message_whose_number_was_refused_each_time_is_unknown",),
     ),

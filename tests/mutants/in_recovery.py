@@ -73,9 +73,9 @@ IN_RECOVERY: tuple[Mutant, ...] = (
         "a transient error during another recovery is not heard",
         _ANSWERS,
         "    if outgoing.state is not OutgoingState.OUTSTANDING:\n"
-        "        return Sent(outgoing, channel, (note,))\n",
+        "        return SenderStep(outgoing, channel, (note,))\n",
         "    if outgoing.attempts_lost or outgoing.next_attempt_at:\n"
-        "        return Sent(outgoing, channel, (note,))\n",
+        "        return SenderStep(outgoing, channel, (note,))\n",
         requirement="RTY-10",
         tests=(f"{_TESTS}::test_another_error_switches_to_its_own_recovery",),
     ),
@@ -103,8 +103,8 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     Mutant(
         "a messaging error keeps its place in the window",
         _ANSWERS,
-        "    return give_up_number(refused, channel, terms, effects)\n",
-        "    return Sent(refused, channel, effects)\n",
+        "    return go_on(refused, channel, terms, effects, Fate.GIVEN_UP)\n",
+        "    return SenderStep(refused, channel, effects)\n",
         requirement="ERR-2",
         tests=(f"{_TESTS}::test_a_messaging_error_is_passed_up_and_the_transfer_goes_on",),
     ),

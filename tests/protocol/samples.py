@@ -17,7 +17,7 @@ from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Raise, Resolve, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiver import Arrival
-from oncewire.protocol.sender import Sent
+from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import OutgoingState
@@ -62,9 +62,9 @@ def outstanding(terms: Terms = PLAIN, now: int = NOW, **changes: Any) -> Outgoin
     return sender.attempt_due(entered, None, terms, now).outgoing
 
 
-def of_kind(step: Sent | Iterable[Any], kind: type[E]) -> list[E]:
+def of_kind(step: SenderStep | Iterable[Any], kind: type[E]) -> list[E]:
     """The step's effects of one kind."""
-    effects = step.effects if isinstance(step, Sent) else step
+    effects = step.effects if isinstance(step, SenderStep) else step
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
@@ -80,7 +80,7 @@ class Stream:
         self.terms, self.now = terms, now
         self.channel = SendingChannel.open("a>b", terms)
         self.messages: dict[str, Outgoing] = {}
-        self.last: Sent | None = None
+        self.last: SenderStep | None = None
 
     def submit(self, *ids: str, **changes: Any) -> None:
         for message_id in ids:
@@ -93,7 +93,9 @@ class Stream:
             self.step(message_id, sender.enter_window, self.terms, self.now)
             self.step(message_id, sender.attempt_due, self.terms, self.now)
 
-    def step(self, message_id: str, event: Callable[..., Sent], *args: Any, **named: Any) -> Sent:
+    def step(
+        self, message_id: str, event: Callable[..., SenderStep], *args: Any, **named: Any
+    ) -> SenderStep:
         done = event(self.messages[message_id], self.channel, *args, **named)
         self.messages[message_id] = done.outgoing
         assert done.channel is not None
@@ -105,14 +107,14 @@ class Stream:
         for message_id in ids:
             self.step(message_id, sender.ack_arrived, self.terms, ack_id=f"ack-{message_id}")
 
-    def due(self, message_id: str, *, after: int = 0) -> Sent:
+    def due(self, message_id: str, *, after: int = 0) -> SenderStep:
         self.now += after
         return self.step(message_id, sender.attempt_due, self.terms, self.now)
 
-    def abandon(self, message_id: str) -> Sent:
+    def abandon(self, message_id: str) -> SenderStep:
         return self.step(message_id, sender.abandon, self.terms)
 
-    def resume(self, message_id: str) -> Sent:
+    def resume(self, message_id: str) -> SenderStep:
         return self.step(message_id, sender.resume, self.terms, self.now)
 
     def state(self, message_id: str) -> OutgoingState:

@@ -118,7 +118,7 @@ def test_each_handler_answers_what_it_was_asked(
 ) -> None:
     asking = message(ack_requested=(AckRequested(actor, signed=True),))
     owed = ack_owed(asking, PLAIN, final=final)
-    assert (owed.receipt, owed.hop) == (receipt, next_hop)
+    assert (owed.receipt, owed.hop_receipt) == (receipt, next_hop)
 
 
 # --- receipts the agreement provides ------------------------------------------------------

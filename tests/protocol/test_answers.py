@@ -11,7 +11,7 @@ from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Note, Notify, Pause, Resolve, Transmit
 from oncewire.protocol.notes import Acknowledged, Ignored, SendFailed, Warned
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent
+from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.protocol.terms import OnExhausted, Terms
 from tests.protocol.samples import (
@@ -34,16 +34,16 @@ MESSAGING = Error("NotSupported", Severity.ERROR, "//Service", "no such service"
 SEQUENCE = Error("Inconsistent", Severity.ERROR, "//SequenceNumber", "3 is missing")
 
 
-def ack(outgoing: Outgoing, terms: Terms = PLAIN, **named: str) -> Sent:
+def ack(outgoing: Outgoing, terms: Terms = PLAIN, **named: str) -> SenderStep:
     return sender.ack_arrived(outgoing, None, terms, ack_id="ack-1", **named)
 
 
-def hop_ack(outgoing: Outgoing) -> Sent:
+def hop_ack(outgoing: Outgoing) -> SenderStep:
     """The acknowledgement of somebody on the way."""
-    return sender.ack_arrived(outgoing, None, PLAIN, ack_id="ack-0", hop=True)
+    return sender.ack_arrived(outgoing, None, PLAIN, ack_id="ack-0", proof=Proof.HOP)
 
 
-def error(outgoing: Outgoing, error: Error, now: int = NOW, terms: Terms = PLAIN) -> Sent:
+def error(outgoing: Outgoing, error: Error, now: int = NOW, terms: Terms = PLAIN) -> SenderStep:
     return sender.error_arrived(outgoing, None, terms, now, error=error, error_id="err-1")
 
 
@@ -67,7 +67,7 @@ def test_a_business_response_acknowledges_as_well() -> None:
 
 @pytest.mark.requirement("ACK-14")
 def test_a_verified_signature_and_a_hubs_word_are_recorded() -> None:
-    step = sender.ack_arrived(outstanding(), None, PLAIN, ack_id="a", signed=True, hop=True)
+    step = sender.ack_arrived(outstanding(), None, PLAIN, ack_id="a", signed=True, proof=Proof.HOP)
     assert of_kind(step, Note)[0].what == Acknowledged(signed=True, hop=True)
 
 
@@ -83,7 +83,7 @@ def test_a_verified_signature_and_a_hubs_word_are_recorded() -> None:
     ids=["waiting", "not yet sent", "delivered", "best effort"],
 )
 def test_an_acknowledgement_out_of_place_changes_nothing(outgoing: Outgoing) -> None:
-    assert ack(outgoing) == Sent(outgoing)
+    assert ack(outgoing) == SenderStep(outgoing)
 
 
 @pytest.mark.requirement("RM-2")
@@ -265,9 +265,9 @@ def test_errors_do_not_add_retries() -> None:
 
 @pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, MESSAGING, SEQUENCE])
 def test_an_error_about_a_message_never_sent_changes_nothing(answer: Error) -> None:
-    assert error(waiting(), answer) == Sent(waiting())
+    assert error(waiting(), answer) == SenderStep(waiting())
     best_effort = replace(outstanding(), state=OutgoingState.SENT)
-    assert error(best_effort, answer) == Sent(best_effort)
+    assert error(best_effort, answer) == SenderStep(best_effort)
 
 
 @pytest.mark.parametrize("answer", [TRANSIENT, COMMUNICATION, SEQUENCE])
@@ -302,8 +302,8 @@ def test_a_warning_says_what_it_has_to_say() -> None:
 
 
 def test_a_warning_about_what_never_left_is_none() -> None:
-    assert error(waiting(), WARNING) == Sent(waiting())
-    assert error(waiting(), MESSAGING) == Sent(waiting())
+    assert error(waiting(), WARNING) == SenderStep(waiting())
+    assert error(waiting(), MESSAGING) == SenderStep(waiting())
 
 
 def test_what_acknowledges_a_message_does_not_take_that_back_with_its_warning() -> None:
@@ -343,7 +343,7 @@ def test_a_pause_is_kept_although_the_message_waits_for_the_operator() -> None:
 
 def test_a_second_refusal_says_nothing_new() -> None:
     refused = error(outstanding(), MESSAGING).outgoing
-    assert error(refused, MESSAGING) == Sent(refused)
+    assert error(refused, MESSAGING) == SenderStep(refused)
 
 
 @pytest.mark.parametrize("state", [OutgoingState.SUSPENDED, OutgoingState.UNKNOWN])
@@ -404,7 +404,7 @@ def test_a_number_that_was_lost_on_the_way_ends_its_epoch() -> None:
     stream = Stream()
     for message_id in ("a", "b"):
         stream.enter(message_id)
-        stream.step(message_id, sender.ack_arrived, ORDERED, ack_id="ack", hop=True)
+        stream.step(message_id, sender.ack_arrived, ORDERED, ack_id="ack", proof=Proof.HOP)
     failure = Error("DeliveryFailure", Severity.ERROR, "", "next hop is gone")
     step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=failure, error_id="e")
     assert stream.channel.phase is Phase.ENDING
@@ -436,11 +436,11 @@ def test_nobody_takes_back_what_the_to_party_itself_acknowledged(severity: Sever
 def test_the_to_partys_own_acknowledgement_makes_a_hubs_final() -> None:
     by_hub = hop_ack(outstanding()).outgoing
     assert by_hub.proved_by is Proof.HOP
-    assert hop_ack(by_hub) == Sent(by_hub), "a second one of a hub says nothing new"
+    assert hop_ack(by_hub) == SenderStep(by_hub), "a second one of a hub says nothing new"
     step = ack(by_hub)
     assert step.outgoing == replace(by_hub, proved_by=Proof.TO_PARTY)
     assert [note.kind for note in of_kind(step, Note)] == ["acknowledged"]
-    assert ack(step.outgoing) == Sent(step.outgoing)
+    assert ack(step.outgoing) == SenderStep(step.outgoing)
     assert error(step.outgoing, FAILURE).outgoing == step.outgoing
 
 
@@ -461,7 +461,7 @@ def test_a_failure_that_is_none_any_more_is_not_told() -> None:
 
 def test_no_other_error_takes_an_acknowledgement_back() -> None:
     delivered = ack(outstanding()).outgoing
-    assert error(delivered, MESSAGING) == Sent(delivered)
+    assert error(delivered, MESSAGING) == SenderStep(delivered)
 
 
 def test_an_error_without_words_is_named_by_its_code() -> None:

@@ -11,7 +11,7 @@ from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, AskStatus, Note, Notify, Raise, Transmit
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent
+from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnExhausted, RetryCount, SyncRetries, Terms
@@ -29,11 +29,13 @@ from tests.protocol.samples import (
 )
 
 
-def due(outgoing: Outgoing, now: int, terms: Terms = PLAIN) -> Sent:
+def due(outgoing: Outgoing, now: int, terms: Terms = PLAIN) -> SenderStep:
     return sender.attempt_due(outgoing, None, terms, now)
 
 
-def failed(outgoing: Outgoing, *, certain: bool, terms: Terms = PLAIN, now: int = NOW) -> Sent:
+def failed(
+    outgoing: Outgoing, *, certain: bool, terms: Terms = PLAIN, now: int = NOW
+) -> SenderStep:
     return sender.transmission_failed(
         outgoing, None, terms, now, attempt=outgoing.attempts, certain=certain, reason="down"
     )
@@ -224,13 +226,13 @@ def test_the_earlier_end_counts() -> None:
 @pytest.mark.parametrize("state", [OutgoingState.DELIVERED, OutgoingState.UNKNOWN])
 def test_a_deadline_does_not_touch_what_has_ended(state: OutgoingState) -> None:
     ended = replace(outstanding(), state=state)
-    assert sender.deadline_passed(ended, None, PLAIN, NOW + 2 * DAY) == Sent(ended)
+    assert sender.deadline_passed(ended, None, PLAIN, NOW + 2 * DAY) == SenderStep(ended)
 
 
 def test_a_deadline_that_has_not_passed_does_nothing() -> None:
     outgoing = outstanding()
-    assert sender.deadline_passed(outgoing, None, PLAIN, NOW) == Sent(outgoing)
-    assert sender.deadline_passed(waiting(), None, PLAIN, NOW) == Sent(waiting())
+    assert sender.deadline_passed(outgoing, None, PLAIN, NOW) == SenderStep(outgoing)
+    assert sender.deadline_passed(waiting(), None, PLAIN, NOW) == SenderStep(waiting())
 
 
 @pytest.mark.parametrize("numbered", [True, False])
@@ -358,9 +360,9 @@ def test_a_resumed_delegated_message_is_sent_again() -> None:
 
 def test_only_a_trusted_transport_settles_by_taking_the_message() -> None:
     outgoing = outstanding()
-    assert sender.transmission_ended(outgoing, None, PLAIN) == Sent(outgoing)
+    assert sender.transmission_ended(outgoing, None, PLAIN) == SenderStep(outgoing)
     ended = replace(outgoing, state=OutgoingState.UNKNOWN)
-    assert sender.transmission_ended(ended, None, DELEGATED) == Sent(ended)
+    assert sender.transmission_ended(ended, None, DELEGATED) == SenderStep(ended)
 
 
 @pytest.mark.requirement("RM-6", "OPS-4")

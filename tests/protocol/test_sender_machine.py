@@ -14,7 +14,7 @@ from oncewire.message.sequence import SequenceStatus
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Notify, Raise, Resolve, Transmit
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent
+from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState, Phase
@@ -74,7 +74,7 @@ class SenderMachine(RuleBasedStateMachine):
 
     # --- steps ---
 
-    def perform(self, message_id: str, step: Sent) -> None:
+    def perform(self, message_id: str, step: SenderStep) -> None:
         before = self.messages[message_id]
         self.messages[message_id] = step.outgoing
         assert step.channel is not None

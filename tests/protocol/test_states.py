@@ -18,7 +18,7 @@ from oncewire.protocol import outgoing as outgoing_module
 from oncewire.protocol import sender
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent
+from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import (
@@ -31,6 +31,7 @@ from oncewire.protocol.states import (
     OutgoingEvent,
     OutgoingState,
     Phase,
+    Proof,
     move,
 )
 from oncewire.protocol.terms import OnExhausted, Terms
@@ -68,38 +69,40 @@ def _not_delivered() -> Outgoing:
 
 
 def _delivered() -> Outgoing:
-    return _ack(outstanding(), hop=True).outgoing
+    return _ack(outstanding(), Proof.HOP).outgoing
 
 
-def _ack(message: Outgoing, *, hop: bool = False) -> Sent:
-    return sender.ack_arrived(message, None, PLAIN, ack_id="a", hop=hop)
+def _ack(message: Outgoing, proof: Proof = Proof.TO_PARTY) -> SenderStep:
+    return sender.ack_arrived(message, None, PLAIN, ack_id="a", proof=proof)
 
 
-def _error(message: Outgoing, code: str = "Unknown", severity: Severity = Severity.ERROR) -> Sent:
+def _error(
+    message: Outgoing, code: str = "Unknown", severity: Severity = Severity.ERROR
+) -> SenderStep:
     error = Error(code, severity)
     return sender.error_arrived(message, None, PLAIN, NOW, error=error, error_id="e")
 
 
-def _without_agreement(message: Outgoing) -> Sent:
+def _without_agreement(message: Outgoing) -> SenderStep:
     error = Error("ValueNotRecognized", Severity.ERROR, "//Header/MessageHeader/CPAId")
     return sender.error_arrived(message, None, PLAIN, NOW, error=error, error_id="e")
 
 
-def _expire(message: Outgoing) -> Sent:
+def _expire(message: Outgoing) -> SenderStep:
     return sender.deadline_passed(replace(message, expires_at=NOW), None, PLAIN, NOW + DAY)
 
 
-def _exhaust(message: Outgoing, terms: Any) -> Sent:
+def _exhaust(message: Outgoing, terms: Any) -> SenderStep:
     return sender.attempt_due(message, None, terms, NOW + TIMEOUT)
 
 
-def _fails(message: Outgoing, terms: Any, *, certain: bool) -> Sent:
+def _fails(message: Outgoing, terms: Any, *, certain: bool) -> SenderStep:
     return sender.transmission_failed(
         message, None, terms, NOW, attempt=message.attempts, certain=certain, reason="down"
     )
 
 
-def _on_channel(state: OutgoingState) -> Sent:
+def _on_channel(state: OutgoingState) -> SenderStep:
     """Abandon a message whose outcome was told while its number waited for the operator."""
     terms = replace(ORDERED, on_exhausted=OnExhausted.SUSPEND_CHANNEL)
     channel = SendingChannel.open("a>b", terms)
@@ -111,7 +114,9 @@ def _on_channel(state: OutgoingState) -> Sent:
     return sender.abandon(step.outgoing, step.channel, terms)
 
 
-OUTGOING_STEPS: dict[tuple[OutgoingState, OutgoingEvent, OutgoingState], Callable[[], Sent]] = {
+OUTGOING_STEPS: dict[
+    tuple[OutgoingState, OutgoingEvent, OutgoingState], Callable[[], SenderStep]
+] = {
     (OS.WAITING, OE.WINDOW_ENTERED, OS.OUTSTANDING): lambda: sender.enter_window(
         waiting(), None, PLAIN, NOW
     ),
@@ -212,8 +217,8 @@ def test_the_sender_takes_the_step(
     taken: list[tuple[Any, Any, Any]] = []
 
     def watched(table: Any, state: Any, event: Any, to: Any) -> Any:
-        taken.append((state, event, to))
-        return move(table, state, event, to)
+        taken.append((state, event, move(table, state, event, to)))
+        return taken[-1][2]
 
     monkeypatch.setattr(outgoing_module, "move", watched)
     step = OUTGOING_STEPS[triple]()

@@ -27,7 +27,7 @@ from oncewire.protocol import receiver, sender
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict
 from oncewire.protocol.receiving import ReceivingChannel
-from oncewire.protocol.sender import Sent
+from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.protocol.terms import OnExhausted, Terms
@@ -248,7 +248,7 @@ class World:
             self.run_timers(letter)
         return True
 
-    def perform(self, letter: Letter, step: Sent) -> None:
+    def perform(self, letter: Letter, step: SenderStep) -> None:
         """Do what the step asks, as a handler would."""
         letter.outgoing = step.outgoing
         assert step.channel is not None

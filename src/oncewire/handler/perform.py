@@ -24,7 +24,7 @@ from oncewire.protocol.effects import (
 )
 from oncewire.protocol.notes import Incident, Resolved
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.sender import Sent, Way, attempt_due
+from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING
 from oncewire.protocol.terms import Terms
@@ -47,7 +47,7 @@ def perform(
     tx: Transaction,
     stored: StoredOutgoing,
     before: SendingChannel | None,
-    step: Sent,
+    step: SenderStep,
     terms: Terms,
     *,
     parcel: StoredParcel | None = None,
@@ -69,7 +69,7 @@ def _save(
     tx: Transaction,
     stored: StoredOutgoing,
     before: SendingChannel | None,
-    step: Sent,
+    step: SenderStep,
     terms: Terms,
     parcel: StoredParcel | None,
     addresses: Mapping[str, str] | None,
@@ -213,11 +213,11 @@ def first_attempt(
     node: Node,
     tx: Transaction,
     stored: StoredOutgoing,
-    entered: Sent,
+    entered: SenderStep,
     terms: Terms,
     now: Instant,
     addresses: Mapping[str, str],
-) -> Sent:
+) -> SenderStep:
     """A message that has just entered the window, with its first attempt begun.
 
     Where there is no room for it or no way, and on a node at rest, the attempt is left due: one
@@ -229,4 +229,4 @@ def first_attempt(
     if entered.outgoing.transport_name(terms) in way.closed:
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
-    return Sent(step.outgoing, step.channel, (*entered.effects, *step.effects))
+    return SenderStep(step.outgoing, step.channel, (*entered.effects, *step.effects))

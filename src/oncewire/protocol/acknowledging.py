@@ -31,17 +31,17 @@ class AckOwed:
     owed: bool
     # What was asked of the To Party's handler and of the next handler.
     receipt: AckRequest = AckRequest.NONE
-    hop: AckRequest = AckRequest.NONE
+    hop_receipt: AckRequest = AckRequest.NONE
 
     @property
     def signed(self) -> bool:
         """Whether any of them must be signed."""
-        return AckRequest.SIGNED in (self.receipt, self.hop)
+        return AckRequest.SIGNED in (self.receipt, self.hop_receipt)
 
     @property
     def element(self) -> bool:
         """Whether an Acknowledgment element was asked for at all (ACK-14, ACK-15)."""
-        return self.receipt is not AckRequest.NONE or self.hop is not AckRequest.NONE
+        return self.receipt is not AckRequest.NONE or self.hop_receipt is not AckRequest.NONE
 
 
 NOTHING_OWED = AckOwed(False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
 from oncewire.protocol import notes
@@ -11,7 +9,7 @@ from oncewire.protocol.attempts import transmission_failed
 from oncewire.protocol.effects import Effect, Note, Pause, Resolve
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, settle
+from oncewire.protocol.settling import Fate, SenderStep, failure, go_on, note_of
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 
@@ -24,40 +22,38 @@ def ack_arrived(
     ack_id: str,
     by: str = "ack",
     signed: bool = False,
-    hop: bool = False,
-) -> Sent:
+    proof: Proof = Proof.TO_PARTY,
+) -> SenderStep:
     """A matching acknowledgement: the message is delivered, its number settled.
 
     One for a message that was never sent, or that is delivered already, changes nothing
-    (RM-14), except that the To Party's own makes an intermediary's (`hop`) final. One that
+    (RM-14), except that the To Party's own makes an intermediary's final. One that
     comes after the failure is recorded as late (DRV-7); a failure that nobody was told of yet
     need not be told any more.
     """
-    proof = Proof.HOP if hop else Proof.TO_PARTY
     known = outgoing.state is OutgoingState.DELIVERED
     if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
-        return Sent(outgoing, channel)
-    if known and (hop or outgoing.proved_by is not Proof.HOP):
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
+    if known and (proof is Proof.HOP or outgoing.proved_by is not Proof.HOP):
+        return SenderStep(outgoing, channel)
     # The second of two that come after the failure is late as the first one was.
     late = outgoing.late if known else outgoing.state in FINAL_OUTGOING
     delivered = outgoing.moved(
         OutgoingEvent.ACK_ARRIVED,
-        OutgoingState.DELIVERED,
         next_attempt_at=None,
         late=late,
         reason="acknowledged late" if late else outgoing.reason if known else "",
         notice_owed=False,
         proved_by=proof,
     )
-    what = notes.Acknowledged(by, late, signed, hop)
+    what = notes.Acknowledged(by, late, signed, proof is Proof.HOP)
     effects: tuple[Effect, ...] = (note_of(what, delivered, ref_to=ack_id),)
     if known:
         # Its number was settled by the first of the two.
-        return Sent(delivered, channel, effects)
+        return SenderStep(delivered, channel, effects)
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
-    return settle(delivered, channel, terms, effects)
+    return go_on(delivered, channel, terms, effects, Fate.SETTLED)
 
 
 def error_arrived(
@@ -68,13 +64,13 @@ def error_arrived(
     *,
     error: Error,
     error_id: str,
-) -> Sent:
+) -> SenderStep:
     """An error message names this message: recover as its class demands (ERR-1)."""
     kind = error.error_class
     if _only_warns(outgoing, error):
         return warning_arrived(outgoing, channel, error=error, error_id=error_id)
     if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     if kind is ErrorClass.TRANSIENT:
         return _transient(outgoing, channel, terms, now, error, error_id)
     if kind is ErrorClass.COMMUNICATION and outgoing.state is OutgoingState.OUTSTANDING:
@@ -96,17 +92,17 @@ def error_arrived(
     # and a message that is given up after it is unknown, not undelivered (S5).
     what = notes.SendFailed("discarded", _error_text(error))
     note = note_of(what, outgoing, ref_to=error_id)
-    return Sent(outgoing, channel, (note,))
+    return SenderStep(outgoing, channel, (note,))
 
 
 def warning_arrived(
     outgoing: Outgoing, channel: SendingChannel | None, *, error: Error, error_id: str
-) -> Sent:
+) -> SenderStep:
     """News about a message that was sent: told, and nothing else changes (ERR-10)."""
     if outgoing.attempts == 0:
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     what = notes.Warned(error.code, error.location or None, error.description or None)
-    return Sent(outgoing, channel, (note_of(what, outgoing, ref_to=error_id),))
+    return SenderStep(outgoing, channel, (note_of(what, outgoing, ref_to=error_id),))
 
 
 def _only_warns(outgoing: Outgoing, error: Error) -> bool:
@@ -126,22 +122,22 @@ def _transient(
     now: Instant,
     error: Error,
     error_id: str,
-) -> Sent:
+) -> SenderStep:
     """Send nothing to the receiver for MinRetrySecs, or for RetryInterval (RTY-8)."""
     until, problem = _pause(outgoing, terms, now, error.min_retry_secs)
     note = note_of(notes.Transient(until), outgoing, ref_to=error_id)
     paused = channel.pause(until) if channel is not None else None
     if outgoing.state is OutgoingState.SUSPENDED:
         # It waits for the operator anyway; everything else waits for the receiver.
-        return Sent(outgoing, paused, (note, Pause(until, problem)))
+        return SenderStep(outgoing, paused, (note, Pause(until, problem)))
     if outgoing.state is not OutgoingState.OUTSTANDING:
-        return Sent(outgoing, channel, (note,))
+        return SenderStep(outgoing, channel, (note,))
     # The pause may end before the retry law allows a resend; the later of the two holds.
     due = max(until, outgoing.next_attempt_at or until)
     waiting = outgoing.moved(
         OutgoingEvent.ERROR_ARRIVED, OutgoingState.OUTSTANDING, next_attempt_at=due
     )
-    return Sent(waiting, paused, (note, Pause(until, problem)))
+    return SenderStep(waiting, paused, (note, Pause(until, problem)))
 
 
 def _pause(
@@ -173,32 +169,31 @@ def _messaging_error(
     terms: Terms,
     error: Error,
     error_id: str,
-) -> Sent:
+) -> SenderStep:
     """Passed to the higher level, and the transfer goes on (ERR-2)."""
     what = notes.Rejected(error.code, error.severity.value, error.description)
     note = note_of(what, outgoing, ref_to=error_id)
     event = OutgoingEvent.ERROR_ARRIVED
     if outgoing.state is OutgoingState.DELIVERED:
         if error.code != "DeliveryFailure":
-            return Sent(outgoing, channel)
+            return SenderStep(outgoing, channel)
         if outgoing.proved_by is not Proof.HOP:
-            return Sent(outgoing, channel, (_overtaken(outgoing, error, error_id),))
+            return SenderStep(outgoing, channel, (_overtaken(outgoing, error, error_id),))
         # A hop that took responsibility can give it back (HOP-9).
         return _taken_back(outgoing, channel, terms, error, note)
     # A copy that the network still holds may meet another agreement than this one did.
     certain = not (_is_about_agreement(error) and outgoing.attempts - outgoing.attempts_lost > 1)
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     if outgoing.state is to:
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     refused = outgoing.failed(event, to, _error_text(error))
-    severity = Severity.ERROR if certain else Severity.WARNING
-    effects: tuple[Effect, ...] = (note, *failure(refused, severity, "rejected"))
+    effects: tuple[Effect, ...] = (note, *failure(refused, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
     # No error proves that the To Party's handler has noted the number: it may be raised before
     # the number is judged (a bad signature, an unknown agreement) or by somebody on the way.
     # So the stream restarts, instead of waiting for a number that its receiver never saw.
-    return give_up_number(refused, channel, terms, effects)
+    return go_on(refused, channel, terms, effects, Fate.GIVEN_UP)
 
 
 def _is_about_agreement(error: Error) -> bool:
@@ -212,18 +207,18 @@ def _taken_back(
     terms: Terms,
     error: Error,
     note: Note,
-) -> Sent:
+) -> SenderStep:
     """An intermediary acknowledged the message and could not deliver it after all."""
     certain = error.severity is Severity.ERROR
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     failed = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, _error_text(error))
-    effects: tuple[Effect, ...] = (note, *failure(failed, error.severity, "rejected"))
+    effects: tuple[Effect, ...] = (note, *failure(failed, "rejected"))
     if channel is None or not terms.numbered or outgoing.epoch != channel.epoch:
-        return Sent(failed, channel, effects)
+        return SenderStep(failed, channel, effects)
     # Its number is settled here, but where numbers belong to the whole way the To Party's
     # handler still waits for it.
     ended = Note(notes.EpochEnded(), outgoing.message_id, channel=channel.key, epoch=channel.epoch)
-    return Sent(failed, channel.end_epoch(), (*effects, ended))
+    return SenderStep(failed, channel.end_epoch(), (*effects, ended))
 
 
 def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:

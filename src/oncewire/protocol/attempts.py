@@ -15,7 +15,7 @@ from oncewire.protocol import notes
 from oncewire.protocol.effects import AskStatus, Note, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.settling import Sent, fail, note_of, settle, suspend
+from oncewire.protocol.settling import Fate, SenderStep, fail, go_on, note_of, stop
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import OnExhausted, RetryCount, SyncRetries, Terms
 
@@ -37,22 +37,21 @@ _NO_ADDRESS = "its receiver has no address"
 
 def enter_window(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
-) -> Sent:
+) -> SenderStep:
     """The message gets its place and number and may be transmitted at once (gap 14)."""
-    event, to = OutgoingEvent.WINDOW_ENTERED, OutgoingState.OUTSTANDING
+    event = OutgoingEvent.WINDOW_ENTERED
     if channel is None:
-        return Sent(outgoing.moved(event, to, next_attempt_at=now))
+        return SenderStep(outgoing.moved(event, next_attempt_at=now))
     entered, sequence = channel.enter(terms)
     numbered = outgoing.moved(
         event,
-        to,
         next_attempt_at=now,
         epoch=entered.epoch,
         number=sequence.number,
         status=sequence.status,
     )
     what = notes.Numbered(sequence.status.value if sequence.status else None)
-    return Sent(numbered, entered, (note_of(what, numbered),))
+    return SenderStep(numbered, entered, (note_of(what, numbered),))
 
 
 def attempt_due(
@@ -61,25 +60,25 @@ def attempt_due(
     terms: Terms,
     now: Instant,
     way: Way = OPEN,
-) -> Sent:
+) -> SenderStep:
     """The timer ran out: send, resend, change the transport, or give up.
 
     Raises NotAllowed where there is no way at all: what cannot be sent is not given up either,
     it waits until somebody has mended the agreement.
     """
     if outgoing.state is not OutgoingState.OUTSTANDING:
-        return Sent(replace(outgoing, next_attempt_at=None), channel)
+        return SenderStep(replace(outgoing, next_attempt_at=None), channel)
     deadline = outgoing.deadline(terms)
     if deadline is not None and now >= deadline:
         return deadline_passed(outgoing, channel, terms, now)
     if outgoing.next_attempt_at is None or now < outgoing.next_attempt_at:
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     if channel is not None and channel.suspended:
         # The timer stays as it is: whoever lifts the suspension finds it due.
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     until = max(way.paused_until, 0 if channel is None else channel.paused_until)
     if now < until:
-        return Sent(replace(outgoing, next_attempt_at=until), channel)
+        return SenderStep(replace(outgoing, next_attempt_at=until), channel)
     if outgoing.attempts_here > _retries(terms):
         return _exhausted(outgoing, channel, terms, now, way)
     return _transmit_on(outgoing, channel, terms, now, way)
@@ -96,7 +95,7 @@ def _retries(terms: Terms) -> int:
 
 def _transmit(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, transport: str
-) -> Sent:
+) -> SenderStep:
     first = outgoing.attempts_here == 0
     # The first resend waits Timeout, later ones RetryInterval (RTY-1, RTY-2).
     wait = terms.timeout if first else terms.retry_interval
@@ -116,13 +115,13 @@ def _transmit(
     )
     if not terms.reliable:
         # Nothing more will be heard of it, so it must not keep its place in the window.
-        return settle(sent, channel, terms, effects)
-    return Sent(sent, channel, effects)
+        return go_on(sent, channel, terms, effects, Fate.SETTLED)
+    return SenderStep(sent, channel, effects)
 
 
 def _transmit_on(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
-) -> Sent:
+) -> SenderStep:
     """Send on the present transport or, where that leads nowhere, on the next one that does."""
     closed: tuple[Note, ...] = ()
     changed: Outgoing | None = outgoing
@@ -152,7 +151,7 @@ def _on_next_transport(outgoing: Outgoing, terms: Terms) -> Outgoing | None:
 
 def _exhausted(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
-) -> Sent:
+) -> SenderStep:
     """The last retry went unanswered: another transport, the operator, or failure."""
     note = note_of(notes.Exhausted(), outgoing, transport=outgoing.transport_name(terms))
     changed = _on_next_transport(outgoing, terms)
@@ -167,7 +166,7 @@ def _exhausted(
             next_attempt_at=None,
             reason=reason,
         )
-        return suspend(suspended, channel, reason, (note,))
+        return stop(suspended, channel, terms, (note,), Fate.KEPT)
     return fail(outgoing, channel, terms, OutgoingEvent.RETRIES_EXHAUSTED, reason, (note,))
 
 
@@ -180,7 +179,7 @@ def transmission_failed(
     attempt: int,
     certain: bool,
     reason: str,
-) -> Sent:
+) -> SenderStep:
     """The transport could not recover (RTY-6). `certain`: the message did not get across."""
     note = Note(
         notes.SendFailed("refused" if certain else "unknown", reason),
@@ -192,7 +191,7 @@ def transmission_failed(
     lost = outgoing.attempts_lost + (1 if certain else 0)
     if outgoing.state is not OutgoingState.OUTSTANDING or attempt != outgoing.attempts:
         # A report about an earlier attempt changes no timer.
-        return Sent(replace(outgoing, attempts_lost=lost), channel, (note,))
+        return SenderStep(replace(outgoing, attempts_lost=lost), channel, (note,))
     if not terms.runs_protocol:
         # The product that was trusted with the delivery reports that it failed (RM-8).
         failed = replace(outgoing, attempts_lost=lost)
@@ -200,7 +199,7 @@ def transmission_failed(
         return fail(failed, channel, terms, event, f"transport: {reason}", (note,))
     # Wait a retry interval from now, but never resend before the timer that runs already.
     due = max(outgoing.next_attempt_at or now, now + terms.retry_interval)
-    return Sent(
+    return SenderStep(
         outgoing.moved(
             OutgoingEvent.TRANSMISSION_FAILED,
             OutgoingState.OUTSTANDING,
@@ -212,26 +211,27 @@ def transmission_failed(
     )
 
 
-def transmission_ended(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
+def transmission_ended(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms
+) -> SenderStep:
     """The transport took the message. Only a reliable transport's word settles it (RM-7)."""
     trusted = terms.reliable and not terms.runs_protocol
     if not trusted or outgoing.state is not OutgoingState.OUTSTANDING:
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     event = OutgoingEvent.TRANSMISSION_ENDED
     # The product's word, not the To Party's.
-    delivered = outgoing.moved(
-        event, OutgoingState.DELIVERED, next_attempt_at=None, proved_by=Proof.HOP
-    )
-    return settle(delivered, channel, terms, (note_of(notes.Acknowledged("transport"), delivered),))
+    delivered = outgoing.moved(event, next_attempt_at=None, proved_by=Proof.HOP)
+    note = note_of(notes.Acknowledged("transport"), delivered)
+    return go_on(delivered, channel, terms, (note,), Fate.SETTLED)
 
 
 def deadline_passed(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
-) -> Sent:
+) -> SenderStep:
     """TimeToLive or persistDuration is over: never sent again under this id (RTY-17)."""
     deadline = outgoing.deadline(terms)
     if outgoing.state in FINAL_OUTGOING or deadline is None or now < deadline:
-        return Sent(outgoing, channel)
+        return SenderStep(outgoing, channel)
     by = "TimeToLive" if outgoing.expires_at == deadline else "persistDuration"
     note = note_of(notes.Expired(by), outgoing)
     step = fail(

@@ -31,31 +31,30 @@ class Incoming:
     lease_until: Instant | None = None
     confirmed_at: Instant | None = None
 
-    def moved(self, event: IncomingEvent, to: IncomingState, **changes: object) -> Incoming:
-        """The message after one step of the state table."""
+    def moved(
+        self, event: IncomingEvent, to: IncomingState | None = None, **changes: object
+    ) -> Incoming:
+        """The message after one step of the state table; `to` where the table leaves a choice."""
         return replace(self, state=move(INCOMING, self.state, event, to), **changes)  # type: ignore[arg-type]
 
     def handed_over(self, lease_until: Instant | None) -> Incoming:
         """Given to the application."""
         return self.moved(
             IncomingEvent.HANDED_OVER,
-            IncomingState.HANDED_OVER,
             hand_overs=self.hand_overs + 1,
             lease_until=lease_until,
         )
 
     def lost(self) -> Incoming:
         """The hand-over was not confirmed in time, or the process died with it."""
-        return self.moved(IncomingEvent.HAND_OVER_LOST, IncomingState.READY, lease_until=None)
+        return self.moved(IncomingEvent.HAND_OVER_LOST, lease_until=None)
 
     def closed(self) -> Incoming:
         """Nobody waits for the answer any more: it is not handed over (SYNC-18)."""
-        return self.moved(IncomingEvent.NOT_ANSWERED, IncomingState.CLOSED, lease_until=None)
+        return self.moved(IncomingEvent.NOT_ANSWERED, lease_until=None)
 
     def confirmed(self, now: Instant) -> Incoming:
         """The application has it; saying so twice is the same as once."""
         if self.state is IncomingState.CONFIRMED:
             return self
-        return self.moved(
-            IncomingEvent.CONFIRMED, IncomingState.CONFIRMED, confirmed_at=now, lease_until=None
-        )
+        return self.moved(IncomingEvent.CONFIRMED, confirmed_at=now, lease_until=None)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from oncewire.errors import NotAllowed
-from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 from oncewire.protocol.attempts import deadline_passed
 from oncewire.protocol.effects import Effect, Resolve
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.settling import Sent, failure, give_up_number, note_of, reopen
-from oncewire.protocol.states import FINAL_OUTGOING, OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.settling import Fate, SenderStep, failure, go_on, note_of
+from oncewire.protocol.states import FINAL_OUTGOING, OUTGOING, OutgoingEvent
 from oncewire.protocol.terms import Terms
 
 
-def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant) -> Sent:
+def resume(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> SenderStep:
     """The operator resolved the incident: the counter returns to zero (RTY-13).
 
     Past persistDuration the same id must not be sent again: the message ends as unknown
@@ -36,7 +37,6 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
         )
     resumed = outgoing.moved(
         OutgoingEvent.RESUMED,
-        OutgoingState.OUTSTANDING,
         attempts_here=0,
         transport=0,
         resumes=outgoing.resumes + 1,
@@ -46,14 +46,10 @@ def resume(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now
         notice_owed=False,
     )
     effects = (note_of(notes.Resumed(), resumed), Resolve(resumed.message_id, resumed.channel))
-    return (
-        Sent(resumed, None, effects)
-        if channel is None
-        else reopen(resumed, channel, terms, effects)
-    )
+    return go_on(resumed, channel, terms, effects, Fate.KEPT)
 
 
-def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> Sent:
+def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) -> SenderStep:
     """The operator gives the message up; on a numbered channel that ends the epoch."""
     final = outgoing.state in FINAL_OUTGOING
     # An outcome settles the number; only the suspension it caused may be left to end.
@@ -62,17 +58,16 @@ def abandon(outgoing: Outgoing, channel: SendingChannel | None, terms: Terms) ->
             f"message {outgoing.message_id} is {outgoing.state.value} already",
             remedy="there is nothing left to abandon",
         )
-    # An outcome that was told stands, whatever became known of the attempts since.
-    unheard = OutgoingState.UNKNOWN if outgoing.transmitted else OutgoingState.NOT_DELIVERED
-    to = outgoing.state if final else unheard
-    reason = "abandoned by the operator"
     event = OutgoingEvent.ABANDONED
-    abandoned = outgoing.moved(event, to) if final else outgoing.failed(event, to, reason)
+    if final:
+        # An outcome that was told stands, whatever became known of the attempts since.
+        abandoned = outgoing.moved(event)
+    else:
+        abandoned = outgoing.failed(event, outgoing.unheard, "abandoned by the operator")
     effects: tuple[Effect, ...] = (
         note_of(notes.Abandoned(), abandoned),
         Resolve(outgoing.message_id),
     )
     if not final:
-        severity = Severity.WARNING if outgoing.transmitted else Severity.ERROR
-        effects += failure(abandoned, severity, "abandoned")
-    return give_up_number(abandoned, channel, terms, effects)
+        effects += failure(abandoned, "abandoned")
+    return go_on(abandoned, channel, terms, effects, Fate.GIVEN_UP)

@@ -49,12 +49,20 @@ class Outgoing:
         """Whether any attempt may have reached the receiver (ERR-9)."""
         return self.attempts > self.attempts_lost
 
+    @property
+    def unheard(self) -> OutgoingState:
+        """The honest outcome where nothing was heard of it: not delivered if it never left, else
+        unknown (S5)."""
+        return OutgoingState.UNKNOWN if self.transmitted else OutgoingState.NOT_DELIVERED
+
     def transport_name(self, terms: Terms) -> str:
         """The transport the next attempt uses."""
         return terms.transports[min(self.transport, len(terms.transports) - 1)]
 
-    def moved(self, event: OutgoingEvent, to: OutgoingState, **changes: object) -> Outgoing:
-        """The message after one step of the state table."""
+    def moved(
+        self, event: OutgoingEvent, to: OutgoingState | None = None, **changes: object
+    ) -> Outgoing:
+        """The message after one step of the state table; `to` where the table leaves a choice."""
         return replace(self, state=move(OUTGOING, self.state, event, to), **changes)  # type: ignore[arg-type]
 
     def failed(self, event: OutgoingEvent, to: OutgoingState, reason: str) -> Outgoing:

@@ -1,7 +1,7 @@
 """The sender: what happens to one outgoing message, from submission to its outcome.
 
 Each function is one event. It takes the message, its channel (None where the stream is
-neither numbered nor limited), the terms and `now`, and returns a `Sent` step: the new
+neither numbered nor limited), the terms and `now`, and returns a `SenderStep` step: the new
 state and the effects to perform once that state is saved.
 """
 
@@ -15,10 +15,10 @@ from oncewire.protocol.attempts import (
     transmission_failed,
 )
 from oncewire.protocol.operating import abandon, resume
-from oncewire.protocol.settling import Sent
+from oncewire.protocol.settling import SenderStep
 
 __all__ = [
-    "Sent",
+    "SenderStep",
     "Way",
     "abandon",
     "ack_arrived",

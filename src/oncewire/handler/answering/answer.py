@@ -91,10 +91,11 @@ def acknowledgment_for(
     its elements may ride on a response instead."""
     envelope = envelope_for(node, route)
     references = receipt_references(received) if owed.signed else ()
-    for_end = final and (owed.receipt is not AckRequest.NONE or owed.hop is AckRequest.NONE)
+    asked_here = owed.hop_receipt is not AckRequest.NONE
+    for_end = final and (owed.receipt is not AckRequest.NONE or not asked_here)
     actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
     ack = answers.acknowledgment_for(message, envelope, actor=actor, references=references)
-    if for_end and owed.hop is not AckRequest.NONE and message.ack_requested:
+    if for_end and asked_here and message.ack_requested:
         # Both kinds were asked for: one message answers both (ebMS 2.0 §10).
         second = answers.acknowledgment_of(message, envelope, actor=Actor.NEXT_MSH)
         ack = replace(ack, acknowledgments=(*ack.acknowledgments, second))

@@ -32,8 +32,8 @@ from oncewire.message.header import AckRequest
 from oncewire.message.status import MessageStatus
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Note
-from oncewire.protocol.sender import Sent, ack_arrived, error_arrived, warning_arrived
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.sender import SenderStep, ack_arrived, error_arrived, warning_arrived
+from oncewire.protocol.states import IncomingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
@@ -117,10 +117,10 @@ def _settle(
 ) -> None:
     reference = stored.outgoing.message_id
     terms = node.terms_of(tx, stored.outgoing.terms_id)
-    hop = not _is_from_to_party(message, stored, agreement)
+    proof = _whose_word(message, stored, agreement)
     # A hub is done with its copy when the next handler took it; the rest is between the ends.
-    near = hop and stored.relayed_from is not None
-    signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _awaits_proof(terms, hop=hop)
+    near = proof is Proof.HOP and stored.relayed_from is not None
+    signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _wants_signed(terms, proof)
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
     if acks and terms.ack_requested is not AckRequest.NONE and not near:
         # The To Party's was asked for: one from the next handler on the way is not the end of
@@ -145,24 +145,25 @@ def _settle(
         ack_id=message.header.message_id,
         by=by,
         signed=signed,
-        hop=hop,
+        proof=proof,
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
 
 
-def _is_from_to_party(message: Message, stored: StoredOutgoing, agreement: Agreement) -> bool:
-    """Whether the To Party's own handler speaks, and not a hub on the way: the Acknowledgment
-    names who gave it, or else the header does (ACK-18)."""
+def _whose_word(message: Message, stored: StoredOutgoing, agreement: Agreement) -> Proof:
+    """Whether the To Party's own handler speaks, or a hub on the way: the Acknowledgment names
+    who gave it, or else the header does (ACK-18)."""
     party, to_party = message.header.from_party, stored.facts.to_party
     for ack in message.acknowledgments:
         if ack.ref_to_message_id == stored.outgoing.message_id and ack.from_party is not None:
             party = ack.from_party
     if to_party in {str(party_id) for party_id in party.ids}:
-        return True
+        return Proof.TO_PARTY
     partner = agreement.partner
     ours = to_party in {str(party_id) for party_id in partner.party.ids}
-    return ours and (partner.is_named_by(party) or partner.handles(party))
+    named = ours and (partner.is_named_by(party) or partner.handles(party))
+    return Proof.TO_PARTY if named else Proof.HOP
 
 
 def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Acknowledgment]) -> bool:
@@ -177,11 +178,12 @@ def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Ackno
     return any(proves_receipt(sent, ack) for ack in acks)
 
 
-def _awaits_proof(terms: Terms, *, hop: bool) -> bool:
-    """Whether the word of the To Party, or of a hub (`hop`), has to be signed. The To Party is
-    the next handler too where nothing else was asked of it."""
+def _wants_signed(terms: Terms, proof: Proof) -> bool:
+    """Whether the word of the To Party, or of a hub, has to be signed. The To Party is the next
+    handler too where nothing else was asked of it."""
     receipt = terms.ack_requested
-    near = terms.hop_ack_requested if hop or receipt is AckRequest.NONE else AckRequest.NONE
+    nearest = proof is Proof.HOP or receipt is AckRequest.NONE
+    near = terms.hop_ack_requested if nearest else AckRequest.NONE
     return AckRequest.SIGNED in (receipt, near)
 
 
@@ -281,7 +283,7 @@ def receive_errors(node: Node, tx: Transaction, message: Message, agreement: Agr
         perform(node, tx, stored, channel, step, terms)
 
 
-def _is_warning(step: Sent) -> bool:
+def _is_warning(step: SenderStep) -> bool:
     return any(
         isinstance(effect, Note) and isinstance(effect.what, notes.Warned)
         for effect in step.effects
@@ -407,7 +409,7 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
         terms,
         ack_id=message.header.message_id,
         by="status",
-        hop=not _is_from_to_party(message, stored, resolution.agreement),
+        proof=_whose_word(message, stored, resolution.agreement),
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
