@@ -19,7 +19,7 @@ from collections.abc import Callable
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.protocol import sender
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.receiver import Arrival, Verdict, judge
+from oncewire.protocol.receiver import Arrival, First, judge
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import FlowMode, Terms
@@ -68,7 +68,7 @@ def receive(count: int) -> int:
     handed = 0
     for arrival in arrivals(count):
         judged = judge(arrival, None, channel, TERMS, 0)
-        if judged.verdict is not Verdict.FIRST:
+        if not isinstance(judged, First):
             raise SystemExit(f"the bench sent something odd: {judged}")
         channel = judged.channel
         handed += len(judged.deliver)

@@ -409,9 +409,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "restart on a late copy of a Reset message",
         _RECEIVER,
         "    if known is not None:\n        return _judge_known",
-        "    if known is not None and not (\n"
-        "        arrival.sequence and arrival.sequence.status and"
-        " arrival.sequence.status.value == 'Reset'):\n        return _judge_known",
+        "    if known is not None and arrival.sequence and str(arrival.sequence.status) == 'Reset':\n"
+        "        again = judge(arrival, None, channel, terms, now)\n"
+        "        return TurnedAway(Error('Unknown'), again.channel, again.effects)\n"
+        "    if known is not None:\n        return _judge_known",
         ("S2", "S4", "S6", "S7", "S8", "L1"),
         "messages=40,duplicate=0.5",
         "SEQ-15",
@@ -469,9 +470,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- answers ---
     Mutant(
         "treat a copy as a refusal",
-        _ARRIVE,
-        "        if judgement.verdict is not Verdict.DUPLICATE:\n",
-        "        if True:\n",
+        _RECEIVER,
+        "        return Duplicate(channel)\n",
+        '        return TurnedAway(Error("Unknown"), channel)\n',
         ("S5", "S2", "S4", "S9", "S10"),
         "messages=60,duplicate=0.5",
         "DUP-4",

@@ -296,8 +296,8 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused number lets nothing go that waited for it",
         "oncewire.handler.arriving.arrive",
-        "        self._release(judgement)\n        if judgement.remember",
-        "        if judgement.remember",
+        "        self._release(judgement.channel, judgement.deliver)\n        if judgement.remembered",
+        "        if judgement.remembered",
         requirement="SW-10",
         tests=(f"{_WINDOWS_AT_WORK}::test_a_refused_number_lets_go_what_waited_for_it",),
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Admit, Raise
-from oncewire.protocol.receiver import Verdict, give_up_gap, judge
+from oncewire.protocol.receiver import First, TurnedAway, give_up_gap, judge
 from oncewire.protocol.receiving import Fit, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
@@ -43,7 +43,7 @@ def _receiver_at(count: int, terms: Terms = WIDE) -> ReceivingChannel:
     for number in range(count):
         status = RESET if number < terms.window_size else CONTINUE
         judged = judge(arrival(number, NOW + number, status), None, channel, terms, NOW)
-        assert judged.verdict is Verdict.FIRST
+        assert isinstance(judged, First)
         assert judged.channel is not None
         channel = judged.channel
     return channel
@@ -95,19 +95,19 @@ def test_a_channel_that_noted_no_range_takes_that_of_its_next_message() -> None:
 def test_what_was_under_way_still_fits_and_a_reset_brings_the_new_range(terms: Terms) -> None:
     channel = _receiver_at(6)
     late = judge(arrival(6, NOW + 6), None, channel, terms, NOW)
-    assert late.verdict is Verdict.FIRST
+    assert isinstance(late, First)
     assert late.terms is not None
     assert late.terms.numbers == WIDE.numbers, "it runs under the range of its epoch"
     assert late.channel is not None
     opener = arrival(terms.numbers.first, NOW + 7, RESET)
     began = judge(opener, None, late.channel, terms, NOW)
-    assert began.verdict is Verdict.FIRST
+    assert isinstance(began, First)
     assert began.terms == terms
     assert began.channel is not None
     assert (began.channel.epoch, began.channel.numbers) == (2, terms.numbers)
     # A straggler of the old range is one of an epoch that is over, and nobody is called.
     straggler = judge(arrival(8, NOW + 5), None, began.channel, terms, NOW)
-    assert straggler.verdict is Verdict.REFUSED
+    assert isinstance(straggler, TurnedAway)
     assert of_kind(straggler.effects, Raise) == []
 
 
@@ -132,7 +132,7 @@ def test_a_number_of_neither_range_names_the_one_it_misses() -> None:
         (50, RESET, "200..299"),
     ):
         judged = judge(arrival(number, NOW + 9, status), None, channel, SHIFTED, NOW)
-        assert judged.verdict is Verdict.REFUSED
+        assert isinstance(judged, TurnedAway)
         assert named in of_kind(judged.effects, Raise)[0].reason
 
 
@@ -171,7 +171,7 @@ def _of(number: int):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("used", [3, 4])
 def test_a_number_that_only_todays_wider_range_has(used: int) -> None:
     judged = judge(arrival(4, NOW + 50, CONTINUE), None, _receiver_at(used, NARROW), WIDE, NOW)
-    assert judged.verdict is Verdict.FIRST
+    assert isinstance(judged, First)
     assert judged.channel is not None
     assert judged.channel.numbers == WIDE.numbers
 
@@ -181,10 +181,10 @@ def test_a_narrow_range_that_was_used_a_second_time_is_the_one_both_count_in() -
     again = judge(arrival(0, NOW + 10, CONTINUE), None, channel, NARROW, NOW)
     assert again.channel is not None
     judged = judge(arrival(4, NOW + 50, CONTINUE), None, again.channel, WIDE, NOW)
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, TurnedAway)
 
 
 def test_a_range_that_begins_elsewhere_is_no_wider_one() -> None:
     channel = _receiver_at(4, NARROW)
     judged = judge(arrival(204, NOW + 50, CONTINUE), None, channel, SHIFTED, NOW)
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, TurnedAway)

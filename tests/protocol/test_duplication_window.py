@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oncewire.errors import Inconsistent
 from oncewire.message.fault import ErrorClass
 from oncewire.protocol.effects import Note, Raise
-from oncewire.protocol.receiver import Judgement, Verdict, judge, refuse
+from oncewire.protocol.receiver import First, Judgement, OfNew, TurnedAway, judge, refuse
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
@@ -46,10 +46,10 @@ class Receiver:
             self.note(judged)
         return judged
 
-    def note(self, judged: Judgement) -> None:
+    def note(self, judged: OfNew) -> None:
         assert judged.channel is not None
         self.channel = judged.channel
-        self.handed += judged.deliver
+        self.handed += () if isinstance(judged, TurnedAway) else judged.deliver
         self.skipped += [
             note.number for note in of_kind(judged.effects, Note) if note.kind == "skipped"
         ]
@@ -72,8 +72,7 @@ def test_a_number_inside_the_window_under_another_id_is_invalid() -> None:
     assert list(window) == [16, 17, 18, 19]
     for number in window:
         judged = receiver.stranger(number)
-        assert judged.verdict is Verdict.REFUSED
-        assert judged.error is not None
+        assert isinstance(judged, TurnedAway)
         assert judged.error.error_class is ErrorClass.SEQUENCE
         assert "belongs to another message" in of_kind(judged.effects, Raise)[0].reason
 
@@ -84,8 +83,7 @@ def test_a_number_behind_the_window_is_stale_whatever_its_timestamp_says() -> No
     receiver.get(*range(20))
     for number in (0, 9, 15):
         judged = receiver.stranger(number)
-        assert judged.verdict is Verdict.REFUSED
-        assert judged.error is not None
+        assert isinstance(judged, TurnedAway)
         assert judged.error.location == "//MessageData/Timestamp"
         assert judged.effects == (), "nobody is called about a straggler"
 
@@ -140,7 +138,7 @@ def test_the_window_agrees_with_a_receiver_that_remembers_everything(
         judged = judge(arrival(place, NOW, CONTINUE), None, before, terms, NOW)
         receiver.note(judged)
         missing = next(n for n in range(100) if n not in came)
-        if judged.verdict is Verdict.FIRST:
+        if isinstance(judged, First):
             assert place not in came
             assert ordered is False or place < missing + size
             came |= {place, *(n for n in receiver.skipped if n is not None)}
@@ -176,14 +174,14 @@ def test_without_order_numbers_are_judged_all_the_same() -> None:
     receiver = Receiver(LOOSE)
     receiver.get(0, 1, 2, 3, 5)
     assert receiver.channel.held == (Held(5, "m5", handed=True),)
-    assert receiver.stranger(5).verdict is Verdict.REFUSED, "the number is known"
-    assert receiver.stranger(3).verdict is Verdict.REFUSED
+    assert isinstance(receiver.stranger(5), TurnedAway), "the number is known"
+    assert isinstance(receiver.stranger(3), TurnedAway)
     assert receiver.stranger(0).error.location == "//MessageData/Timestamp"  # type: ignore[union-attr]
     beyond = receiver.stranger(10)
     assert beyond.error is not None
     assert "window of 4" in beyond.error.description
-    assert receiver.stranger(4).verdict is Verdict.FIRST
-    assert receiver.stranger(9).verdict is Verdict.FIRST
+    assert isinstance(receiver.stranger(4), First)
+    assert isinstance(receiver.stranger(9), First)
 
 
 def test_without_order_a_number_that_is_never_sent_holds_nobody_up() -> None:
@@ -192,7 +190,7 @@ def test_without_order_a_number_that_is_never_sent_holds_nobody_up() -> None:
     receiver.get(*(number for number in range(60) if number % 10 != 1))
     assert receiver.handed == [f"m{number}" for number in range(60) if number % 10 != 1]
     assert receiver.skipped == [1, 11, 21, 31, 41, 51]
-    assert receiver.stranger(31).verdict is Verdict.REFUSED
+    assert isinstance(receiver.stranger(31), TurnedAway)
 
 
 def test_without_order_the_far_end_of_the_window_is_reached_in_one_step() -> None:

@@ -15,8 +15,9 @@ from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol import sender
 from oncewire.protocol.effects import Raise
 from oncewire.protocol.receiver import (
+    First,
     Judgement,
-    Verdict,
+    TurnedAway,
     give_up_gap,
     hold_deadline,
     judge,
@@ -51,7 +52,8 @@ class Receiver:
         judged = judge(arrival(number, stamp, status), None, self.channel, self.terms, NOW)  # type: ignore[arg-type]
         assert judged.channel is not None
         self.channel = judged.channel
-        self.handed += judged.deliver
+        if isinstance(judged, First):
+            self.handed += judged.deliver
         return judged
 
     def fit(self, number: int, stamp: int, status: object = CONTINUE) -> Fit:
@@ -77,9 +79,7 @@ def test_a_straggler_is_refused_for_good() -> None:
     receiver.get(0, 1, RESET)
     receiver.get(0, 10, RESET)
     judged = receiver.get(1, 5, RESET)
-    assert judged.verdict is Verdict.REFUSED
-    assert not judged.remember
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway)
     # Resending would be in vain, and an acknowledgement given long ago is not taken back.
     assert judged.error.error_class is ErrorClass.MESSAGING
     assert judged.error.code == "Inconsistent"
@@ -270,7 +270,7 @@ def test_a_number_that_was_skipped_is_too_late_and_its_sender_is_told() -> None:
     receiver = _with_gap()
     receiver.channel = give_up_gap(receiver.channel, 3, receiver.terms).channel
     judged = receiver.get(1, 2, RESET)
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, TurnedAway)
     stream = Stream()
     stream.enter("a")
     stream.ack("a")
@@ -305,9 +305,8 @@ def test_a_used_number_on_a_newer_message_is_an_incident() -> None:
     receiver.get(0, 1, RESET)
     receiver.get(1, 2, RESET)
     judged = receiver.get(1, 9, CONTINUE)
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, TurnedAway)
     assert "belongs to another message" in of_kind(judged.effects, Raise)[0].reason
-    assert judged.error is not None
     assert judged.error.error_class is ErrorClass.SEQUENCE
 
 
@@ -323,14 +322,14 @@ def test_a_held_number_is_taken() -> None:
 
 def test_a_number_outside_the_range_is_an_incident() -> None:
     judged = Receiver().get(57, 1, RESET)
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, TurnedAway)
     assert "0..9" in of_kind(judged.effects, Raise)[0].reason
     assert Receiver().fit(57, 1) is Fit.OUTSIDE
 
 
 def test_a_first_number_beyond_the_window_names_the_window() -> None:
     judged = Receiver().get(7, 1, RESET)
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway)
     assert "window of 4" in judged.error.description
     assert of_kind(judged.effects, Raise)
     # A restart that begins beyond the window is no less odd.

@@ -12,9 +12,12 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.notes import Skipped
 from oncewire.protocol.receiver import (
     Arrival,
+    Duplicate,
+    First,
     Judgement,
+    Refused,
     Remembered,
-    Verdict,
+    TurnedAway,
     close_number,
     judge,
     refuse,
@@ -45,7 +48,7 @@ def after(*numbers: int, terms: Terms = ORDERED) -> ReceivingChannel:
         status = None if terms.reset is ResetRule.SILENT else RESET if number < marked else CONTINUE
         stamp = 100 + (number if len(set(numbers)) == len(numbers) else place)
         judged = judge(arrival(number, stamp, status), None, channel, terms, NOW)
-        assert judged.verdict is Verdict.FIRST, judged
+        assert isinstance(judged, First), judged
         assert judged.channel is not None
         channel = judged.channel
     return channel
@@ -63,37 +66,32 @@ def test_a_known_id_with_equal_content_is_a_duplicate() -> None:
     channel = after(0, 1)
     known = Remembered("s100", "digest")
     judged = judge(arrival(0, 100, RESET), known, channel, ORDERED, NOW)
-    assert judged.verdict is Verdict.DUPLICATE
-    assert judged.deliver == ()
-    assert judged.channel is channel
-    assert judged.effects == ()
+    assert judged == Duplicate(channel), "nothing is handed over, and nothing else happens"
 
 
 @pytest.mark.requirement("DUP-1", "DUP-3", "DUP-9")
 def test_a_known_id_with_other_content_is_an_error_and_no_duplicate() -> None:
     known = Remembered("m", "another digest")
     judged = judge(arrival(None, 1, message_id="m"), known, None, PLAIN, NOW)
-    assert judged.verdict is Verdict.CONFLICT
-    assert judged.deliver == ()
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway), "the first content stays the one that is known"
     assert judged.error.code == "Inconsistent"
-    assert not judged.remember, "the first content stays the one that is known"
+    assert judged.error.location == "//MessageData/MessageId"
 
 
 @pytest.mark.requirement("RM-17", "SEQ-7")
 def test_the_message_id_is_judged_before_time_and_number() -> None:
     known = Remembered("s100", "digest")
     expired = arrival(7, 100, RESET, expires_at=NOW - 1)
-    assert judge(expired, known, after(0, 1), ORDERED, NOW).verdict is Verdict.DUPLICATE
+    assert isinstance(judge(expired, known, after(0, 1), ORDERED, NOW), Duplicate)
 
 
 @pytest.mark.requirement("SEQ-7", "SEQ-8")
 def test_one_after_one_is_decided_by_the_message_id() -> None:
     channel = after(1, terms=STOP_AND_WAIT)
     repeat = judge(arrival(1, 101, None), Remembered("s101", "digest"), channel, STOP_AND_WAIT, NOW)
-    assert repeat.verdict is Verdict.DUPLICATE
+    assert isinstance(repeat, Duplicate)
     series = take(channel, arrival(1, 200, None), STOP_AND_WAIT)
-    assert series.verdict is Verdict.FIRST
+    assert isinstance(series, First)
     assert notes(series) == ["epoch_began"]
 
 
@@ -103,7 +101,8 @@ def test_one_after_one_is_decided_by_the_message_id() -> None:
 @pytest.mark.requirement("RM-17")
 def test_a_first_message_is_handed_over() -> None:
     judged = take(None, arrival(None, 1, message_id="m"), PLAIN)
-    assert (judged.verdict, judged.deliver, judged.held) == (Verdict.FIRST, ("m",), False)
+    assert isinstance(judged, First)
+    assert (judged.deliver, judged.held) == (("m",), False)
 
 
 def test_a_number_without_a_channel_means_nothing() -> None:
@@ -118,22 +117,20 @@ def test_a_number_without_a_channel_means_nothing() -> None:
 @pytest.mark.parametrize(
     ("accuracy", "late", "verdict"),
     [
-        (0, 0, Verdict.FIRST),
-        (0, 1, Verdict.REFUSED),
-        (5 * SECOND, 5 * SECOND, Verdict.FIRST),
-        (5 * SECOND, 5 * SECOND + 1, Verdict.REFUSED),
+        (0, 0, First),
+        (0, 1, Refused),
+        (5 * SECOND, 5 * SECOND, First),
+        (5 * SECOND, 5 * SECOND + 1, Refused),
     ],
 )
 def test_time_to_live_is_judged_with_the_agreed_accuracy(
-    accuracy: int, late: int, verdict: Verdict
+    accuracy: int, late: int, verdict: type[Judgement]
 ) -> None:
     terms = replace(PLAIN, time_accuracy=accuracy)
     judged = judge(arrival(None, 1, expires_at=NOW - late), None, None, terms, NOW)
-    assert judged.verdict is verdict
-    if verdict is Verdict.REFUSED:
-        assert judged.error is not None
+    assert isinstance(judged, verdict)
+    if isinstance(judged, Refused):
         assert judged.error.code == "TimeToLiveExpired"
-        assert judged.remember, "a copy gets the same answer"
 
 
 # --- order --------------------------------------------------------------------------------
@@ -152,7 +149,7 @@ def test_an_early_message_waits_until_the_gap_is_filled() -> None:
     channel = after(0)
     for number in (3, 2, 4):
         judged = take(channel, arrival(number, 100 + number, CONTINUE if number > 3 else RESET))
-        assert judged.verdict is Verdict.FIRST
+        assert isinstance(judged, First)
         assert judged.held
         assert judged.deliver == ()
         assert judged.channel is not None
@@ -167,8 +164,7 @@ def test_no_more_than_a_window_is_held() -> None:
     channel = after(0, 2, 3, 4)
     assert len(channel.held) == 3
     judged = take(channel, arrival(5, 105))
-    assert judged.verdict is Verdict.REFUSED
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway)
     assert judged.error.error_class is ErrorClass.MESSAGING
 
 
@@ -217,10 +213,8 @@ def test_a_range_begins_where_it_begins(first: int) -> None:
 def test_any_other_number_is_invalid_in_stop_and_wait(number: int) -> None:
     channel = after(1, 2, terms=STOP_AND_WAIT)
     judged = take(channel, arrival(number, 200, None), STOP_AND_WAIT)
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, TurnedAway)
     assert judged.channel is channel, "discarded"
-    assert not judged.remember, "the copy that fits may still come"
-    assert judged.error is not None
     assert judged.error.error_class is ErrorClass.SEQUENCE
     assert "SequenceNumber" in judged.error.location
 
@@ -229,7 +223,7 @@ def test_any_other_number_is_invalid_in_stop_and_wait(number: int) -> None:
 def test_a_stream_that_does_not_begin_at_its_beginning_is_a_gap() -> None:
     fresh = ReceivingChannel.open("a>b", STOP_AND_WAIT)
     judged = take(fresh, arrival(3, 1, None), STOP_AND_WAIT)
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway | Refused)
     assert "1 is missing" in judged.error.description
 
 
@@ -245,14 +239,14 @@ def test_the_first_number_after_another_starts_a_new_series() -> None:
 # --- refusals settle their number (gap 14) ------------------------------------------------
 
 
-def _refused(channel: ReceivingChannel | None, one: Arrival, terms: Terms = ORDERED) -> Judgement:
+def _refused(channel: ReceivingChannel | None, one: Arrival, terms: Terms = ORDERED) -> Refused:
     return refuse(one, Inconsistent("not like this", location="//Action"), channel, terms)
 
 
 @pytest.mark.requirement("SW-10")
 def test_a_refused_number_does_not_block_the_stream() -> None:
     judged = _refused(after(0, 2), arrival(1, 101, RESET))
-    assert judged.verdict is Verdict.REFUSED
+    assert isinstance(judged, Refused)
     assert judged.deliver == ("s102",)
     assert judged.channel is not None
     assert judged.channel.expected == 3
@@ -325,7 +319,7 @@ def test_a_refusal_whose_number_does_not_fit_leaves_the_stream_alone() -> None:
 def test_a_refusal_without_a_channel_is_only_answered() -> None:
     judged = refuse(arrival(1, 1), SecurityFailure("bad signature"), None, PLAIN)
     assert judged.channel is None
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway | Refused)
     assert judged.error.code == "SecurityFailure"
 
 
@@ -373,5 +367,5 @@ def test_rejecting_gaps_is_a_policy_of_the_terms() -> None:
     buffered = replace(STOP_AND_WAIT, on_gap=OnGap.BUFFER)
     judged = take(after(1, terms=buffered), arrival(4, 200, None), buffered)
     # One at a time was agreed: a number further on is beyond the window, and an incident.
-    assert judged.error is not None
+    assert isinstance(judged, TurnedAway | Refused)
     assert "window of 1" in judged.error.description

@@ -19,10 +19,12 @@ from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.protocol.effects import Note
 from oncewire.protocol.receiver import (
     Arrival,
-    Judgement,
+    Duplicate,
+    First,
+    Refused,
     Released,
     Remembered,
-    Verdict,
+    TurnedAway,
     give_up_gap,
     judge,
     refuse,
@@ -131,13 +133,13 @@ class ReceiverMachine(RuleBasedStateMachine):
             fault = Inconsistent("refused by a rule")
             judged = refuse(sample.arrival, fault, self.channel, self.terms)
         if late:
-            assert judged.verdict is Verdict.REFUSED
+            assert isinstance(judged, TurnedAway if accepted else Refused)
             assert judged.channel is self.channel, "a straggler moves nothing"
-            assert judged.deliver == ()
+            assert isinstance(judged, TurnedAway) or judged.deliver == ()
             sample.fate = "late"
             return
-        assert judged.verdict is (Verdict.FIRST if accepted else Verdict.REFUSED), judged
-        assert judged.remember
+        assert not isinstance(judged, TurnedAway), judged
+        assert isinstance(judged, First) is accepted
         sample.fate = "noted"
         self.note(sample, accepted=accepted)
         self.follow(judged)
@@ -145,7 +147,7 @@ class ReceiverMachine(RuleBasedStateMachine):
     def check_repeat(self, sample: Sample) -> None:
         known = Remembered(sample.arrival.message_id, "digest")
         judged = judge(sample.arrival, known, self.channel, self.terms, NOW)
-        assert judged.verdict is Verdict.DUPLICATE
+        assert isinstance(judged, Duplicate)
         assert judged.channel is self.channel
 
     @rule(data=st.data())
@@ -160,9 +162,7 @@ class ReceiverMachine(RuleBasedStateMachine):
                 self.skipped += 1
             self.pass_place(place)
         self.pass_on()
-        self.follow(
-            Judgement(Verdict.FIRST, done.channel, False, done.deliver, None, True, done.effects)
-        )
+        self.follow(done)
 
     # --- the model's receiver ---
 
@@ -199,7 +199,7 @@ class ReceiverMachine(RuleBasedStateMachine):
                 self.expected.append(sample.arrival.message_id)
         self.passed = place + 1
 
-    def follow(self, judged: Judgement | Released) -> None:
+    def follow(self, judged: First | Refused | Released) -> None:
         assert judged.channel is not None
         self.channel = judged.channel
         self.handed += judged.deliver

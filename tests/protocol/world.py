@@ -25,7 +25,16 @@ from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol import effects as fx
 from oncewire.protocol import receiver, sender
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.protocol.receiver import Arrival, Judgement, Remembered, Verdict
+from oncewire.protocol.receiver import (
+    Arrival,
+    Duplicate,
+    First,
+    Judgement,
+    OfNew,
+    Refused,
+    Remembered,
+    TurnedAway,
+)
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
@@ -436,23 +445,24 @@ class World:
         else:
             remembered = known[0] if known else None
             judged = receiver.judge(arrival, remembered, self.receiving, self.terms, self.now)
-        self.note(f"arrives {arrival}: {judged.verdict.value} {judged.error and judged.error.code}")
+        error = judged.error if isinstance(judged, Refused | TurnedAway) else None
+        self.note(f"arrives {arrival}: {type(judged).__name__} {error and error.code}")
         self.check_fits(letter, judged)
-        if judged.verdict is Verdict.DUPLICATE:
+        if isinstance(judged, Duplicate):
             assert known is not None
             self.answers.append((arrival.message_id, known[1]))
             return
-        if judged.verdict is Verdict.FIRST or judged.remember:
+        if isinstance(judged, First | Refused):
             self.known[arrival.message_id] = (
                 Remembered(arrival.message_id, arrival.digest),
-                judged.error,
+                error,
             )
-        if judged.verdict is Verdict.FIRST:
+        if isinstance(judged, First):
             assert judged.channel is not None
             assert arrival.sequence is not None
             self.places[arrival.message_id] = (judged.channel.epoch, arrival.sequence.number)
         self.take(judged)
-        self.answers.append((arrival.message_id, judged.error))
+        self.answers.append((arrival.message_id, error))
 
     def arrival(self, letter: Letter) -> Arrival:
         outgoing = letter.outgoing
@@ -478,12 +488,13 @@ class World:
             return Error.of(TransientError("full", min_retry_secs=self.rng.choice([None, 3, 30])))
         return None
 
-    def take(self, judged: Judgement) -> None:
+    def take(self, judged: OfNew) -> None:
         assert judged.channel is not None
         before, self.receiving = self.receiving, judged.channel
         if any(isinstance(effect, fx.Raise) for effect in judged.effects):
             self.incidents.add("")
-        self.hand_over(judged.deliver, skips_of(judged.effects))
+        deliver = () if isinstance(judged, TurnedAway) else judged.deliver
+        self.hand_over(deliver, skips_of(judged.effects))
         if before.epoch != self.receiving.epoch:
             self.note(f"receiver's epoch {self.receiving.epoch}")
 
@@ -531,7 +542,7 @@ class World:
         """A number that its sender still works on always fits, or was noted as refused."""
         if self.released or not self.is_unsettled(letter):
             return
-        if judged.verdict is Verdict.REFUSED and not judged.remember:
+        if isinstance(judged, TurnedAway):
             self.broken(f"live {letter} does not fit {self.receiving}: {judged.error}")
 
     def check_step(self) -> None:

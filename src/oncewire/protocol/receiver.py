@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import ClassVar, TypeAlias, overload
 
 from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent, TimeToLiveExpired
 from oncewire.message.fault import Error
@@ -23,15 +23,6 @@ from oncewire.protocol.states import IncomingState
 from oncewire.protocol.terms import Terms
 
 SEQUENCE_LOCATION = "//SequenceNumber"
-
-
-class Verdict(StrEnum):
-    """What an arrival is."""
-
-    FIRST = "first"  # never seen: store it, answer it, hand it over when its turn comes
-    DUPLICATE = "duplicate"  # known: answer again, hand over nothing
-    CONFLICT = "conflict"  # a known id with other content (DRV-6)
-    REFUSED = "refused"  # answered with an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +47,75 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """The verdict, the channel after it, and what is to be done."""
+class First:
+    """Never seen before: store it, answer it, and hand it over when its turn comes."""
 
-    verdict: Verdict
-    channel: ReceivingChannel | None = None
+    channel: ReceivingChannel | None
+    # Messages whose turn has come, in order; this one among them unless it is held.
+    deliver: tuple[str, ...]
     # Stored, but an earlier number is missing.
     held: bool = False
-    # Other messages whose turn has come, in order; this one included if not held.
-    deliver: tuple[str, ...] = ()
-    error: Error | None = None
-    # The refusal is remembered with the number, so that a copy gets the same answer.
-    remember: bool = True
     effects: tuple[Effect, ...] = ()
     # What the message runs under, where its epoch is older than today's terms.
     terms: Terms | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Known: answer it again, and hand over nothing."""
+
+    channel: ReceivingChannel | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Answered with an error that is remembered, so that a copy gets the same. Its number, if it
+    fits, is settled, and what waited for it goes on (gap 14)."""
+
+    error: Error
+    channel: ReceivingChannel | None
+    deliver: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    terms: Terms | None = None
+    remembered: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """Answered with an error, and forgotten: the next copy is judged anew, and may fit (SEQ-9)."""
+
+    error: Error
+    channel: ReceivingChannel | None
+    # An incident, where somebody must look at it.
+    effects: tuple[Effect, ...] = ()
+    # Its number is not settled, so nothing goes on by it.
+    deliver: ClassVar[tuple[str, ...]] = ()
+    terms: ClassVar[None] = None
+    remembered: ClassVar[bool] = False
+
+
+Rejection: TypeAlias = Refused | TurnedAway
+OfNew: TypeAlias = First | Rejection
+OfKnown: TypeAlias = Duplicate | TurnedAway
+Judgement: TypeAlias = OfNew | OfKnown
+
+_FITTING = (Fit.NEXT, Fit.EARLY, Fit.NEW_EPOCH)
+# The two sides do not understand each other: somebody must look at it (gap 15).
+_ODD = (Fit.OCCUPIED, Fit.BEYOND, Fit.OUTSIDE)
+
+
+@overload
+def judge(
+    arrival: Arrival, known: None, channel: ReceivingChannel | None, terms: Terms, now: Instant
+) -> OfNew: ...
+@overload
+def judge(
+    arrival: Arrival,
+    known: Remembered,
+    channel: ReceivingChannel | None,
+    terms: Terms,
+    now: Instant,
+) -> OfKnown: ...
 def judge(
     arrival: Arrival,
     known: Remembered | None,
@@ -87,23 +130,19 @@ def judge(
     if expired is not None:
         return refuse(arrival, expired, channel, terms)
     if channel is None or arrival.sequence is None:
-        return Judgement(Verdict.FIRST, channel, deliver=(arrival.message_id,))
+        return First(channel, (arrival.message_id,))
     return _judge_number(arrival, arrival.sequence, channel, terms)
 
 
-def _judge_known(
-    arrival: Arrival, known: Remembered, channel: ReceivingChannel | None
-) -> Judgement:
+def _judge_known(arrival: Arrival, known: Remembered, channel: ReceivingChannel | None) -> OfKnown:
     if arrival.digest == known.digest:
-        return Judgement(Verdict.DUPLICATE, channel)
-    # Answering it like a duplicate would lose the second content without a word.
-    error = Error.of(
-        Inconsistent(
-            "a message with this MessageId and other content was received before",
-            location="//MessageData/MessageId",
-        )
+        return Duplicate(channel)
+    # Answering it like a duplicate would lose the second content without a word (DRV-6).
+    fault = Inconsistent(
+        "a message with this MessageId and other content was received before",
+        location="//MessageData/MessageId",
     )
-    return Judgement(Verdict.CONFLICT, channel, error=error, remember=False)
+    return TurnedAway(Error.of(fault), channel)
 
 
 def _expired(arrival: Arrival, terms: Terms, now: Instant) -> EbxmlError | None:
@@ -117,65 +156,70 @@ def _expired(arrival: Arrival, terms: Terms, now: Instant) -> EbxmlError | None:
 
 def refuse(
     arrival: Arrival, fault: EbxmlError, channel: ReceivingChannel | None, terms: Terms
-) -> Judgement:
+) -> Refused:
     """Answer with an error and settle the number, so that the stream goes on (gap 14)."""
     error = Error.of(fault)
     sequence = arrival.sequence
     if channel is None or sequence is None:
-        return Judgement(Verdict.REFUSED, channel, error=error)
+        return Refused(error, channel)
     channel = channel.widened(sequence.number, terms)
     fit = channel.fit(sequence, arrival.stamp, terms)
-    if fit not in (Fit.NEXT, Fit.EARLY, Fit.NEW_EPOCH):
-        return Judgement(Verdict.REFUSED, channel, error=error)
+    if fit not in _FITTING:
+        return Refused(error, channel)
     entry = Held(sequence.number, arrival.message_id, refused=True)
-    taken = _take(channel, entry, fit, arrival.stamp, terms)
-    return Judgement(
-        Verdict.REFUSED,
-        taken.channel,
-        deliver=taken.deliver,
-        error=error,
-        effects=taken.effects,
-        terms=taken.channel.in_force(terms),
-    )
+    after = _take(channel, entry, fit, arrival.stamp, terms)
+    kept = after.channel.in_force(terms)
+    return Refused(error, after.channel, after.deliver, after.effects, kept)
 
 
 def _judge_number(
     arrival: Arrival, sequence: SequenceNumber, channel: ReceivingChannel, terms: Terms
-) -> Judgement:
+) -> First | TurnedAway:
     channel = channel.widened(sequence.number, terms)
     fit = channel.fit(sequence, arrival.stamp, terms)
-    if fit is Fit.OUTSIDE:
-        numbers = terms.numbers
-        if sequence.number in numbers:
-            # It would begin nothing, and the epoch there is has another range.
-            numbers = channel.in_force(terms).numbers
-        return _odd_number(
-            channel,
-            f"number {sequence.number} lies outside the agreed range "
-            f"{numbers.first}..{numbers.last}",
-        )
-    if fit is Fit.BEYOND:
-        return _beyond(sequence, channel, channel.in_force(terms))
-    if fit is Fit.STRAGGLER:
-        return _too_late(sequence, channel)
-    if fit is Fit.OCCUPIED:
-        return _odd_number(
-            channel, f"number {sequence.number} belongs to another message of this stream"
-        )
-    if fit is Fit.GAP:
-        return _refuse_number(
-            channel, f"number {sequence.number} came while {channel.expected} is missing"
-        )
+    if fit not in _FITTING:
+        return _turn_away(sequence.number, fit, channel, terms)
     entry = Held(sequence.number, arrival.message_id)
-    taken = _take(channel, entry, fit, arrival.stamp, terms)
-    return Judgement(
-        Verdict.FIRST,
-        taken.channel,
-        held=arrival.message_id not in taken.deliver,
-        deliver=taken.deliver,
-        effects=taken.effects,
-        terms=taken.channel.in_force(terms),
-    )
+    after = _take(channel, entry, fit, arrival.stamp, terms)
+    held = arrival.message_id not in after.deliver
+    kept = after.channel.in_force(terms)
+    return First(after.channel, after.deliver, held, after.effects, kept)
+
+
+def _turn_away(number: int, fit: Fit, channel: ReceivingChannel, terms: Terms) -> TurnedAway:
+    """Why a number does not fit. The copy that fits may still come (SEQ-9), unless it is too late.
+
+    A straggler can never be handed over in order, so its sender need not try again. The error
+    names the Timestamp, not the number: a sender that resends the missing message (SEQ-10)
+    would do so in vain. Nor is it a DeliveryFailure, which would take back an acknowledgement
+    that was given before the receiver's memory ended.
+    """
+    fault: EbxmlError
+    if fit is Fit.STRAGGLER:
+        problem = f"the stream has moved on past number {number} of a message this old"
+        fault = Inconsistent(problem, location="//MessageData/Timestamp")
+    elif fit is Fit.GAP:
+        problem = f"number {number} came while {channel.expected} is missing"
+        fault = Inconsistent(problem, location=SEQUENCE_LOCATION)
+    elif fit is Fit.OCCUPIED:
+        problem = f"number {number} belongs to another message of this stream"
+        fault = Inconsistent(problem, location=SEQUENCE_LOCATION)
+    elif fit is Fit.BEYOND:
+        # More early messages than agreed: the two sides differ about W (C4).
+        window = channel.in_force(terms).window_size
+        problem = f"number {number} lies beyond the window of {window} "
+        problem += f"that begins at {channel.expected}"
+        fault = DeliveryFailure(problem, location=SEQUENCE_LOCATION)
+    else:
+        # Where today's range has it, it would begin nothing, and the epoch there is has another.
+        today = terms.numbers
+        numbers = channel.in_force(terms).numbers if number in today else today
+        problem = f"number {number} lies outside the agreed range {numbers.first}..{numbers.last}"
+        fault = Inconsistent(problem, location=SEQUENCE_LOCATION)
+    effects: tuple[Effect, ...] = ()
+    if fit in _ODD:
+        effects = (Raise(problem, channel=channel.key),)
+    return TurnedAway(Error.of(fault), channel, effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,46 +305,3 @@ def _skips(entries: tuple[Held, ...], key: str, epoch: int) -> list[Effect]:
 
 def _skip(key: str, epoch: int, number: int, message_id: str | None, reason: str) -> Effect:
     return Note(notes.Skipped(reason), message_id, channel=key, epoch=epoch, number=number)
-
-
-def _refuse_number(channel: ReceivingChannel, problem: str, *effects: Effect) -> Judgement:
-    """Answer an error and store nothing; the copy that fits may still come (SEQ-9)."""
-    error = Error.of(Inconsistent(problem, location=SEQUENCE_LOCATION))
-    return Judgement(Verdict.REFUSED, channel, error=error, remember=False, effects=effects)
-
-
-def _odd_number(channel: ReceivingChannel, problem: str) -> Judgement:
-    """The two sides do not understand each other: somebody must look at it (gap 15)."""
-    return _refuse_number(channel, problem, Raise(problem, channel=channel.key))
-
-
-def _too_late(sequence: SequenceNumber, channel: ReceivingChannel) -> Judgement:
-    """A straggler that can never be handed over in order: its sender need not try again.
-
-    The error names the Timestamp, not the number: a sender that resends the missing
-    message (SEQ-10) would do so in vain. Nor is it a DeliveryFailure, which would take
-    back an acknowledgement that was given before the receiver's memory ended.
-    """
-    error = Error.of(
-        Inconsistent(
-            f"the stream has moved on past number {sequence.number} of a message this old",
-            location="//MessageData/Timestamp",
-        )
-    )
-    return Judgement(Verdict.REFUSED, channel, error=error, remember=False)
-
-
-def _beyond(sequence: SequenceNumber, channel: ReceivingChannel, terms: Terms) -> Judgement:
-    """More early messages than agreed: the two sides differ about W (C4, gap 15)."""
-    problem = (
-        f"number {sequence.number} lies beyond the window of {terms.window_size} "
-        f"that begins at {channel.expected}"
-    )
-    error = Error.of(DeliveryFailure(problem, location=SEQUENCE_LOCATION))
-    return Judgement(
-        Verdict.REFUSED,
-        channel,
-        error=error,
-        remember=False,
-        effects=(Raise(problem, channel=channel.key),),
-    )

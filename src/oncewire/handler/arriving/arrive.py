@@ -63,7 +63,8 @@ from oncewire.protocol.acknowledging import (
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.receiver import Judgement, Remembered, Verdict, judge, refuse
+from oncewire.protocol.receiver import Duplicate, First, Rejection, Remembered, judge, refuse
+from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
 from oncewire.protocol.terms import Terms
@@ -134,7 +135,7 @@ class Arriving:
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
-        if judgement.verdict is Verdict.FIRST:
+        if isinstance(judgement, First):
             return self._first(sender, facts, judgement, owed, plan)
         if known is not None:
             # An error about this copy would be believed of all of them (RM-17).
@@ -165,11 +166,11 @@ class Arriving:
             plan = self._plan(owed)
         except EbxmlError:
             plan = self._plain_plan()
-        if judgement.verdict is not Verdict.DUPLICATE:
+        if not isinstance(judgement, Duplicate):
             return self._refused(facts.from_party, facts, judgement, plan)
         if known is not None:
             return self._duplicate(known, owed, plan)
-        return NOTHING if gone is None else self._late_copy(gone, facts, judgement, owed, plan)
+        return NOTHING if gone is None else self._late_copy(gone, facts, channel, owed, plan)
 
     def _plain_plan(self) -> SyncPlan:
         """How an answer goes back where nothing may be asked of the connection."""
@@ -205,14 +206,14 @@ class Arriving:
         self,
         sender: str,
         facts: MessageFacts,
-        judgement: Judgement,
+        judgement: First,
         owed: AckOwed,
         plan: SyncPlan,
     ) -> Answer:
         node, tx, patience = self.node, self.tx, self._patience(owed, plan, judgement.terms)
         terms = patience.terms
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
-        incoming = self._incoming(sender, facts, judgement, terms).moved(
+        incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
         rides = patience.rides and not judgement.held
@@ -235,7 +236,7 @@ class Arriving:
             reply = post_or_reply(node, self.agreement, stored, answer, plan, self.source)
         if self.ahead is not None and not judgement.held:
             self._midway.send_on(stored, self.ahead, kept_open=relays)
-        self._release(replace(judgement, deliver=judgement.deliver[old:]))
+        self._release(judgement.channel, judgement.deliver[old:])
         if reply is not None:
             return reply
         if patience.waits:
@@ -289,9 +290,8 @@ class Arriving:
             self.node.actions.append(Ready(1))
 
     def _incoming(
-        self, sender: str, facts: MessageFacts, judgement: Judgement, terms: Terms
+        self, sender: str, facts: MessageFacts, channel: ReceivingChannel | None, terms: Terms
     ) -> Incoming:
-        channel = judgement.channel
         sequence = number_of_arrival(self.message, self.resolution) if channel else None
         return Incoming(
             sender,
@@ -342,10 +342,10 @@ class Arriving:
             size=size,
         )
 
-    def _release(self, judgement: Judgement) -> None:
+    def _release(self, channel: ReceivingChannel | None, deliver: tuple[str, ...]) -> None:
         """Messages that waited for this one: to the application, or on to the next hop."""
-        if judgement.channel is not None:
-            release(self.node, self.tx, judgement.channel.key, judgement.deliver)
+        if channel is not None:
+            release(self.node, self.tx, channel.key, deliver)
 
     # --- a copy ---
 
@@ -399,13 +399,13 @@ class Arriving:
         self,
         gone: Removed,
         facts: MessageFacts,
-        judgement: Judgement,
+        channel: ReceivingChannel | None,
         owed: AckOwed,
         plan: SyncPlan,
     ) -> Answer:
         """A copy of what retention removed: handed over to nobody, and acknowledged anew
         because the first answer's bytes are gone with it."""
-        incoming = self._incoming(gone.sender or "", facts, judgement, self.resolution.terms)
+        incoming = self._incoming(gone.sender or "", facts, channel, self.resolution.terms)
         # One that was closed unanswered stays unanswered.
         ours = gone.state != IncomingState.CLOSED and self._acks_at_once()
         stored = self._stored(incoming, facts, None)
@@ -426,21 +426,20 @@ class Arriving:
     # --- a refusal ---
 
     def _refused(
-        self, sender: str, facts: MessageFacts, judgement: Judgement, plan: SyncPlan
+        self, sender: str, facts: MessageFacts, judgement: Rejection, plan: SyncPlan
     ) -> Answer:
-        node, tx = self.node, self.tx
-        error = judgement.error or Error("Unknown")
+        node, tx, error = self.node, self.tx, judgement.error
         answer = answer_error(node, self.message, self.agreement, (error,), plan)
         terms = judgement.terms or self.resolution.terms
-        incoming = self._incoming(sender, facts, judgement, terms).moved(
+        incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.REFUSED
         )
         stored = self._stored(incoming, facts, answer)
         note = refused_note(stored, error, self.resolution.channel)
         self._write(note, stored, digest=facts.digest, size=facts.size)
         follow(node, tx, judgement.channel, judgement.effects)
-        self._release(judgement)
-        if judgement.remember and tx.incoming(sender, incoming.message_id) is None:
+        self._release(judgement.channel, judgement.deliver)
+        if judgement.remembered and tx.incoming(sender, incoming.message_id) is None:
             tx.add_incoming(stored)
         else:
             # Nothing is kept: the answer is sent once, and the next copy gets its own.
