@@ -90,7 +90,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "a reply may ask for a synchronous reply",
         _SYNC,
-        "    if message.header.ref_to_message_id is not None:\n        raise Inconsistent(\n",
+        "    if message.header.ref_to_message_id is not None and not replies_may_ask:\n        raise Inconsistent(\n",
         "    if message.header.ref_to_message_id is None and False:\n        raise Inconsistent(\n",
         requirement="SYNC-14",
         tests=(f"{_MODES}::test_a_reply_that_asks_for_a_synchronous_reply_is_refused",),

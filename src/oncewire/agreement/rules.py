@@ -135,37 +135,6 @@ def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) ->
     return Settled(settled, tuple(scales.warnings), plan)
 
 
-def plan_under(
-    binding: ActionBinding, message: Message, terms: Terms, *, can_answer: bool, ack_owed: bool
-) -> SyncPlan:
-    """How the To Party's handler replies to this message, by header and agreement."""
-    header = message.header
-    silent = header.sync_reply is None and not header.sync_reply_as_agreed
-    if silent and can_answer and terms.sync_mode is not SyncReplyMode.NONE:
-        # The header may be silent, and then the agreement speaks (CPA-8).
-        header = replace(header, sync_reply_as_agreed=True)
-    if binding.rules.sync_replies and header.ref_to_message_id is not None:
-        # Only the sync paper reserves the wish to the message that opens a conversation.
-        header = replace(header, ref_to_message_id=None)
-    if header is not message.header:
-        message = replace(message, header=header)
-    return plan_reply(message, terms, can_answer=can_answer, final=True, ack_owed=ack_owed)
-
-
-def replies_unasked(binding: ActionBinding) -> bool:
-    """Whether answers come back on the connection although no header asks for that."""
-    agreed = binding.terms.sync_mode is not SyncReplyMode.NONE
-    return agreed and binding.rules.sync is Requested.WHEN_STATED
-
-
-def sends_synchronously(binding: ActionBinding, message: Message) -> bool:
-    """Whether what we send gets its answers on its connection: a message that opens a
-    conversation asks for that; one that refers to another gets it unasked or not at all."""
-    if message.header.ref_to_message_id is None:
-        return binding.terms.sync_mode is not SyncReplyMode.NONE
-    return replies_unasked(binding) and binding.rules.sync_replies
-
-
 @lru_cache(maxsize=4096)
 def _in_force(terms: Terms, changes: tuple[tuple[str, Any], ...]) -> Terms:
     """The agreed terms with the header's values in them; equal headers share one value."""
@@ -360,6 +329,36 @@ def _sync(
     if binding.rules.sync is Requested.ALWAYS and opening:
         return scales.weigh(agreed, SyncReplyMode.NONE, "SyncReply", SYNC)
     return SyncReplyMode.NONE
+
+
+def plan_under(
+    binding: ActionBinding, message: Message, terms: Terms, *, can_answer: bool, ack_owed: bool
+) -> SyncPlan:
+    """How the To Party's handler replies to this message, by header and agreement."""
+    return plan_reply(
+        message,
+        terms,
+        can_answer=can_answer,
+        final=True,
+        ack_owed=ack_owed,
+        unasked=can_answer,
+        # Only the sync paper reserves the wish to the message that opens a conversation.
+        replies_may_ask=binding.rules.sync_replies,
+    )
+
+
+def replies_unasked(binding: ActionBinding) -> bool:
+    """Whether answers come back on the connection although no header asks for that."""
+    agreed = binding.terms.sync_mode is not SyncReplyMode.NONE
+    return agreed and binding.rules.sync is Requested.WHEN_STATED
+
+
+def sends_synchronously(binding: ActionBinding, message: Message) -> bool:
+    """Whether what we send gets its answers on its connection: a message that opens a
+    conversation asks for that; one that refers to another gets it unasked or not at all."""
+    if message.header.ref_to_message_id is None:
+        return binding.terms.sync_mode is not SyncReplyMode.NONE
+    return replies_unasked(binding) and binding.rules.sync_replies
 
 
 def _number(terms: Terms, message: Message, scales: Scales, *, at_hop: bool) -> tuple[bool, bool]:

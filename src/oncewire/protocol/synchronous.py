@@ -45,19 +45,38 @@ ASYNCHRONOUS = SyncPlan()
 
 
 def plan_reply(
-    message: Message, terms: Terms, *, can_answer: bool, final: bool, ack_owed: bool
+    message: Message,
+    terms: Terms,
+    *,
+    can_answer: bool,
+    final: bool,
+    ack_owed: bool,
+    unasked: bool = False,
+    replies_may_ask: bool = False,
 ) -> SyncPlan:
     """How to reply to this message, or the error that refuses its wish.
 
     `can_answer`: the transport can carry a reply on the same connection (TRN-5);
-    `final`: this handler acts for the To Party.
+    `final`: this handler acts for the To Party; `unasked`: the agreement speaks where the
+    header is silent (CPA-8); `replies_may_ask`: not only what opens a conversation.
     """
-    mode = _wished(message, terms)
+    silent = message.header.sync_reply is None and not message.header.sync_reply_as_agreed
+    mode = terms.sync_mode if silent and unasked else _wished(message, terms)
     if mode is SyncReplyMode.NONE:
         return ASYNCHRONOUS
     if not final:
         return SyncPlan(mode) if can_answer else ASYNCHRONOUS
-    if message.header.ref_to_message_id is not None:
+    _check_wish(message, mode, terms, ack_owed=ack_owed, replies_may_ask=replies_may_ask)
+    if not can_answer:
+        return SyncPlan(SyncReplyMode.NONE, warning=_ignored())
+    return SyncPlan(mode)
+
+
+def _check_wish(
+    message: Message, mode: SyncReplyMode, terms: Terms, *, ack_owed: bool, replies_may_ask: bool
+) -> None:
+    """Refuse a wish that the To Party's handler cannot grant under these terms."""
+    if message.header.ref_to_message_id is not None and not replies_may_ask:
         raise Inconsistent(
             "only the message that opens a conversation may ask for a synchronous reply",
             location="//SyncReply",
@@ -76,9 +95,6 @@ def plan_reply(
             "a response alone is asked for, but an acknowledgement is due",
             location="//SyncReply",
         )
-    if not can_answer:
-        return SyncPlan(SyncReplyMode.NONE, warning=_ignored())
-    return SyncPlan(mode)
 
 
 def _wished(message: Message, terms: Terms) -> SyncReplyMode:
