@@ -66,7 +66,10 @@ class SendingChannel:
         """The phase that a message under these terms meets: another range ends the epoch."""
         if self.phase is not Phase.RUNNING:
             return self.phase
-        goes_on = self._numbers(terms) == terms.numbers and self.next_number in terms.numbers
+        numbers = self._numbers(terms)
+        # Most often it is the very same value, and asking that costs nothing.
+        same = numbers is terms.numbers or numbers == terms.numbers
+        goes_on = same and self.next_number in terms.numbers
         return Phase.RUNNING if goes_on else Phase.ENDING
 
     def span(self, terms: Terms) -> int:

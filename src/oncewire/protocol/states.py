@@ -168,11 +168,12 @@ def move(table: dict[tuple[S, E], frozenset[S]], state: S, event: E, to: S | Non
 
     `to` chooses where the table leaves a choice.
     """
-    allowed = table.get((state, event), frozenset())
-    if to in allowed:
-        return to
+    allowed = table.get((state, event), ())
     if to is None and len(allowed) == 1:
-        return next(iter(allowed))
+        (only,) = allowed
+        return only
+    if to is not None and to in allowed:
+        return to
     events = sorted(str(e.value) for s, e in table if s is state)
     thing = "stream" if isinstance(state, Phase) else "message"
     aim = "step on" if to is None else f"become {to.value}"
