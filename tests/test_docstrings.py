@@ -31,12 +31,17 @@ def is_note(node: Definition) -> bool:
     ]
 
 
+def is_overload(node: Definition) -> bool:
+    """Whether it only narrows the types of the definition that follows it."""
+    return "overload" in map(ast.unparse, node.decorator_list)
+
+
 def silent(name: str, tree: ast.Module, described: set[str]) -> Iterator[str]:
     """The public names of a module that say nothing."""
     if not ast.get_docstring(tree):
         yield name
     for node in tree.body:
-        if not isinstance(node, Definition) or node.name.startswith("_"):
+        if not isinstance(node, Definition) or node.name.startswith("_") or is_overload(node):
             continue
         if not ast.get_docstring(node) and not is_note(node):
             yield f"{name}: {node.name}"
