@@ -1,6 +1,7 @@
 """The public door: what `import oncewire` gives a program, and nothing else."""
 
 import ast
+import importlib
 import inspect
 import pydoc
 import re
@@ -70,3 +71,13 @@ def test_pages_for_programs_use_only_the_door(name: str) -> None:
             if isinstance(node, ast.Import):
                 assert all(each.name.split(".")[1:] == [] or "oncewire" not in each.name
                            for each in node.names)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", sorted((HOME / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_what_a_page_imports_is_there(page: Path) -> None:
+    for sample in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for node in ast.walk(ast.parse(sample)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oncewire"):
+                room = importlib.import_module(node.module or "")
+                for each in node.names:
+                    assert hasattr(room, each.name), f"{node.module} has no {each.name}"

@@ -248,7 +248,7 @@ class Node:
                 mono,
                 self.boot,
                 self.name,
-                note.kind,
+                note.kind.value,
                 note.message_id,
                 note.ref_to,
                 terms_id,
