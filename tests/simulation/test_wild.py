@@ -91,11 +91,17 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         3143,
         3156,
         3491,
+        3923,
+        4082,
         4365,
         4997,
+        5577,
         5580,
+        5698,
         5980,
         7850,
+        11379,
+        12277,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

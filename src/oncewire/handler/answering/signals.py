@@ -118,10 +118,12 @@ def _settle(
     reference = stored.outgoing.message_id
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     proof = _whose_word(message, stored, agreement)
-    # A hub is done with its copy when the next handler took it; the rest is between the ends.
-    near = proof is Proof.HOP and stored.relayed_from is not None
-    signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _wants_signed(terms, proof)
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
+    # A hub is done with its copy when the next handler took it, be that the To Party's, which
+    # acknowledges the hop alone where nothing else was asked; the rest is between the ends.
+    of_hop = bool(acks) and all(ack.actor is Actor.NEXT_MSH for ack in acks)
+    near = stored.relayed_from is not None and (proof is Proof.HOP or of_hop)
+    signed = terms.hop_ack_requested is AckRequest.SIGNED if near else _wants_signed(terms, proof)
     if acks and terms.ack_requested is not AckRequest.NONE and not near:
         # The To Party's was asked for: one from the next handler on the way is not the end of
         # the matter (ebMS 2.0 §6.3).

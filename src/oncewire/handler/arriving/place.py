@@ -110,16 +110,18 @@ def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | Non
     """An answer that came through a hub, with the names of our own hop in it.
 
     In the drafts it names the two ends of the hop that it answers (ACK-4, ACK-12). Where a hub
-    passed it back, that hop is one we need not know (HOP-5); what it refers to, we sent.
+    passed it back, that hop is one we need not know (HOP-5); what it refers to, we sent. A hub
+    sends its own notices to parties behind a neighbour, under an agreement that it need not know.
     """
     reference = message.header.ref_to_message_id
     about = tx.outgoing(reference) if reference is not None and is_answer(message) else None
     agreement = agreement_of_hop(node, tx, about) if about is not None else None
     if about is None or agreement is None:
         return None
-    if agreement.via is None and about.relayed_from is None:
-        return None
     partner, own = agreement.partner.party, agreement.own.party
+    to_neighbour = about.facts.to_party in map(str, partner.ids)
+    if agreement.via is None and about.relayed_from is None and to_neighbour:
+        return None
     return replace(message, header=replace(message.header, from_party=partner, to_party=own))
 
 

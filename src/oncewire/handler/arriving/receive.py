@@ -41,6 +41,7 @@ from oncewire.handler.hub.passing import (
     pass_back,
     pass_on,
     relay_receipt,
+    way_back,
 )
 from oncewire.handler.hub.relay import not_passed, nothing_more
 from oncewire.handler.hub.stranded import go_on_at_last
@@ -195,7 +196,7 @@ def _take_for_others(
         verified_message(node, received, resolution, source)
     known = received_from(node, tx, header.from_party, header.message_id)
     passed = known is not None and known.passed_on
-    ahead = node.agreements.toward(header.to_party)
+    ahead = node.agreements.toward(header.to_party) or way_back(node, tx, message, asked)
     if ahead is None and known is not None and not passed:
         # A copy of what this hub has taken upon itself needs no way on to be answered.
         arriving = Arriving(node, tx, received, kept, message, resolution, source, final=False)

@@ -113,10 +113,27 @@ def _way_on(node: Node, tx: Transaction, asked: StoredIncoming) -> Agreement | N
     return today if copy is None else agreement_of_hop(node, tx, copy)
 
 
+def way_back(
+    node: Node, tx: Transaction, message: Message, asked: StoredIncoming | None
+) -> Agreement | None:
+    """The way on for an answer to its From Party where no agreement of today leads there: what
+    was taken under an agreement is answered for under it."""
+    if asked is None or not _names_from_party(message, asked):
+        return None
+    return agreement_of_hop(node, tx, asked)
+
+
+def _names_from_party(message: Message, asked: StoredIncoming) -> bool:
+    """Whether an answer is addressed to who sent what it answers, and not to the last hub."""
+    return asked.facts.from_party in map(str, message.header.to_party.ids)
+
+
 def is_receipt(message: Message, asked: StoredIncoming) -> bool:
-    """Whether the To Party itself acknowledges, by the name that the element gives (ACK-18)."""
+    """Whether the To Party itself acknowledges, by the name that the element gives (ACK-18), and
+    not only the hop to it: that is for the hub which made the hop (HOP-12)."""
     return any(
         acknowledgment.from_party is not None
+        and acknowledgment.actor is Actor.TO_PARTY_MSH
         and asked.facts.to_party in map(str, acknowledgment.from_party.ids)
         for acknowledgment in message.acknowledgments
     )
@@ -140,7 +157,8 @@ def relay_receipt(
 
     It waits on a connection of its own, or because acknowledgements are typed: then a hub's is
     not the receipt (HOP-12). Nor is it where the receipt has to be signed: nobody but the To
-    Party can prove what has reached it.
+    Party can prove what has reached it. And what is addressed to the initiator is the
+    initiator's, though the agreement be gone that told the hub of him.
     """
     wanted = node.terms_of(tx, asked.incoming.terms_id).ack_requested
     typed = any(
@@ -149,6 +167,7 @@ def relay_receipt(
     waits = (
         typed
         or wanted is AckRequest.SIGNED
+        or _names_from_party(received.message, asked)
         or answered_here(node, tx, received.message, source) is not None
     )
     if waits and wanted is not AckRequest.NONE:

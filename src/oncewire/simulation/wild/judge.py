@@ -244,10 +244,13 @@ class History:
     def _heard(self) -> None:
         """The To Party's own acknowledgement counts, whatever became of the agreement since: a
         message keeps the terms that it was accepted under."""
+        # A hub's own acknowledgement is of the hop, also where it found no way on since; it is
+        # no receipt, and where a signed one was asked for it is rightly not taken for one.
+        hubs = self.world.plan.setting.way
         given = {
             (message_id, row.ref_to)
-            for (_, message_id), rows in self.traces.items()
-            if not any(row.kind == FORWARDED for row in rows)
+            for (node, message_id), rows in self.traces.items()
+            if node not in hubs
             for row in rows
             if row.kind == ACK_SENT
         }
