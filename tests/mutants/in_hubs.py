@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_HOPS = "tests/handler/hub/test_hop_by_hop.py::"
 _HUB = "tests/handler/hub/test_hub.py::"
 _PROXY = "tests/handler/test_proxy.py::"
 _RELAY = "tests/handler/hub/test_relay.py::"
@@ -21,7 +22,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "take an answer from behind a hub for a stranger's",
         "oncewire.handler.arriving.place",
-        "    if agreement.via is None and about.relayed_from is None:\n",
+        "    if agreement.via is None and about.relayed_from is None and not beyond:\n",
         "    if True:\n",
         requirement="HOP-5 RM-16",
         tests=(_PROXY + "test_the_acknowledgement_of_the_to_party_comes_back",),
@@ -99,5 +100,29 @@ IN_HUBS: tuple[Mutant, ...] = (
         "        return self.acknowledge()\n",
         requirement="HOP-9 SYNC-12",
         tests=(_RELAY + "test_what_has_failed_already_is_not_acknowledged",),
+    ),
+    Mutant(
+        "wait at a hub for a receipt that nobody asked of the To Party",
+        "oncewire.handler.answering.signals",
+        "    near = stored.relayed_from is not None and (proof is Proof.HOP or of_hop)\n",
+        "    near = stored.relayed_from is not None and proof is Proof.HOP\n",
+        requirement="HOP-8 ACK-19",
+        tests=(_HOPS + "test_of_a_notice_only_the_hop_is_acknowledged",),
+    ),
+    Mutant(
+        "give the acknowledgement of a hop back as a receipt",
+        "oncewire.handler.hub.passing",
+        "        and acknowledgment.actor is Actor.TO_PARTY_MSH\n",
+        "",
+        requirement="HOP-12",
+        tests=(_HOPS + "test_of_a_notice_only_the_hop_is_acknowledged",),
+    ),
+    Mutant(
+        "let the To Party's word go back by today's agreements alone",
+        "oncewire.handler.arriving.receive",
+        "toward(header.to_party) or way_back(node, tx, message, asked)\n",
+        "toward(header.to_party)\n",
+        requirement="HOP-5 RM-16",
+        tests=(_HOPS + "test_the_to_partys_word_goes_back_though_the_way_is_gone",),
     ),
 )

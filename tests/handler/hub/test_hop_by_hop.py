@@ -52,9 +52,7 @@ def ignored(chain: Chain, name: str) -> list[Row]:
 
 @pytest.mark.requirement("HOP-8", "HOP-12", "ACK-19")
 @MODE
-def test_of_a_notice_only_the_hop_is_acknowledged_and_that_is_what_its_hub_waits_for(
-    mode: str,
-) -> None:
+def test_of_a_notice_only_the_hop_is_acknowledged(mode: str) -> None:
     """A notice asks no receipt of the To Party, whatever the hub's agreement asks for others."""
     chain, order = given_up(typed(hops=3, hop_mode=mode))
     notice = notice_about(chain, order)
@@ -82,9 +80,7 @@ def test_a_hub_hears_what_comes_back_to_it_about_its_own_notice() -> None:
 
 @pytest.mark.requirement("HOP-5", "HOP-8", "RM-16")
 @pytest.mark.parametrize("gone", ["buyer-hub1", "hub1"])
-def test_the_to_partys_word_goes_back_though_the_agreement_that_leads_there_is_gone(
-    gone: str,
-) -> None:
+def test_the_to_partys_word_goes_back_though_the_way_is_gone(gone: str) -> None:
     """What was taken under it is answered for under it, and our own copy has arrived anyway."""
     chain = Chain(options("ebms2", hops=2, hop_mode="store_and_forward"), carrying=False)
     order = chain.send()

@@ -118,10 +118,10 @@ def _from_behind(node: Node, tx: Transaction, message: Message) -> Message | Non
     agreement = agreement_of_hop(node, tx, about) if about is not None else None
     if about is None or agreement is None:
         return None
-    partner, own = agreement.partner.party, agreement.own.party
-    to_neighbour = about.facts.to_party in map(str, partner.ids)
-    if agreement.via is None and about.relayed_from is None and to_neighbour:
+    beyond = about.facts.to_party in map(str, agreement.partner.behind)
+    if agreement.via is None and about.relayed_from is None and not beyond:
         return None
+    partner, own = agreement.partner.party, agreement.own.party
     return replace(message, header=replace(message.header, from_party=partner, to_party=own))
 
 
