@@ -96,6 +96,8 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         5580,
         5980,
         7850,
+        15152,
+        15886,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:
