@@ -96,8 +96,11 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         5580,
         5980,
         7850,
+        12999,
         15152,
         15886,
+        17823,
+        18200,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:
