@@ -56,6 +56,20 @@ def test_what_was_given_up_does_not_wait(name: str, node: str) -> None:
     assert told(insert(rows, incident, given_up)) == [("S4", "lost", node)]
 
 
+@pytest.mark.requirement("HOP-9")
+def test_what_a_hub_gave_up_is_not_lost_if_it_told_the_from_party() -> None:
+    """The notice is a message of its own: whether it came is not asked of this one."""
+    rows, incident = held(*HELD[0], WAYS[0])
+    given_up = incident._replace(kind=Kind.ABANDONED, detail=None)
+    said = notes.Failed("not_delivered", "abandoned").write()
+    failed = incident._replace(kind=Kind.FAILED, detail=said)
+    rows = insert(rows, incident, given_up)
+    rows = insert(rows, find(rows, Kind.ABANDONED)[0], failed)
+    assert told(rows) == [("S4", "lost", "hub")], "nobody was told"
+    notified = incident._replace(kind=Kind.NOTIFIED, detail=notes.Notified("Error").write())
+    assert told(insert(rows, find(rows, Kind.FAILED)[0], notified)) == []
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("name", "node"), HELD)
 def test_an_incident_of_another_message_excuses_nothing(name: str, node: str, way: str) -> None:

@@ -64,7 +64,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a copy without a stored response is acknowledged whatever was agreed",
         "oncewire.protocol.acknowledging",
-        "    if owed and terms.duplicate_no_response is NoResponse.ACK:\n",
+        "    if owed and (kept or terms.duplicate_no_response is NoResponse.ACK):\n",
         "    if owed:\n",
         requirement="DUP-7",
         tests=(f"{_PROMISES}::test_a_copy_for_which_no_response_is_stored",),

@@ -230,6 +230,16 @@ def test_a_duplicate_without_an_answer_may_be_ignored_by_agreement() -> None:
     assert reply is DuplicateReply.NOTHING
 
 
+@pytest.mark.requirement("DUP-4", "DUP-7")
+@pytest.mark.parametrize("agreed", list(NoResponse))
+def test_where_the_response_may_not_be_repeated_its_acknowledgement_is(agreed: NoResponse) -> None:
+    terms = replace(PLAIN, duplicate_no_response=agreed)
+    reply = answer_duplicate(terms, answered=False, responded=False, owed=True, kept=True)
+    assert reply is DuplicateReply.NEW_ACK
+    unasked = answer_duplicate(terms, answered=False, responded=False, owed=False, kept=True)
+    assert unasked is DuplicateReply.NOTHING
+
+
 @pytest.mark.requirement("DUP-11", "RM-6")
 def test_a_repeated_best_effort_message_is_not_answered() -> None:
     reply = answer_duplicate(PLAIN, answered=False, responded=False, owed=False)

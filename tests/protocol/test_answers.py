@@ -331,6 +331,15 @@ def test_a_receiver_without_an_agreement_now_says_nothing_of_an_earlier_copy(
     assert error(sent, gone).outgoing.state is state
 
 
+@pytest.mark.requirement("ERR-9")
+@pytest.mark.parametrize("element", ["CPAId", "TPAId"])
+def test_a_refusal_stays_certain_when_the_agreement_is_gone_for_another_copy(element: str) -> None:
+    refused = error(replace(outstanding(), attempts=2), MESSAGING).outgoing
+    assert refused.state is OutgoingState.NOT_DELIVERED
+    gone = Error("Inconsistent", Severity.ERROR, f"//Header/MessageHeader/{element}")
+    assert error(refused, gone) == SenderStep(refused)
+
+
 @pytest.mark.requirement("RTY-8", "RTY-10")
 def test_a_pause_is_kept_although_the_message_waits_for_the_operator() -> None:
     suspended = replace(outstanding(), state=OutgoingState.SUSPENDED)

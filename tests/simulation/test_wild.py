@@ -102,6 +102,11 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         7850,
         11379,
         12277,
+        12999,
+        15152,
+        15886,
+        17823,
+        18200,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -104,11 +104,12 @@ class DuplicateReply(StrEnum):
 
 
 def answer_duplicate(
-    terms: Terms, *, answered: bool, responded: bool, owed: bool
+    terms: Terms, *, answered: bool, responded: bool, owed: bool, kept: bool = False
 ) -> DuplicateReply:
     """Choose the reply. `answered`: an answer is stored with the message, be it an
     acknowledgement or the response that carried it; `responded`: business responses to it
-    were sent; `owed`: an acknowledgement is owed at all."""
+    were sent; `owed`: an acknowledgement is owed at all; `kept`: an answer is stored, though
+    it may be a response that failed and is not said again."""
     if terms.duplicate_answer is DuplicateAnswer.MOST_RECENT and responded:
         return DuplicateReply.LATEST_RESPONSE
     if answered:
@@ -116,6 +117,8 @@ def answer_duplicate(
         return DuplicateReply.STORED_ANSWER
     if responded:
         return DuplicateReply.FIRST_RESPONSE
-    if owed and terms.duplicate_no_response is NoResponse.ACK:
+    # What is agreed for want of a response (C16) is not meant for one that may not be sent: the
+    # acknowledgement that it carried is given without it.
+    if owed and (kept or terms.duplicate_no_response is NoResponse.ACK):
         return DuplicateReply.NEW_ACK
     return DuplicateReply.NOTHING

@@ -184,7 +184,8 @@ def _messaging_error(
     # A copy that the network still holds may meet another agreement than this one did.
     certain = not (_is_about_agreement(error) and outgoing.attempts - outgoing.attempts_lost > 1)
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
-    if outgoing.state is to:
+    if outgoing.state in (to, OutgoingState.NOT_DELIVERED):
+        # That it did not arrive is certain; no doubt about another copy changes that.
         return SenderStep(outgoing, channel)
     refused = outgoing.failed(event, to, _error_text(error))
     effects: tuple[Effect, ...] = (note, *failure(refused, "rejected"))

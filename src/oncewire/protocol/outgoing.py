@@ -50,6 +50,12 @@ class Outgoing:
         return self.attempts > self.attempts_lost
 
     @property
+    def may_be_repeated(self) -> bool:
+        """Whether a copy of the request that it answers may bring it again: it may have arrived,
+        and nobody was told that it certainly did not (S5)."""
+        return self.transmitted and self.state is not OutgoingState.NOT_DELIVERED
+
+    @property
     def unheard(self) -> OutgoingState:
         """The honest outcome where nothing was heard of it: not delivered if it never left, else
         unknown (S5)."""

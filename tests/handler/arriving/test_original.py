@@ -8,6 +8,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import StoreFull
+from oncewire.handler.actions import PostAnswer
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Party
@@ -16,7 +17,8 @@ from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory import MemoryStore
 from oncewire.wire import codec
-from tests.handler.asking import Asking, response
+from oncewire.wire.parcel import Parcel
+from tests.handler.asking import AT_WEB, Asking, response
 
 BOTH = '[sync]\nmode = "signalsAndResponse"\n'
 NEVER_AGAIN = BOTH + 'retries = "none"\n'
@@ -117,6 +119,62 @@ def test_a_response_that_never_arrived_is_not_brought_by_a_copy() -> None:
     asking.posted.clear()
     asking.arrive(parcel)
     assert [one.header.message_id for one in asking.left()] == ["response-1@beta"]
+
+
+def refuse_response(asking: Asking, parcel: Parcel) -> None:
+    """alpha has no agreement in force when the response comes, and says so."""
+    node = asking.alpha.node
+    agreements = node.agreements
+    ended = [replace(one, end=node.now() - SECOND) for one in agreements]
+    node.agreements = Agreements(ended)
+    answer = asking.alpha.receive(parcel, AT_WEB)
+    errors = [one.parcel for one in asking.alpha.commit() if isinstance(one, PostAnswer)]
+    refusal = answer.parcel or errors[0]
+    asking.beta.receive(whole_parcel(node, refusal), AT_WEB)
+    asking.commit()
+    node.agreements = agreements
+    with asking.beta.node.store.reader() as reader:
+        stored = reader.outgoing("response-1@beta")
+    assert stored is not None
+    assert stored.outgoing.state is OutgoingState.NOT_DELIVERED
+
+
+@pytest.mark.requirement("ERR-9", "DUP-4")
+@pytest.mark.parametrize("policy", ["original", "most_recent"])
+@pytest.mark.parametrize("no_response", ["ack", "ignore"])
+def test_a_response_that_was_refused_is_not_brought_by_a_copy(
+    policy: str, no_response: str
+) -> None:
+    """Its application was told that it did not arrive. What it carried is still owed."""
+    duplicate = f'[duplicate]\nanswer = "{policy}"\nno_response = "{no_response}"\n'
+    asking = Asking("ebms2", '[ack]\nbundling = "piggyback"\n' + duplicate)
+    parcel = asking.order()
+    asking.arrive(parcel)
+    asking.take()
+    asking.confirm(1, response(1))
+    refuse_response(asking, asking.bytes_of_posted(-1))
+    asking.posted.clear()
+    asking.arrive(parcel)
+    (again,) = asking.left()
+    assert again.kind is MessageKind.ACKNOWLEDGMENT
+    asking.hear(1, asking.bytes_of_posted(-1))
+    assert asking.outcome(1) is OutgoingState.DELIVERED
+    assert not asking.pair.verify(healed=False).violations
+
+
+@pytest.mark.requirement("ERR-9", "SYNC-8")
+def test_a_refused_response_is_not_brought_beside_its_acknowledgement_either() -> None:
+    asking = Asking("ebms2", f'{BOTH}bundle = "concatenated"\n')
+    parcel = asking.order()
+    awaited = asking.arrive(parcel).awaited
+    assert awaited is not None
+    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.take()
+    asking.confirm(1, response(1))
+    both = asking.reply(awaited)
+    refuse_response(asking, codec.unbundle(both, asking.beta.node.limits)[-1])
+    (again,) = codec.read_all(asking.bytes_of(asking.arrive(parcel)))
+    assert again.message.kind is MessageKind.ACKNOWLEDGMENT
 
 
 @pytest.mark.requirement("ERR-9", "RTY-8")

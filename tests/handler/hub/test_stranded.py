@@ -138,6 +138,22 @@ def test_the_from_party_is_told_when_it_is_given_up() -> None:
     assert report.clean, report.violations
 
 
+@pytest.mark.requirement("HOP-9", "ERR-8")
+def test_a_notice_that_gets_lost_makes_no_loss_of_what_was_given_up() -> None:
+    """Of a notice that failed the operator is told, and nobody else (C33)."""
+    chain = stranded()
+    hub = chain.engines["hub1"]
+    chain.carrying = False
+    for order in HELD:
+        hub.abandon(order)
+    chain.settle("hub1")
+    pass_at_hub(chain, 2 * HOUR)
+    rows = [row for node in ("buyer", "hub1", "seller") for row in chain.rows(node)]
+    assert chain.state(HELD[0]) is OutgoingState.DELIVERED, "by the word of the hub"
+    found = check_journal(rows, healed=True).violations
+    assert [one for one in found if one.message_id in HELD] == []
+
+
 @pytest.mark.requirement("ERR-5", "ERR-8")
 def test_a_notice_is_heard_although_only_another_agreement_leads_to_the_hub() -> None:
     chain = Chain(options("window", hops=2), carrying=False)

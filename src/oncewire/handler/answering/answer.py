@@ -187,9 +187,14 @@ def post_or_reply(
     return NOTHING
 
 
+def is_bundle(answer: StoredAnswer) -> bool:
+    """Whether an answer is two messages in one body, an acknowledgement and a response (C30)."""
+    return answer.parcel.content_type.startswith(codec.BUNDLE_TYPE)
+
+
 def _apart(node: Node, answer: StoredAnswer) -> list[StoredAnswer]:
     """Two replies share a body only on the connection that waits for both (C30)."""
-    if not answer.parcel.content_type.startswith(codec.BUNDLE_TYPE):
+    if not is_bundle(answer):
         return [answer]
     parts = codec.unbundle(whole_parcel(node, answer.parcel), node.limits)
     return [replace(answer, parcel=stored_parcel(part)) for part in parts]

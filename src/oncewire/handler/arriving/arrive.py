@@ -360,9 +360,10 @@ class Arriving:
             return await_response(known, node.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
             self.resolution.terms,
-            answered=was_given(tx, known.answer),
+            answered=was_given(tx, known),
             responded=bool(responses),
             owed=owed.owed and self._acks_at_once() and not refused,
+            kept=known.answer is not None,
         )
         if not self.final and self._midway.waits_again(known, plan):
             self._journal_duplicate(known, "awaited")

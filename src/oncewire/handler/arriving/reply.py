@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from oncewire.agreement.rules import takes_best_effort
 from oncewire.errors import StoreDamaged
 from oncewire.handler.actions import Post, PostReply
-from oncewire.handler.answering.answer import NOTHING, Answer, Awaited, answer_error, post_signal
+from oncewire.handler.answering.answer import (
+    NOTHING,
+    Answer,
+    Awaited,
+    answer_error,
+    is_bundle,
+    post_signal,
+)
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.arriving.request import Request
 from oncewire.handler.delivering.deliver import FOR_EVER, withhold
@@ -29,7 +36,7 @@ from oncewire.protocol.acknowledging import AckOwed, ride_patience
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.notes import Refused
 from oncewire.protocol.receiver import close_number
-from oncewire.protocol.states import IncomingState
+from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.synchronous import (
     TIMEOUT_MESSAGE,
     SyncPlan,
@@ -103,18 +110,25 @@ def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
 
 
-def was_given(tx: Transaction, answer: StoredAnswer | None) -> bool:
+def was_given(tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether an answer was given once, so that a copy gets it again. A response that certainly
-    never arrived goes its own way: a copy that brought it along would make a lie of what its
-    application is told (ERR-9)."""
-    response = None if answer is None else tx.outgoing(answer.answer_id)
-    return answer is not None and (response is None or response.outgoing.transmitted)
+    never arrived goes its own way, and one that was refused goes none: a copy that brought it
+    along would make a lie of what its application is told (ERR-9, S5)."""
+    answer = stored.answer
+    if answer is None:
+        return False
+    if is_bundle(answer):
+        # The response in it has an id of its own.
+        responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+        return all(kept.outgoing.state is not OutgoingState.NOT_DELIVERED for kept in responses)
+    response = tx.outgoing(answer.answer_id)
+    return response is None or response.outgoing.may_be_repeated
 
 
 def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
     """The responses to a message that may have arrived, in the order of sending."""
     responses = tx.responses_to(stored.incoming.message_id, stored.peer)
-    return [kept for kept in responses if kept.outgoing.transmitted]
+    return [kept for kept in responses if kept.outgoing.may_be_repeated]
 
 
 def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:

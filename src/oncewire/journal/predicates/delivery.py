@@ -6,6 +6,7 @@ from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
+    ABANDONED,
     ACK_SENT,
     ACKNOWLEDGED,
     FAILED,
@@ -85,6 +86,9 @@ def _judge_receiver(subject: Subject, trace: Trace) -> None:
     if HANDED_OVER not in trace.kinds:
         if trace.called:
             return  # It is there and cannot go on: a person was told, and decides.
+        if _given_up(trace) and subject.was_told(trace):
+            # A notice that gets lost is judged by itself, as it is where the message went on.
+            return
         subject.found(
             "S4",
             ViolationKind.LOST,
@@ -98,6 +102,12 @@ def _judge_receiver(subject: Subject, trace: Trace) -> None:
             trace.node,
             "It was handed over, but no application ever confirmed it.",
         )
+
+
+def _given_up(trace: Trace) -> bool:
+    """Whether this is a hub whose operator gave the message up before it went on (HOP-9)."""
+    kinds = trace.kinds
+    return ABANDONED in kinds and FAILED in kinds and SUBMITTED not in kinds
 
 
 def judge_open(subject: Subject, trace: Trace, row: Row) -> None:

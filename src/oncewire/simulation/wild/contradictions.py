@@ -14,12 +14,14 @@ from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.instant import MINUTE
 from oncewire.protocol.terms import (
     AckBundling,
+    FlowMode,
     HeaderConflict,
     HopMode,
     ReceiptProvided,
     ResetRule,
     Scope,
     SyncRetries,
+    Terms,
 )
 
 PATIENT = 3
@@ -115,6 +117,9 @@ def _hop(agreement: Agreement) -> str:
         and (terms.retries < PATIENT or (terms.time_to_live or MINUTE) < MINUTE)
     ):
         return "a hub that asks to come back later needs a sender that does so, for a while"
+    between = agreement.forwards and bool(agreement.partner.behind)
+    if between and is_slow(agreement) and not _outlasts_two(terms):
+        return "two hubs that ask to come back later, and senders that stop asking too soon"
     once = terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE
     if agreement.via is not None and is_slow(agreement) and once:
         return "a hub that asks to come back later, and a request that is never repeated"
@@ -123,6 +128,17 @@ def _hop(agreement: Agreement) -> str:
     if agreement.via is not None and per_hop and _only_passes(agreement) and insists:
         return "a hub that only passes on gives no numbers, and the receiver insists on them"
     return ""
+
+
+def _outlasts_two(terms: Terms) -> bool:
+    """Whether a sender still asks when its message had to wait for another one between two hubs.
+
+    Where they are sent one at a time, or the other one begins the stream, the hub asks for each
+    of the two twice, a Timeout apart; a sender asks for the last time a Timeout and all but one
+    of its RetryIntervals after it began.
+    """
+    alone = not terms.numbered and terms.flow is FlowMode.UNRESTRICTED
+    return alone or (terms.retries - 1) * terms.retry_interval > terms.timeout
 
 
 def _only_passes(agreement: Agreement) -> bool:
