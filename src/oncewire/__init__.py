@@ -14,7 +14,8 @@ A program that may repeat a call after a crash gives the id itself, and the docu
 
         await party.send("globex", document, options=oncewire.SendOptions(message_id="order-17"))
 
-`outcome` is an `Outcome` (delivered, not_delivered, unknown, sent), or None while there is none.
+`outcome` equals one of `Outcome` (delivered, not_delivered, unknown, sent; compare with ==), or is
+None while there is none. `SendOptions.time_to_live` counts microseconds.
 
 Receive documents, each until it is confirmed:
 
@@ -26,9 +27,10 @@ Hear of documents that failed: `party.notices()` and `party.confirm_notice(notic
 
 Programs without an event loop use `open_party_blocking`, with the same verbs and no `await`.
 
-Whatever goes wrong is an `OncewireError`; it says what the problem is and what to do next. Names
-that are not listed here are not for programs, and may change with any version. Importing the
-package opens nothing and loads neither Spark nor a database.
+What is wrong with an agreement, a partner's name, the store or the network is an `OncewireError`;
+it says what the problem is and what to do next. Names that are not listed here are not for
+programs, and may change with any version. Importing the package opens nothing and loads neither
+Spark nor a database.
 """
 
 from __future__ import annotations
