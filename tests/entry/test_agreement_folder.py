@@ -1,5 +1,6 @@
 """Agreements are read once and kept; a file that has changed is read again."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from oncewire.entry.party.agreements import AgreementFolder, load_all, load_read
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.errors import AgreementProblem, InvalidValue
+from oncewire.message.instant import SECOND
 
 
 @pytest.fixture
@@ -59,6 +61,53 @@ def test_a_certificate_that_it_names_counts_as_part_of_it(acme: Settings, reads:
     certificate.write_text(certificate.read_text() + "\n# renewed\n")
     folder.readable()
     assert reads == ["globex.toml"] * 2
+
+
+def test_a_time_that_is_put_back_hides_no_change(acme: Settings) -> None:
+    """An edit of the same length, whose file then has the time that it had before."""
+    folder, file = AgreementFolder(acme), the_file(acme)
+    folder.readable()
+    before, text = file.stat(), file.read_text()
+    edited = text.replace("PT0.5S", "PT0.6S")
+    assert len(edited) == len(text) != 0
+    assert edited != text
+    file.write_text(edited)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert folder.has_changed()
+    assert folder.readable().kept[0].agreement.sending.terms.timeout == SECOND * 6 // 10
+    assert not folder.has_changed()
+
+
+def test_what_changes_while_it_is_read_is_found_the_next_time(
+    acme: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (certificate,) = acme.path(acme.keys.partners).glob("*.crt")
+    real = Path.read_bytes
+
+    def overtaken(path: Path) -> bytes:
+        data = real(path)
+        if path.name == certificate.name:
+            monkeypatch.undo()
+            certificate.write_text(certificate.read_text() + "# another\n")
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", overtaken)
+    folder = AgreementFolder(acme)
+    folder.readable()
+    assert folder.has_changed()
+
+
+def test_what_comes_and_goes_is_a_change(acme: Settings) -> None:
+    folder, file = AgreementFolder(acme), the_file(acme)
+    folder.readable()
+    assert not folder.has_changed()
+    twin = file.with_name("twin.toml")
+    twin.write_text("cpa_id = 1\n")
+    assert folder.has_changed()
+    folder.readable()
+    assert not folder.has_changed()
+    twin.unlink()
+    assert folder.has_changed()
 
 
 def test_a_file_that_is_mended_is_read_again(acme: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -31,6 +32,10 @@ def able() -> Abilities:
 
     tables = (SIGNATURE_URIS, DIGEST_URIS, CANONICAL_URIS, DATA_URIS, KEY_URIS)
     return Abilities(TRANSPORTS, frozenset(uri for table in tables for uri in table.values()))
+
+
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""How a file looks from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +141,16 @@ class AgreementFolder:
 
     def _of(self, file: Path) -> _Read:
         known = self._read.get(file)
-        if known is not None and known.seen == tuple(map(_stamp, known.files)):
+        if known is not None and known.seen == tuple(map(stamp_of, known.files)):
             return known
-        files = [file]
+        # Each is looked at before it is read: what changes in between is found the next time.
+        files, seen = [file], [stamp_of(file)]
 
         def load(name: str) -> bytes:
             files.append(file.parent / name)
+            seen.append(stamp_of(files[-1]))
             return files[-1].read_bytes()
 
-        # Looked at before it is read: what changes in between is found the next time.
-        first = _stamp(file)
         result: Agreement | AgreementProblem
         try:
             result = read_file(file, own=self._own, load=load)
@@ -155,7 +160,22 @@ class AgreementFolder:
         except (OSError, ValueError) as error:
             remedy = "check the files that it names"
             result = AgreementProblem(f"{file}: {error}", remedy=remedy)
-        return _Read(tuple(files), (first, *map(_stamp, files[1:])), result)
+        return _Read(tuple(files), tuple(seen), result)
+
+    def has_changed(self) -> bool:
+        """Whether a file came, went or changed since they were read, of those too that they name;
+        False where the folder itself is gone: what was agreed holds."""
+        try:
+            files = files_in(self._folder)
+        except NotHere:
+            return False
+        return set(files) != set(self._read) or any(
+            read.seen != tuple(map(stamp_of, read.files)) for read in self._read.values()
+        )
+
+    def forget(self) -> None:
+        """Read everything anew the next time, however little seems to have changed."""
+        self._read = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +183,18 @@ class _Read:
     """What came of reading one agreement, and how its files looked then."""
 
     files: tuple[Path, ...]
-    seen: tuple[tuple[int, int, int], ...]
+    seen: tuple[Stamp, ...]
     result: Agreement | AgreementProblem
 
 
-def _stamp(file: Path) -> tuple[int, int, int]:
-    """Changes whenever a file is written or replaced."""
+def stamp_of(file: Path) -> Stamp:
+    """Changes whenever a file is written, replaced or allowed to others; a time that somebody put
+    back does not hide that."""
     try:
         found = file.stat()
     except OSError:
-        return 0, 0, 0
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return 0, 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _set_twins_apart(found: Readable) -> None:

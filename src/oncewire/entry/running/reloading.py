@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, files_in
+from oncewire.entry.party.agreements import AgreementFolder, Kept, Readable, Stamp, stamp_of
 from oncewire.entry.running.assemble import in_force, keys_of
 from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import OncewireError, StoreDamaged
@@ -34,7 +34,7 @@ LOOK_EVERY = 1.0
 FILES = f"{HANDLER} files"
 """Where the incident is of files that could not be taken over together."""
 
-Seen = tuple[tuple[str, int, int, int], ...]
+Seen = tuple[tuple[Path, Stamp], ...]
 
 
 class Reloading:
@@ -51,8 +51,8 @@ class Reloading:
         """Look for changes for ever."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if await asyncio.to_thread(self._look) != self._seen:
-                await self.reload()
+            if await asyncio.to_thread(self._has_changed):
+                await self._take_over()
 
     async def begin(self) -> None:
         """Note what the handler was started with."""
@@ -62,7 +62,12 @@ class Reloading:
         await self._tell(_unread(found))
 
     async def reload(self) -> int:
-        """Take the files over as they are now; returns how many agreements are in force."""
+        """Read every file again and take it over; returns how many agreements are in force."""
+        self._agreements.forget()
+        return await self._take_over()
+
+    async def _take_over(self) -> int:
+        """The same, of agreements only those that have changed."""
         self._seen = await asyncio.to_thread(self._look)
         found = self._agreements.readable()
         for file in found.problems:
@@ -102,23 +107,16 @@ class Reloading:
                     server_settings(self._settings).tls, client_settings(self._settings, kept)
                 )
 
+    def _has_changed(self) -> bool:
+        return self._look() != self._seen or self._agreements.has_changed()
+
     def _look(self) -> Seen:
+        """Our own key and certificate, and those of partners."""
         settings = self._settings
         folder = settings.path(settings.keys.partners)
         files = [settings.path(settings.keys.certificate), settings.path(settings.keys.key)]
         files += sorted(folder.iterdir()) if folder.is_dir() else []
-        try:
-            files += files_in(settings.path(settings.agreements.folder))
-        except OncewireError:
-            logger.debug("the folder of agreements is not there")
-        seen = []
-        for file in files:
-            try:
-                found = file.stat()
-                seen.append((str(file), found.st_mtime_ns, found.st_size, found.st_mode))
-            except OSError:
-                continue
-        return tuple(seen)
+        return tuple((file, stamp_of(file)) for file in files)
 
     async def _tell(self, bad: dict[str, Exception]) -> None:
         """Call the operator for files that cannot be taken over, and no more for those that can."""
