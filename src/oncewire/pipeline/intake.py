@@ -37,9 +37,9 @@ PART = "part"
 """What the rows of several ranges are divided by while they are written together."""
 
 SMALL = 250_000
-"""So many rows are not worth a job: the driver takes them in and judges them itself, in a fifth of
-the processor time that Spark spends on its own plans, files and workers. A row takes 3 kB of memory
-meanwhile."""
+"""So many rows are not worth a job: the driver takes them in and judges them itself, in less
+processor time than Spark spends on its own plans, files and workers (`bench/pipeline_runs.py`). A
+row takes 3 kB of memory meanwhile."""
 
 HOLES_LOOKED_AT = 100
 """So many holes of a journal are tried in each run, whether rows for them came late."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -115,20 +116,20 @@ class NoCommand:
 Offer = tuple[Command | Within, ...] | NoCommand
 
 
-class Awaiting:
+class Awaiting(ABC):
     """A face of the verbs whose calls are awaited."""
 
+    @abstractmethod
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it, or have it done."""
-        raise NotImplementedError
 
 
-class Blocking:
+class Blocking(ABC):
     """A face of the verbs whose calls return when they are done."""
 
+    @abstractmethod
     def perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
         """Have it done, and wait for it."""
-        raise NotImplementedError
 
 
 class Method(Generic[P, R]):
