@@ -3,8 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.running.party_handler import open_party, open_party_blocking, payloads_of
+from oncewire.errors import NotAllowed
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
@@ -23,6 +26,20 @@ def test_two_programs_exchange_a_document(pair: Path) -> None:
             assert (await globex.status()).counts["in.confirmed"] == 1
 
     asyncio.run(exchange())
+
+
+def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
+    async def too_late() -> None:
+        async with open_party(pair / "acme") as acme:
+            assert (await acme.status()).running
+        with pytest.raises(NotAllowed, match="the party acme is closed"):
+            await asyncio.wait_for(acme.take(), 5)
+
+    asyncio.run(too_late())
+    with open_party_blocking(pair / "acme") as acme:
+        assert acme.status().running
+    with pytest.raises(NotAllowed, match="the party acme is closed"):
+        acme.take()
 
 
 def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None:

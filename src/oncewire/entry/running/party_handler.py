@@ -29,6 +29,7 @@ from oncewire.entry.messages.submitting import SendOptions, find_agreement, subm
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.reach import reach_running
+from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.message.payload import Payload
@@ -101,9 +102,23 @@ class OpenParty(_Party, Awaiting):
     def __init__(self, settings: Settings, verbs: Verbs) -> None:
         self.settings, self._verbs = settings, verbs
         self._agreements = AgreementFolder(settings)
+        self._closed = False
+
+    def close(self) -> None:
+        """Take no more verbs: nobody is there any more who could do them."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse a call that would never be answered."""
+        if self._closed:
+            raise NotAllowed(
+                f"the party {self.settings.party.name} is closed",
+                remedy="call it inside the `with` block that opened it",
+            )
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do a verb; `method(...)` is how it is called."""
+        self.check_open()
         if isinstance(method, Verb):
             return await self._verbs.perform(method, given)
         return await method.body(self, *given.args, **given.kwargs)
@@ -114,7 +129,11 @@ async def open_party(place: Path | str) -> AsyncIterator[OpenParty]:
     """The party whose folder (or oncewire.toml) is named."""
     settings = load(Path(place)).settings
     async with reach_running(settings) as verbs:
-        yield OpenParty(settings, verbs)
+        party = OpenParty(settings, verbs)
+        try:
+            yield party
+        finally:
+            party.close()
 
 
 class BlockingParty(_Party, Blocking):
@@ -125,6 +144,7 @@ class BlockingParty(_Party, Blocking):
 
     def perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do a verb; `method(...)` is how it is called."""
+        self._party.check_open()
         work = self._party.perform(method, given)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
