@@ -30,7 +30,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import (
     MessageFacts,
     StoredAnswer,
@@ -38,7 +38,7 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
 )
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 
 SEED = 1
 TERMS = Terms()

@@ -76,7 +76,7 @@ def project_files(root: Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 def module_name(path: Path, source_root: Path) -> str:
-    """`src/oncewire/store/sqlite.py` is `oncewire.store.sqlite`; a package is its folder's name."""
+    """`src/oncewire/store/spool.py` is `oncewire.store.spool`; a package is its folder's name."""
     parts = path.relative_to(source_root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

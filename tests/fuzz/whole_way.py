@@ -24,8 +24,8 @@ from oncewire.handler.node import Node
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
 from oncewire.message.form import Form
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_listener import HttpLimits

@@ -20,7 +20,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.options import Options
 from oncewire.simulation.topology import CPA_ID, agreements_of, names
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import TestWorld
 

@@ -24,7 +24,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND
 from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 

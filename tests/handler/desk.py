@@ -33,7 +33,7 @@ from oncewire.message.form import Form
 from oncewire.message.instant import SECOND, Duration, parse_instant
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredOutgoing
 from oncewire.wire import codec
 from oncewire.wire.inspection.capture import open_capture

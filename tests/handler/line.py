@@ -17,7 +17,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
 from oncewire.simulation.options import Options
 from oncewire.simulation.topology import CPA_ID, agreements_of, names
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
     AttemptOutcome,
     Cargo,

@@ -19,7 +19,7 @@ from oncewire.journal.check import JournalReport, check_journal
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel
 
 START = 1_767_225_600_000_000

@@ -28,7 +28,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
 from oncewire.message import Payload, Service
 from oncewire.message.instant import SECOND, Duration
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import START, TestWorld
 

@@ -11,7 +11,7 @@ from oncewire.handler.node import Node
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_exchange import state_of
 

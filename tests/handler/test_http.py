@@ -24,7 +24,7 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from tests.handler.pair import agreement_text
 from tests.handler.serving import FAST, free_port, journal, order, post, serving

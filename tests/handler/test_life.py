@@ -13,7 +13,7 @@ import pytest
 
 from oncewire.handler.upkeep import retain
 from oncewire.message.instant import HOUR, MINUTE, SECOND
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import SpoolingPair
 from tests.handler.pair import TestWorld
 

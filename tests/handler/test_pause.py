@@ -19,8 +19,8 @@ from oncewire.message.fault import Error, Severity
 from oncewire.message.instant import DAY, MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import answers, codec
 from tests.handler.desk import Desk, toml
 from tests.handler.pair import Pair

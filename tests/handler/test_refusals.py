@@ -13,8 +13,8 @@ from oncewire.handler.refusals import (
 )
 from oncewire.message import Party
 from oncewire.message.instant import SECOND
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.serving import free_port, journal, post, serving
 from tests.handler.test_http import SYNC, parcel
 

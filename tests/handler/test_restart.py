@@ -10,7 +10,7 @@ import pytest
 
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
 
 BODY = 900_000

@@ -18,7 +18,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
 from tests.handler.pair import agreement_text

@@ -23,7 +23,7 @@ from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.simulation import run as run_module
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import START, TestWorld

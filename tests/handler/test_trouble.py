@@ -22,7 +22,7 @@ from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident, StoredOutgoing
 from tests.handler.pair import Pair, TestWorld
 

@@ -12,7 +12,7 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.budget import OverBudget
 from oncewire.transport.contract import Unlimited
 from tests.handler.memory_wire import Wire, delivery_of, order

@@ -482,7 +482,7 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was read before the timers moved is taken for stored",
-        "oncewire.store.sqlite_transaction",
+        "oncewire.store.sqlite.transaction",
         "        self._known_outgoing.clear()\n        self._known_incoming.clear()\n",
         "",
         tests=(f"{_STORE_OUTGOING}::test_what_is_saved_after_the_timers_moved_is_kept_as_it_is",),

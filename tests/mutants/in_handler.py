@@ -150,7 +150,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "responses are not found by what they answer",
-        "oncewire.store.sqlite_outgoing",
+        "oncewire.store.sqlite.outgoing",
         '            "WHERE ref_to = ? AND peer = ? ORDER BY',
         '            "WHERE message_id = ? AND peer = ? ORDER BY',
         requirement="STO-9 DUP-6",

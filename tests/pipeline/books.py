@@ -28,7 +28,7 @@ from oncewire.pipeline.schemas import (
     arrow,
     nullable,
 )
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 
 SEED = 20250101
 

@@ -78,7 +78,7 @@ def test_an_export_reads_as_the_store_does(spark, tmp_path: Path) -> None:
 
 
 def test_what_a_store_holds_now(spark, tmp_path: Path) -> None:
-    from oncewire.store.sqlite import SqliteStore
+    from oncewire.store.sqlite.store import SqliteStore
 
     path = tmp_path / "acme.db"
     store = SqliteStore.open(path, node="acme")

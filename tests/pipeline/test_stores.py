@@ -19,7 +19,7 @@ from oncewire.pipeline.refresh import read_ledger
 from oncewire.simulation import actor
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from oncewire.errors import StoreGone
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.store.faulty_vfs import FaultyVfs
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.protocol.sending import SendingChannel
-from oncewire.store import sqlite
 from oncewire.store.contract import Store, Transaction
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite import store as sqlite
+from oncewire.store.sqlite.store import SqliteStore
 from tests.store.faulty_vfs import FaultyVfs
 from tests.store.samples import (
     CONFIRMED,

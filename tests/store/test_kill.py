@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.parts import ROOT
 from tests.store.samples import everything
 
@@ -22,7 +22,7 @@ WRITER = """
 import os
 import sys
 from pathlib import Path
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.store.samples import add, prepare, received, row, sent
 
 def say(word, number):

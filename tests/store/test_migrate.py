@@ -13,12 +13,13 @@ from oncewire.errors import StoreGone, StoreProblem
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase, Proof
-from oncewire.store import migrate as migrate_module
-from oncewire.store import sqlite, sqlite_reader
-from oncewire.store.migrate import APPLICATION_ID, Migration, known_migrations, migrate
 from oncewire.store.records import SpoolSlice, StoredParcel
-from oncewire.store.sqlite import SqliteStore
-from oncewire.store.sqlite_reader import SqliteReaders
+from oncewire.store.sqlite import migrate as migrate_module
+from oncewire.store.sqlite import reader as sqlite_reader
+from oncewire.store.sqlite import store as sqlite
+from oncewire.store.sqlite.migrate import APPLICATION_ID, Migration, known_migrations, migrate
+from oncewire.store.sqlite.reader import SqliteReaders
+from oncewire.store.sqlite.store import SqliteStore
 from tests.store.samples import add, everything, prepare, received, row, sent
 
 FIRST = known_migrations()[-1].version

@@ -20,12 +20,13 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
-from oncewire.store import sqlite, sqlite_reader, sqlite_writer
 from oncewire.store.records import MessageFacts
-from oncewire.store.sqlite import SqliteStore
-from oncewire.store.sqlite_connection import check_version
-from oncewire.store.sqlite_reader import SqliteReaders
-from oncewire.store.sqlite_rows import (
+from oncewire.store.sqlite import reader as sqlite_reader
+from oncewire.store.sqlite import store as sqlite
+from oncewire.store.sqlite import writer as sqlite_writer
+from oncewire.store.sqlite.connection import check_version
+from oncewire.store.sqlite.reader import SqliteReaders
+from oncewire.store.sqlite.rows import (
     FACTS,
     INCOMING_STATE,
     OUTGOING_STATE,
@@ -34,6 +35,7 @@ from oncewire.store.sqlite_rows import (
     RENAMED,
     SENDING,
 )
+from oncewire.store.sqlite.store import SqliteStore
 from tests.house_rules import modules_pulled
 from tests.parts import ROOT
 from tests.store.samples import CONFIRMED, DELIVERED, add, everything, prepare, received, row, sent
@@ -85,7 +87,7 @@ def test_one_process_owns_the_writer(path: Path) -> None:
     assert "stop that process" in caught.value.remedy
     program = (
         "import sys, pathlib\n"
-        "from oncewire.store.sqlite import SqliteStore\n"
+        "from oncewire.store.sqlite.store import SqliteStore\n"
         "SqliteStore.open(pathlib.Path(sys.argv[1]), node='a')\n"
     )
     other = subprocess.run(
@@ -423,6 +425,6 @@ def test_a_name_goes_when_nothing_has_it_any_more(path: Path) -> None:
 
 @pytest.mark.process
 def test_the_contract_needs_no_database() -> None:
-    modules = "contract, records, schedule, memory, spool, sqlite, sqlite_reader"
+    modules = "contract, records, schedule, memory.store, spool, sqlite.store, sqlite.reader"
     code = "\n".join(f"import oncewire.store.{name.strip()}" for name in modules.split(","))
     assert modules_pulled(code, {"apsw", "psycopg", "sqlite3"}) == set()

@@ -21,7 +21,7 @@ from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.simulation.clock import Clock, NodeWorld
 from oncewire.simulation.network import Network
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredParcel
 from oncewire.wire.parcel import Parcel
 

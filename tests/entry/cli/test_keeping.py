@@ -10,7 +10,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.handler.upkeep import retain
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 

@@ -13,7 +13,7 @@ from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.terminal import run_json
 
 NOW = RealWorld().now()

@@ -30,8 +30,8 @@ from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.chain import Chain, options

@@ -16,7 +16,7 @@ from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
 from oncewire.handler.reading import ReadingRoom
 from oncewire.handler.world import RealWorld
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits

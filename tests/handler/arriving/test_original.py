@@ -15,7 +15,7 @@ from oncewire.message import Party
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.asking import AT_WEB, Asking, response

@@ -14,7 +14,7 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool import FileSpool
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import Damage, Scene, damaged_scene, make_base
 from tests.handler.pair import Pair
 

@@ -18,9 +18,9 @@ from oncewire.handler.sealing.spooled import body_slice
 from oncewire.message.envelope import Message
 from oncewire.message.instant import SECOND
 from oncewire.store.contract import Spool, Store
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredIncoming, StoredParcel
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 from tests.handler.test_signed import signed_pair

@@ -28,8 +28,8 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.loop.test_shell import failed_at_a_hub, told_of
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair, agreement_text

@@ -11,7 +11,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import TestWorld

@@ -20,7 +20,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from oncewire.simulation.run import Simulation
 from oncewire.simulation.topology import CPA_ID
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import Reply
 from oncewire.wire import codec, soap
 from oncewire.wire.parcel import Parcel

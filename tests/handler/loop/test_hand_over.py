@@ -18,7 +18,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
 from tests.handler.pair import agreement_text

@@ -15,7 +15,7 @@ from oncewire.handler.loop.outages import AGAIN, Outages
 from oncewire.handler.loop.pulse import Pulse
 from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 
 
 def handler() -> Handler:

@@ -31,7 +31,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload, Service
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings

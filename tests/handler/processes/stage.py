@@ -23,7 +23,7 @@ from pathlib import Path
 
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.row import Row
-from oncewire.store.sqlite_reader import SqliteReaders
+from oncewire.store.sqlite.reader import SqliteReaders
 from tests.handler.processes.party import Settings, document, order_id
 from tests.handler.processes.proxy import Luck, Proxy, Wires
 from tests.parts import ROOT

@@ -15,8 +15,8 @@ from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.notes import ClockSet
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair, TestWorld
 
 YEAR = 365 * DAY

@@ -31,8 +31,8 @@ from oncewire.message import (
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Store
-from oncewire.store.memory import MemoryStore
-from oncewire.store.sqlite import SqliteStore
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.ebms2.names import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel

@@ -140,7 +140,7 @@ def _number(microseconds: int) -> str:
 def _database(path: Path) -> Iterator[Finding]:
     import apsw
 
-    from oncewire.store.sqlite_connection import connect_reader
+    from oncewire.store.sqlite.connection import connect_reader
 
     if not path.is_file():
         yield Finding("database", Grade.GOOD, "not made yet; the first use makes it")

@@ -25,7 +25,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
 from oncewire.message.instant import Duration
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, OutcomeKind, Reply
 from oncewire.wire import answers, codec
 from oncewire.wire.parcel import Parcel

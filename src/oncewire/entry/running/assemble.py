@@ -19,8 +19,8 @@ from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.node import BODY_MAX, Node
 from oncewire.handler.world import RealWorld
-from oncewire.store.sqlite import SqliteStore
-from oncewire.store.sqlite_reader import SqliteReaders
+from oncewire.store.sqlite.reader import SqliteReaders
+from oncewire.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from oncewire.handler.delivering.application import Application

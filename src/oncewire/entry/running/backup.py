@@ -129,7 +129,7 @@ def _copy_database(source: Path, target: Path) -> set[str]:
     """Copy the database as of one instant; returns the files of the spool that it names."""
     import apsw
 
-    from oncewire.store.sqlite_connection import connect_reader
+    from oncewire.store.sqlite.connection import connect_reader
 
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
@@ -152,8 +152,8 @@ def _copy_database(source: Path, target: Path) -> set[str]:
 
 
 def _spooled(connection: object) -> set[str]:
-    from oncewire.store.sqlite_reader import LAYOUTS
-    from oncewire.store.sqlite_rows import spool_names
+    from oncewire.store.sqlite.reader import LAYOUTS
+    from oncewire.store.sqlite.rows import spool_names
 
     names: set[str] = set()
     for (layout,) in connection.execute(LAYOUTS):  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.links import Links
 from oncewire.simulation.wild.papers import Paper, papers_of
 from oncewire.simulation.wild.plan import Fall, FullDisk, Mood, Plan, Whim
-from oncewire.store.memory import MemoryStore
+from oncewire.store.memory.store import MemoryStore
 
 
 class WrongClock(NodeWorld):

@@ -13,9 +13,9 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Refusal
 from oncewire.store.schedule import id_of
-from oncewire.store.sqlite_keeping import KeepingSteps
-from oncewire.store.sqlite_mending import MendingSteps
-from oncewire.store.sqlite_writer import SqliteWriter
+from oncewire.store.sqlite.keeping import KeepingSteps
+from oncewire.store.sqlite.mending import MendingSteps
+from oncewire.store.sqlite.writer import SqliteWriter
 
 _INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608
 _MESSAGE = Row._fields.index("message_id")

@@ -13,10 +13,10 @@ from oncewire.message.envelope import MessageKind
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Proof
 from oncewire.store.records import Damage
 from oncewire.store.schedule import FINAL_INCOMING
-from oncewire.store.sqlite_incoming import IncomingSteps
-from oncewire.store.sqlite_outgoing import OutgoingSteps
-from oncewire.store.sqlite_rows import MEASURES, POSSIBLE, RECEIVING, SENDING, STATUS_WORDS
-from oncewire.store.sqlite_writer import SqliteWriter
+from oncewire.store.sqlite.incoming import IncomingSteps
+from oncewire.store.sqlite.outgoing import OutgoingSteps
+from oncewire.store.sqlite.rows import MEASURES, POSSIBLE, RECEIVING, SENDING, STATUS_WORDS
+from oncewire.store.sqlite.writer import SqliteWriter
 
 
 def _sql_list(words: Iterable[str]) -> str:

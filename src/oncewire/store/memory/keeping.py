@@ -9,7 +9,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
-from oncewire.store.memory_tables import IncomingKey, OutgoingRow, Tables
+from oncewire.store.memory.tables import IncomingKey, OutgoingRow, Tables
 from oncewire.store.records import Removed
 from oncewire.store.schedule import still_counts
 

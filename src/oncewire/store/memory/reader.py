@@ -11,7 +11,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory_tables import Groups, Sorted, Tables, without_bytes
+from oncewire.store.memory.tables import Groups, Sorted, Tables, without_bytes
 from oncewire.store.records import (
     Incident,
     Refusal,

@@ -15,8 +15,8 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.memory_keeping import KeepingSteps
-from oncewire.store.memory_tables import IncomingRow, OutgoingRow, Tables, without_bytes
+from oncewire.store.memory.keeping import KeepingSteps
+from oncewire.store.memory.tables import IncomingRow, OutgoingRow, Tables, without_bytes
 from oncewire.store.records import (
     REFUSALS_KEPT,
     REFUSALS_MAX,

@@ -16,7 +16,6 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Reader
-from oncewire.store.migrate import check_origin, known_migrations
 from oncewire.store.records import (
     Incident,
     Refusal,
@@ -26,21 +25,22 @@ from oncewire.store.records import (
     StoredParcel,
 )
 from oncewire.store.schedule import STORED_INCOMING
-from oncewire.store.sqlite_connection import (
+from oncewire.store.sqlite.connection import (
     BUSY_TIMEOUT,
     connect_reader,
     damaged_page,
     disconnect,
     failure,
 )
-from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
-from oncewire.store.sqlite_incoming import SELECT as WHOLE_INCOMING
-from oncewire.store.sqlite_incoming import VALUES as INCOMING_VALUES
-from oncewire.store.sqlite_keeping import REMOVED, read_removed
-from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
-from oncewire.store.sqlite_outgoing import SELECT_OWED
-from oncewire.store.sqlite_outgoing import VALUES as OUTGOING_VALUES
-from oncewire.store.sqlite_rows import (
+from oncewire.store.sqlite.incoming import FROM as FROM_INCOMING
+from oncewire.store.sqlite.incoming import SELECT as WHOLE_INCOMING
+from oncewire.store.sqlite.incoming import VALUES as INCOMING_VALUES
+from oncewire.store.sqlite.keeping import REMOVED, read_removed
+from oncewire.store.sqlite.migrate import check_origin, known_migrations
+from oncewire.store.sqlite.outgoing import FROM as FROM_OUTGOING
+from oncewire.store.sqlite.outgoing import SELECT_OWED
+from oncewire.store.sqlite.outgoing import VALUES as OUTGOING_VALUES
+from oncewire.store.sqlite.rows import (
     PARCEL,
     RECEIVING,
     SENDING,

@@ -18,9 +18,9 @@ from typing import BinaryIO
 from oncewire.errors import NotAllowed, StoreProblem
 from oncewire.message.instant import Instant
 from oncewire.store.contract import Reader, Transaction
-from oncewire.store.memory_reader import MemoryReader
-from oncewire.store.memory_tables import Tables
-from oncewire.store.memory_transaction import MemoryTransaction
+from oncewire.store.memory.reader import MemoryReader
+from oncewire.store.memory.tables import Tables
+from oncewire.store.memory.transaction import MemoryTransaction
 from oncewire.store.spool import check_name
 
 

@@ -35,7 +35,7 @@ class Migration:
 @cache
 def known_migrations() -> tuple[Migration, ...]:
     """The steps this version of Oncewire knows, in order."""
-    folder = resources.files("oncewire.store").joinpath("migrations")
+    folder = resources.files("oncewire.store.sqlite").joinpath("migrations")
     files = {file.name: file for file in folder.iterdir() if _FILE.fullmatch(file.name)}
     return tuple(
         Migration(int(name[:3]), name, files[name].read_text(encoding="utf-8"))

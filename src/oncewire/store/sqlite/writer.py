@@ -19,8 +19,8 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.schedule import not_kept
-from oncewire.store.sqlite_connection import damaged_page, failure
-from oncewire.store.sqlite_rows import (
+from oncewire.store.sqlite.connection import damaged_page, failure
+from oncewire.store.sqlite.rows import (
     RECEIVING,
     SENDING,
     Values,

@@ -26,12 +26,12 @@ from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.journal.schema import check_version
 from oncewire.message.instant import Instant
 from oncewire.store.contract import Reader, Transaction
-from oncewire.store.migrate import known_migrations, migrate
 from oncewire.store.spool import FileSpool
-from oncewire.store.sqlite_connection import Owner, connect, disconnect, failure
-from oncewire.store.sqlite_reader import SqliteReaders
-from oncewire.store.sqlite_transaction import SqliteTransaction
-from oncewire.store.sqlite_writer import SqliteWriter
+from oncewire.store.sqlite.connection import Owner, connect, disconnect, failure
+from oncewire.store.sqlite.migrate import known_migrations, migrate
+from oncewire.store.sqlite.reader import SqliteReaders
+from oncewire.store.sqlite.transaction import SqliteTransaction
+from oncewire.store.sqlite.writer import SqliteWriter
 
 if TYPE_CHECKING:
     import apsw

@@ -10,8 +10,8 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingState
 from oncewire.store.records import StoredAnswer, StoredIncoming
 from oncewire.store.schedule import answer_owed_until, incoming_keep_until
-from oncewire.store.sqlite_outgoing import unknown
-from oncewire.store.sqlite_rows import (
+from oncewire.store.sqlite.outgoing import unknown
+from oncewire.store.sqlite.rows import (
     INCOMING_FACTS,
     INCOMING_STATE,
     PARCEL,
@@ -24,7 +24,7 @@ from oncewire.store.sqlite_rows import (
     read_stored_incoming,
     whole,
 )
-from oncewire.store.sqlite_writer import SqliteWriter
+from oncewire.store.sqlite.writer import SqliteWriter
 
 # Every statement is put together from constants of this package; values are always bound.
 _STATE = ", ".join(INCOMING_STATE)

@@ -18,7 +18,7 @@ from oncewire.store.schedule import (
     outgoing_keep_until,
     sends_from,
 )
-from oncewire.store.sqlite_rows import (
+from oncewire.store.sqlite.rows import (
     FACTS,
     OUTGOING_STATE,
     PARCEL,
@@ -31,7 +31,7 @@ from oncewire.store.sqlite_rows import (
     read_stored_outgoing,
     whole,
 )
-from oncewire.store.sqlite_writer import SqliteWriter
+from oncewire.store.sqlite.writer import SqliteWriter
 
 # Every statement is put together from constants of this package; values are always bound.
 _STATE = ", ".join(OUTGOING_STATE)

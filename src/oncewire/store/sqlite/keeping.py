@@ -9,11 +9,11 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.store.records import Removed
 from oncewire.store.schedule import still_counts
-from oncewire.store.sqlite_incoming import FROM as FROM_INCOMING
-from oncewire.store.sqlite_outgoing import FROM as FROM_OUTGOING
-from oncewire.store.sqlite_outgoing import VALUES as OUTGOING_VALUES
-from oncewire.store.sqlite_rows import Values, list_outgoing
-from oncewire.store.sqlite_writer import SqliteWriter
+from oncewire.store.sqlite.incoming import FROM as FROM_INCOMING
+from oncewire.store.sqlite.outgoing import FROM as FROM_OUTGOING
+from oncewire.store.sqlite.outgoing import VALUES as OUTGOING_VALUES
+from oncewire.store.sqlite.rows import Values, list_outgoing
+from oncewire.store.sqlite.writer import SqliteWriter
 
 _NO_INCIDENT = (
     "AND NOT EXISTS (SELECT 1 FROM incident "
