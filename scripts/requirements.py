@@ -122,19 +122,17 @@ def _is_marker(node: ast.AST) -> bool:
 
 def marks_in(source: str, file: str) -> Iterator[Mark]:
     """Every id named in one test file, with the function or class it stands on."""
-
-    def visit(node: ast.AST, where: str) -> Iterator[Mark]:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    waiting: list[tuple[ast.AST, str]] = [(ast.parse(source, file), file)]
+    while waiting:
+        node, where = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             where = f"{where}::{node.name}"
         if isinstance(node, ast.Call) and _is_marker(node.func):
             # A marker without arguments names nothing; it is a problem like any unreadable one.
             for argument in node.args or [node]:
                 named = argument.value if isinstance(argument, ast.Constant) else None
                 yield Mark(named if isinstance(named, str) else None, where, node.lineno)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, where)
-
-    yield from visit(ast.parse(source, file), file)
+        waiting += [(child, where) for child in ast.iter_child_nodes(node)][::-1]
 
 
 def mutants_in(source: str, file: str) -> Iterator[Mark]:
@@ -165,7 +163,8 @@ def collect(rows: Sequence[Requirement], tests: Path) -> Coverage:
     for path in sorted(tests.rglob("*.py")):
         file = path.relative_to(tests.parent).as_posix()
         source = path.read_text(encoding="utf-8")
-        _note(coverage, coverage.tests, file, marks_in(source, file))
+        if "requirement" in source:
+            _note(coverage, coverage.tests, file, marks_in(source, file))
         if path.is_relative_to(tests / "mutants"):
             _note(coverage, coverage.mutants, file, mutants_in(source, file))
     return coverage

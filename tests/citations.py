@@ -9,8 +9,10 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+
+from tests.syntax import nodes_of
 
 CORPUS_INDEX = "INDEX.md"
 """The index of the corpus: the one page that is named and lies outside the repository."""
@@ -102,6 +104,7 @@ class Sources:
         ]
 
 
+@cache
 def anchors(page: str) -> frozenset[str]:
     """Where a page can be linked to: its explicit anchors and its headings."""
     headings = (re.sub(r"[^\w\- ]", "", text).strip().lower() for text in _HEADING.findall(page))
@@ -110,13 +113,13 @@ def anchors(page: str) -> frozenset[str]:
 
 def said(source: str) -> Iterator[tuple[int, str]]:
     """Every text in a module that is not a docstring: what people may get to read."""
-    tree = ast.parse(source)
+    nodes = nodes_of(source)
     explained = {
         id(node.value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         spoken = isinstance(node, ast.Constant) and id(node) not in explained
         if spoken and isinstance(node.value, str):
             yield node.lineno, node.value

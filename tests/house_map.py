@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.house_rules import imported, module_name
+from tests.syntax import nodes_of, tree_of
 
 Graph = dict[str, set[str]]
 
@@ -94,17 +95,19 @@ def map_of(sources: Mapping[str, str], packages: frozenset[str] = frozenset()) -
     loaded: Graph = {}
     named: Graph = {}
     for name, source in sources.items():
-        tree = ast.parse(source)
         is_package = name in packages
-        named[name] = set(_targets(tree, name, sources, is_package=is_package))
-        loaded[name] = set(_targets(_without_types(tree), name, sources, is_package=is_package))
+        nodes = nodes_of(source)
+        named[name] = set(_targets(nodes, name, sources, is_package=is_package))
+        only_named = _for_types(tree_of(source))
+        really = [node for node in nodes if node not in only_named] if only_named else nodes
+        loaded[name] = set(_targets(really, name, sources, is_package=is_package))
     return House(loaded, named, packages)
 
 
 def _targets(
-    tree: ast.Module, module: str, sources: Mapping[str, str], *, is_package: bool
+    nodes: Iterable[ast.AST], module: str, sources: Mapping[str, str], *, is_package: bool
 ) -> Iterator[str]:
-    for _line, full in imported(tree, module, is_package=is_package):
+    for _line, full in imported(nodes, module, is_package=is_package):
         # `from package.module import name` and `from package import module` look the same here.
         for target in (full, full.rpartition(".")[0]):
             if target in sources:
@@ -113,9 +116,9 @@ def _targets(
                 break
 
 
-def _without_types(tree: ast.Module) -> ast.Module:
-    """The same source without what type checkers alone read."""
-    return ast.Module([node for node in tree.body if not _is_for_types(node)], [])
+def _for_types(tree: ast.Module) -> set[ast.AST]:
+    """What type checkers alone read."""
+    return {inner for node in tree.body if _is_for_types(node) for inner in ast.walk(node)}
 
 
 def _is_for_types(node: ast.stmt) -> bool:

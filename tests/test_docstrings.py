@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.syntax import tree_of
+
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "oncewire"
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,7 +60,7 @@ def silent(name: str, tree: ast.Module, described: set[str]) -> Iterator[str]:
 
 def test_no_public_name_is_silent() -> None:
     trees = {
-        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
+        path.relative_to(SOURCE).as_posix(): tree_of(path.read_text())
         for path in sorted(SOURCE.rglob("*.py"))
     }
     described = contract_methods(trees)

@@ -116,7 +116,7 @@ def test_an_allowed_arrow_passes(module: str, source: str) -> None:
 
 def test_a_dot_in_a_package_file_means_that_package() -> None:
     source = "from .contract import Store"
-    found = list(rules.imported(ast.parse(source), "oncewire.store", is_package=True))
+    found = list(rules.imported(ast.walk(ast.parse(source)), "oncewire.store", is_package=True))
     assert found == [(1, "oncewire.store.contract.Store")]
 
 

@@ -4,7 +4,10 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+from tests.syntax import nodes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oncewire"
@@ -31,9 +34,9 @@ ALLOWED = {
 }  # fmt: skip
 
 
-def names_used(tree: ast.AST) -> Iterator[str]:
+def names_used(source: str) -> Iterator[str]:
     """Every name that a module speaks of other than by defining or importing it."""
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -43,10 +46,10 @@ def names_used(tree: ast.AST) -> Iterator[str]:
             yield from re.split(r"[.:]", str(node.value))
 
 
-def names_defined(tree: ast.AST) -> Iterator[str]:
+def names_defined(source: str) -> Iterator[str]:
     """Public functions, methods and classes."""
-    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for node in ast.walk(tree):
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in nodes_of(source):
         if isinstance(node, kinds) and not node.name.startswith("_"):
             yield node.name
 
@@ -55,24 +58,25 @@ def unused(sources: dict[str, str], users: dict[str, str]) -> set[str]:
     """Names that the sources define and neither they nor the users speak of."""
     used: Counter[str] = Counter()
     for text in (*sources.values(), *users.values()):
-        used.update(names_used(ast.parse(text)))
-    return {name for text in sources.values() for name in names_defined(ast.parse(text))} - set(
-        used
-    )
+        used.update(names_used(text))
+    return {name for text in sources.values() for name in names_defined(text)} - set(used)
 
 
 def _texts(*folders: Path) -> dict[str, str]:
     return {str(path): path.read_text() for folder in folders for path in folder.rglob("*.py")}
 
 
+@cache
+def _found() -> set[str]:
+    return unused(_texts(SOURCE), _texts(ROOT / "bench", ROOT / "scripts"))
+
+
 def test_every_public_name_is_used_or_has_a_reason() -> None:
-    found = unused(_texts(SOURCE), _texts(ROOT / "bench", ROOT / "scripts"))
-    assert found - set(ALLOWED) == set(), "remove it, use it, or say why it stays"
+    assert _found() - set(ALLOWED) == set(), "remove it, use it, or say why it stays"
 
 
 def test_no_reason_outlives_its_name() -> None:
-    found = unused(_texts(SOURCE), _texts(ROOT / "bench", ROOT / "scripts"))
-    assert set(ALLOWED) - found == set(), "it is used now, or gone"
+    assert set(ALLOWED) - _found() == set(), "it is used now, or gone"
 
 
 def test_an_unused_name_is_seen() -> None:

@@ -37,6 +37,16 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("a cluster", ("tests/pipeline/test_cluster.py",)),
     ("kill -9", ("tests/handler/processes/",)),
     ("simulation", ("tests/simulation/test_simulation.py",)),
+    # They look at the same syntax trees.
+    (
+        "the house",
+        (
+            "tests/test_house.py",
+            "tests/test_citations.py",
+            "tests/test_docstrings.py",
+            "tests/test_unused.py",
+        ),
+    ),
 )
 """A group's name, and how the paths of its tests begin. In the order in which they are begun."""
 

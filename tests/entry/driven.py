@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ from oncewire.entry.cli.main import main
 main()
 """
 PATIENCE = 60.0
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, for as long as the slowest machine may need."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class Driven:
@@ -58,10 +67,7 @@ class Driven:
         return [line for line in found if line["level"] == level]
 
     def wait_for(self, event: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while event not in self.log.read_text():
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
+        wait_until(lambda: event in self.log.read_text())
 
     def close(self) -> None:
         if self.process.poll() is None:

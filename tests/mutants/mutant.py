@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from tests.parts import ROOT
+
+SHARE = 3
+"""One mutant of so many is run by `make test`, all others by `make soak`."""
 
 PLAIN = "messages=40"
 """The options of a simulated world in which most bugs show."""
@@ -28,6 +35,16 @@ class Mutant:
     requirement: str = ""
     # Tests, as pytest names them, any of which may catch it.
     tests: tuple[str, ...] = ()
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether `make test` runs it: its name alone decides, whatever other mutants there are."""
+        return crc32(self.name.encode()) % SHARE == 0
+
+    @property
+    def source(self) -> Path:
+        """The file that the bug is put into."""
+        return ROOT / "src" / Path(*self.module.split(".")).with_suffix(".py")
 
     @property
     def package(self) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,14 +44,60 @@ def test_each_says_what_must_notice_it() -> None:
     assert [one.name for one in ALL if bool(one.tests) == bool(one.caught_by)] == []
 
 
+def test_each_finds_its_text_exactly_once() -> None:
+    """Also those that `make test` does not run: a change of the code must not lose any."""
+    assert [one.name for one in ALL if text_of(one.source).count(one.old) != 1] == []
+
+
+def test_the_tests_that_must_notice_are_there() -> None:
+    lost = []
+    for one in ALL:
+        for named in one.tests:
+            file, *inner = named.partition("[")[0].split("::")
+            path = ROOT / file
+            words = text_of(path) if path.is_file() else ""
+            if not path.exists() or not all(is_defined(name, words) for name in inner):
+                lost.append(f"{one.name}: {named}")
+    assert lost == []
+
+
+def is_defined(name: str, source: str) -> bool:
+    """Whether a function or a class of that name is in the source; Hypothesis makes cases of
+    machines by assignment."""
+    return re.search(rf"^\s*(?:(?:async )?def |class )?{name}\b(?=[(:]| =)", source, re.M) is not None
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("put_back", PUT_BACK, ids=lambda one: one.what)
 def test_a_bug_of_old_can_be_put_back(put_back: PutBack) -> None:
     """`python -m tests.mutants.put_back` looks for them in wild worlds, which takes minutes."""
-    module = ROOT / "src" / Path(*put_back.mutant.module.split(".")).with_suffix(".py")
-    assert module.read_text(encoding="utf-8").count(put_back.mutant.old) == 1
+    assert text_of(put_back.mutant.source).count(put_back.mutant.old) == 1
 
 
-@pytest.mark.parametrize("name", [mutant.name for mutant in ALL])
+EVERY = [
+    pytest.param(mutant.name, marks=() if mutant.is_sampled else pytest.mark.soak) for mutant in ALL
+]
+
+
+def test_every_mutant_is_run_by_one_of_both() -> None:
+    """`make test` leaves out exactly what is marked `soak`, and `make soak` runs exactly that."""
+    assert [case.values for case in EVERY] == [(mutant.name,) for mutant in ALL]
+    marks = [[mark.name for mark in case.marks] for case in EVERY]
+    assert all(mark in ([], ["soak"]) for mark in marks)
+    sampled = [mutant for mutant in ALL if mutant.is_sampled]
+    assert marks.count([]) == len(sampled)
+    assert len(ALL) / 4 < len(sampled) < len(ALL) / 2
+    # What a world shows and what tests notice, wherever there are more than a few.
+    assert any(mutant.caught_by for mutant in sampled)
+    many = Counter(mutant.package for mutant in ALL)
+    assert {name for name, count in many.items() if count > 5} <= {one.package for one in sampled}
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_mutant_is_caught(name: str, hatchery: Hatchery) -> None:
     assert hatchery.stdin is not None
     assert hatchery.stdout is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.running.party_handler import open_party_blocking
-from tests.entry.driven import Driven, Manager, ask
+from tests.entry.driven import Driven, Manager, ask, wait_until
 from tests.entry.served import Served
 
 pytestmark = pytest.mark.process
@@ -101,6 +101,7 @@ real = Engine.tick
 def tick(self):
     real(self)
     if pathlib.Path({mark!r}).exists():
+        pathlib.Path({hung!r}).touch()
         time.sleep(300)
 Engine.tick = tick
 Engine.rest = lambda self: 0
@@ -110,8 +111,8 @@ Engine.rest = lambda self: 0
 def test_a_loop_that_hangs_is_not_called_running_and_feeds_no_watchdog(
     start: Start, pair: Path, tmp_path: Path
 ) -> None:
-    manager, mark = Manager(tmp_path), tmp_path / "hang"
-    fault = HANGS.format(mark=str(mark))
+    manager, mark, hung = Manager(tmp_path), tmp_path / "hang", tmp_path / "hung"
+    fault = HANGS.format(mark=str(mark), hung=str(hung))
     driven = start("acme", fault, NOTIFY_SOCKET=str(manager.path), WATCHDOG_USEC="600000")
     driven.ready()
     assert manager.word() == "READY=1"
@@ -120,7 +121,8 @@ def test_a_loop_that_hangs_is_not_called_running_and_feeds_no_watchdog(
     assert good["running"] is True
     assert good["lag_ms"] < 60_000
     mark.touch()
-    while not manager.silent(3.0):
+    wait_until(hung.exists)
+    while not manager.silent(1.0):
         pass
     bad = ask(pair / "acme", "status")
     assert (bad["running"], bad["pid"]) == (False, driven.process.pid)

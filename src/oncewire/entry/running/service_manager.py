@@ -21,14 +21,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("oncewire.serve")
 
 
-def tell(word: str) -> None:
-    """Say how we are, if anybody asked for it."""
+AGAIN = 0.1
+"""Seconds until a word that a busy manager did not take is said again."""
+
+
+def tell(word: str) -> bool:
+    """Say how we are, if anybody asked for it. False: the manager has not heard its last words yet.
+
+    Nobody waits for that. The kernel keeps a few words for a manager that is busy, and whoever
+    says another one would stand still with all of its partners until it listens.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
-        return
+        return True
     name = "\0" + address[1:] if address.startswith("@") else address
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
-        supervisor.sendto(word.encode(), name)
+        supervisor.setblocking(False)
+        try:
+            supervisor.sendto(word.encode(), name)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def watchdog_seconds() -> float | None:
@@ -40,8 +53,11 @@ def watchdog_seconds() -> float | None:
     return int(said) / 1_000_000
 
 
-async def feed_watchdog(supervisor: Supervisor) -> None:
-    """Give a sign of life twice as often as it is expected, while the handler takes turns."""
+async def keep_told(supervisor: Supervisor) -> None:
+    """Say that everything listens, until that was heard; then give a sign of life twice as often
+    as it is expected, while the handler takes turns."""
+    while not tell("READY=1"):
+        await asyncio.sleep(AGAIN)
     expected = watchdog_seconds()
     if expected is None:
         return

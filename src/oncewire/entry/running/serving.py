@@ -21,7 +21,7 @@ from oncewire.entry.delivery.webhook import Webhook
 from oncewire.entry.running.assemble import make_engine, make_handler
 from oncewire.entry.running.ownership import running_or
 from oncewire.entry.running.reloading import Reloading
-from oncewire.entry.running.service_manager import feed_watchdog, tell
+from oncewire.entry.running.service_manager import keep_told, tell
 from oncewire.errors import (
     HandlerFailed,
     NotAllowed,
@@ -134,7 +134,6 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
     async with serving(settings, prepared) as running:
         here.append(running)
         logger.info("ready", extra={"party": settings.party.name, "url": running.url})
-        tell("READY=1")
         ready(running)
         failure = await _until_over(stop, running.handler.supervisor)
         logger.info("stopping", extra={"party": settings.party.name})
@@ -154,10 +153,10 @@ async def serve(settings: Settings, ready: Callable[[Running], None]) -> Status:
 
 async def _until_over(stop: asyncio.Event, supervisor: Supervisor) -> HandlerFailed | None:
     """Wait until somebody stops us, or until the handler has failed; then why."""
-    feeding = asyncio.ensure_future(feed_watchdog(supervisor))
+    telling = asyncio.ensure_future(keep_told(supervisor))
     stopped, failed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(supervisor.failed())
     await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
-    for task in (feeding, stopped, failed):
+    for task in (telling, stopped, failed):
         task.cancel()
     return failed.result() if failed.done() and not failed.cancelled() else None
 
