@@ -28,6 +28,7 @@ from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
     Form,
     Security,
+    SecurityOrder,
     SoapActionCheck,
     UnknownCpa,
     UnknownRef,
@@ -208,6 +209,10 @@ _ALL = (
         "How payloads are encrypted."),
     Key("security.key_transport", kinds.TEXT, "security.key_transport",
         "How the payload key is encrypted."),
+    Key("security.order", choice(SecurityOrder), "security.order",
+        "Whether we sign payloads before we encrypt them, or after; both are read."),
+    Key("security.allow_rsa_1_5", kinds.BOOL, "security.allow_rsa_1_5",
+        "Read payload keys that were encrypted with rsa-1_5, as older handlers do."),
     Key("security.allow_sha1", kinds.BOOL, "security.allow_sha1",
         "Accept and make SHA-1 signatures, which can be forged today."),
     Key("security.partner_certificates", CERTIFICATES, "security.partner_certificates",

@@ -42,6 +42,14 @@ class UnknownRef(StrEnum):
     IGNORE = "ignore"
 
 
+class SecurityOrder(StrEnum):
+    """Which of the two is done first to a payload. ebMS 2.0 signs what is meant and then closes it
+    (persistent confidentiality); the other order signs what travels. Both are read."""
+
+    SIGN_FIRST = "sign_first"
+    ENCRYPT_FIRST = "encrypt_first"
+
+
 class Extension(StrEnum):
     """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed
     (docs/decisions.md#extensions)."""
@@ -83,6 +91,9 @@ class Security:
     encryption_algorithm: str = "http://www.w3.org/2009/xmlenc11#aes256-gcm"
     key_transport: str = "http://www.w3.org/2001/04/xmlenc#rsa-oaep-mgf1p"
     allow_sha1: bool = False
+    order: SecurityOrder = SecurityOrder.SIGN_FIRST
+    # Content keys wrapped by rsa-1_5 are read too; which one we write, `key_transport` says.
+    allow_rsa_1_5: bool = False
     # The partner's certificates, DER; two may be valid at once during a roll-over.
     partner_certificates: tuple[bytes, ...] = ()
     partner_encryption_certificates: tuple[bytes, ...] = ()
