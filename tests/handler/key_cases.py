@@ -226,6 +226,7 @@ CASES = [
     Case("wire.soap_action", "{service}/{action}"),
     Case("wire.soap_action_check", "strict", scenes.strange_action),
     Case("wire.validation", "enforce", scenes.broken_header),
+    Case("wire.base64", "lenient", scenes.odd_base64),
     Case("wire.unknown_cpa", "fault", scenes.strange_cpa, at=("beta",)),
     Case("wire.unknown_ref", "error", scenes.strange_reference),
     Case("wire.extensions", ["hop_sequence"], base={**NUMBERED, "sequence.scope": "pair"}),

@@ -26,6 +26,7 @@ from oncewire.message import kinds
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
+    Base64Check,
     Form,
     Security,
     SecurityOrder,
@@ -188,6 +189,8 @@ _ALL = (
         "Whether another SOAPAction is refused."),
     Key("wire.validation", choice(Validation), "form.validation",
         "What a header that breaks the official schema leads to."),
+    Key("wire.base64", choice(Base64Check), "form.base64",
+        "Whether characters that do not belong into base64 are damage, or are skipped."),
     Key("wire.unknown_cpa", choice(UnknownCpa), "form.unknown_cpa",
         "How a message under an unknown agreement is answered."),
     Key("wire.unknown_ref", choice(UnknownRef), "form.unknown_ref",

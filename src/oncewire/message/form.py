@@ -28,6 +28,13 @@ class SoapActionCheck(StrEnum):
     ANY = "any"
 
 
+class Base64Check(StrEnum):
+    """What characters that do not belong into base64 lead to (RFC 2045 §6.8)."""
+
+    STRICT = "strict"
+    LENIENT = "lenient"
+
+
 class UnknownCpa(StrEnum):
     """How a message under an unknown agreement is answered."""
 
@@ -72,6 +79,7 @@ class Form:
     soap_action: str = '"ebXML"'
     soap_action_check: SoapActionCheck = SoapActionCheck.ANY
     validation: Validation = Validation.REPORT
+    base64: Base64Check = Base64Check.STRICT
     unknown_cpa: UnknownCpa = UnknownCpa.ERROR
     unknown_ref: UnknownRef = UnknownRef.IGNORE
     extensions: frozenset[Extension] = frozenset()

@@ -60,7 +60,7 @@ def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: Vie
     for payload, place in view.parts():
         travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
         try:
-            data = decoded(place.encoding, travelled)
+            data = decoded(place.encoding, travelled, lenient=True)
         except MimeProblem:
             raise _changed(stored, "put its bytes back from a backup") from None
         if len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest:
