@@ -28,7 +28,8 @@ from oncewire.protocol.terms import (
 )
 
 NAMES = {
-    "ebms2", "ms-0.9x", "ms-0.9x-typed", "window", "rm-0.78", "digikoppeling-osb-be",
+    "ebms2", "cpa", "ms-0.9x", "ms-0.9x-typed", "window", "rm-0.78", "fujitsu-2000",
+    "fujitsu-window", "digikoppeling-osb-be",
     "digikoppeling-osb-be-s", "digikoppeling-osb-be-e", "digikoppeling-osb-rm",
     "digikoppeling-osb-rm-s", "digikoppeling-osb-rm-e", "nhs-forward-reliable",
     "nhs-async-reliable", "nhs-express", "norway-smtp", "norway-http-sync", "phinms",

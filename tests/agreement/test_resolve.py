@@ -135,10 +135,10 @@ def test_one_common_id_is_enough_unless_another_contradicts() -> None:
     assert _refused([known], samples.message(from_party=liar)).code == "Inconsistent"
 
 
-def _listed() -> Agreement:
+def _listed(words: str = "") -> Agreement:
     return samples.agreement(
         top="listed_only = true",
-        rest="""
+        rest=f"""{words}
         [[actions]]
         service = "urn:ex:orders"
         action = "PlaceOrder"
@@ -174,16 +174,40 @@ def test_the_binding_of_service_and_action_counts() -> None:
         ({"action": "Unknown"}, "//Header/MessageHeader/Action"),
         # Agreed, but only in the other direction.
         ({"action": "Confirm"}, "//Header/MessageHeader/Action"),
-        ({"from_party": replace(ALPHA, role="Seller")}, "//Header/MessageHeader/From/Role"),
-        ({"to_party": replace(BETA, role="Buyer")}, "//Header/MessageHeader/To/Role"),
     ],
 )
-def test_an_unknown_service_action_or_role_is_not_recognized(
+def test_an_unknown_service_or_action_is_not_recognized(
     header: dict[str, Any], location: str
 ) -> None:
     error = _refused([_listed()], samples.message(**header))
     assert isinstance(error, ValueNotRecognized)
     assert error.location == location
+
+
+@pytest.mark.parametrize(
+    ("header", "location"),
+    [
+        ({"from_party": replace(ALPHA, role="Seller")}, "//Header/MessageHeader/From/Role"),
+        ({"to_party": replace(BETA, role="Buyer")}, "//Header/MessageHeader/To/Role"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["a", "b", "c", "d"])
+def test_another_role_is_weighed_as_agreed(
+    header: dict[str, Any], location: str, policy: str
+) -> None:
+    """As every other value of the header that contradicts the agreement (CPA-9..12)."""
+    words = f'[delivery]\nheader_conflict = "{policy}"'
+    known = [_listed(words)]
+    if policy == "d":
+        error = _refused(known, samples.message(**header))
+        assert isinstance(error, Inconsistent)
+        assert error.location == location
+        return
+    found = resolve(known, samples.message(**header), receiving=True, now=NOW)
+    assert found.binding is not None
+    assert found.binding.from_role == "Buyer"
+    told = [(warning.code, warning.location) for warning in found.warnings]
+    assert told == ([] if policy == "a" else [("Inconsistent", location)])
 
 
 def test_roles_services_and_types_that_fit_pass() -> None:

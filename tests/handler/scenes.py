@@ -206,6 +206,15 @@ def broken_header(stage: Stage) -> None:
     stage.take()
 
 
+def odd_base64(stage: Stage) -> None:
+    """Quotation marks around the base64 of the order, as Spine writes it."""
+    plain = b"\r\n\r\norder 1"
+    odd = b'\r\nContent-Transfer-Encoding: base64\r\n\r\n"b3JkZXIgMQ=="'
+    stage.change = lambda parcel: words(parcel, plain, odd) if plain in parcel.body else parcel
+    stage.send()
+    stage.take()
+
+
 def strange_cpa(stage: Stage) -> None:
     """Another CPAId than the agreed one."""
     stage.change = lambda parcel: (

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import InvalidValue, UnknownMessage
-from oncewire.handler.actions import Ponged
+from oncewire.handler.actions import Ponged, PostAnswer
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY
 from oncewire.message.status import MessageStatus
 from oncewire.protocol.states import OutgoingState
+from oncewire.wire import codec
 from tests.handler.pair import Pair
 from tests.handler.serving import free_port, order, serving
 from tests.handler.test_exchange import FEW, state_of
@@ -27,6 +30,41 @@ def test_a_ping_is_answered(profile: str) -> None:
     assert not pair.alpha.node.pings
     # Neither side took it for a message.
     assert set(pair.kinds("alpha")) == set(pair.kinds("beta")) == {"started"}
+
+
+MODES = ("none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndResponse")
+
+
+@pytest.mark.requirement("OPS-2")
+@pytest.mark.parametrize("question", [MessageKind.PING, MessageKind.STATUS_REQUEST])
+@pytest.mark.parametrize("mode", MODES)
+def test_where_the_channel_is_synchronous_the_answer_comes_on_the_connection(
+    question: MessageKind, mode: str
+) -> None:
+    """Handlers of other makers write no SyncReply into a Ping, and wait where they asked."""
+    pair = Pair("ebms2", f'[sync]\nmode = "{mode}"\n', lose_answer=lambda count: True)
+    if question is MessageKind.PING:
+        pair.alpha.ping("alpha-beta")
+    else:
+        sent = pair.send()
+        pair.alpha.ask_status(sent.message_id)
+    (post,) = [action for action in pair.alpha.commit() if isinstance(action, PostAnswer)]
+    parcel = whole_parcel(pair.alpha.node, post.parcel)
+    asked = codec.read(parcel).message
+    assert (asked.kind, asked.header.sync_reply_as_agreed) == (question, False)
+    answer = pair.deliver("beta", parcel)
+    if mode == "none":
+        assert (answer.status, answer.parcel) == (204, None)
+        return
+    assert answer.status == 200
+    assert answer.parcel is not None
+    told = codec.read(whole_parcel(pair.beta.node, answer.parcel)).message
+    pairs = {
+        MessageKind.PING: MessageKind.PONG,
+        MessageKind.STATUS_REQUEST: MessageKind.STATUS_RESPONSE,
+    }
+    assert told.kind is pairs[question]
+    assert told.header.ref_to_message_id == asked.header.message_id
 
 
 def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:

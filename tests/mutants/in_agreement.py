@@ -122,8 +122,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a known id needs no proof",
         "oncewire.handler.sealing.secure",
-        "    required = security.require_signature\n",
-        "    required = security.require_signature and accepted_at is None\n",
+        "        if security.require_signature:\n",
+        "        if security.require_signature and accepted_at is None:\n",
         tests=(f"{_ACCEPTED}::test_who_cannot_prove_that_he_repeats_is_told_nothing",),
     ),
     Mutant(

@@ -180,7 +180,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "a hub answers for what anybody sends in a neighbour's name",
         "oncewire.handler.arriving.receive",
-        "        verified_message(node, received, resolution, source)\n",
+        "        check_passing(node, received, resolution, source)\n",
         "        pass\n",
         tests=(f"{_UNPROVEN}::test_a_hub_takes_nothing_upon_itself_in_a_neighbours_name",),
     ),

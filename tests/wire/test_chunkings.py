@@ -126,7 +126,7 @@ def test_single_bytes_are_enough(dialect: Dialect) -> None:
     assert in_pieces(parcel, list(range(1, len(parcel.body)))) == whole(parcel)
 
 
-@pytest.mark.parametrize("text", [b"QQ==QQ", b"QQ==QQ==", b"QQ=Q", b"QUJDR", b"QU!D"])
+@pytest.mark.parametrize("text", [b"QQ==QQ", b"QQ==QQ==", b"QQ=Q", b"QUJDR", b"Q!"])
 def test_damaged_base64_is_damaged_in_any_pieces(text: bytes) -> None:
     """What goes on after its padding was taken where it came in one piece."""
     said = set()

@@ -26,8 +26,10 @@ from oncewire.message import kinds
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
+    Base64Check,
     Form,
     Security,
+    SecurityOrder,
     SoapActionCheck,
     UnknownCpa,
     UnknownRef,
@@ -187,6 +189,8 @@ _ALL = (
         "Whether another SOAPAction is refused."),
     Key("wire.validation", choice(Validation), "form.validation",
         "What a header that breaks the official schema leads to."),
+    Key("wire.base64", choice(Base64Check), "form.base64",
+        "Whether characters that do not belong into base64 are damage, or are skipped."),
     Key("wire.unknown_cpa", choice(UnknownCpa), "form.unknown_cpa",
         "How a message under an unknown agreement is answered."),
     Key("wire.unknown_ref", choice(UnknownRef), "form.unknown_ref",
@@ -208,6 +212,10 @@ _ALL = (
         "How payloads are encrypted."),
     Key("security.key_transport", kinds.TEXT, "security.key_transport",
         "How the payload key is encrypted."),
+    Key("security.order", choice(SecurityOrder), "security.order",
+        "Whether we sign payloads before we encrypt them, or after; both are read."),
+    Key("security.allow_rsa_1_5", kinds.BOOL, "security.allow_rsa_1_5",
+        "Read payload keys that were encrypted with rsa-1_5, as older handlers do."),
     Key("security.allow_sha1", kinds.BOOL, "security.allow_sha1",
         "Accept and make SHA-1 signatures, which can be forged today."),
     Key("security.partner_certificates", CERTIFICATES, "security.partner_certificates",

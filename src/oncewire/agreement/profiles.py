@@ -75,6 +75,14 @@ _RM_078 = {
     "hop.mode": "store_and_forward",
 }
 
+_CPA = {
+    # Whoever exchanged a CPA is held to ebMS 2.0's own words: SOAPAction (Appendix B.2), and what
+    # a message names must be there.
+    "wire.soap_action_check": "strict",
+    "wire.unknown_cpa": "fault",
+    "wire.unknown_ref": "error",
+}
+
 _OSB_BE = {
     "ack.request": "never",
     "ack.signature": "never",
@@ -111,6 +119,8 @@ _NHS_EXPRESS = {
     "ack.signature": "never",
     "duplicate.elimination": "never",
     "wire.soap_action": "{service}/{action}",
+    # Messages of Spine have quotation marks in their base64.
+    "wire.base64": "lenient",
     # The codes of Spine's own fault list that mean "try again"; every other is final.
     "delivery.retry_faults": ["200", "206", "208"],
     "payload.max_size": 5_000_000,
@@ -155,6 +165,8 @@ _PHINMS = {
 
 _ALL = (
     Profile("ebms2", "OASIS ebMS 2.0, as real partners speak it.", None, _EBMS2),
+    Profile("cpa", "ebMS 2.0 to the letter, as handlers that exchange CPAs keep it.", "ebms2",
+            _CPA),
     Profile("ms-0.9x", "The 0.9x header document with the DB chapter's rules.", None, _DRAFT),
     Profile("ms-0.9x-typed", "The same with typed acknowledgements (CBF chapter).", "ms-0.9x",
             {"ack.typed": True}),
@@ -162,6 +174,8 @@ _ALL = (
             {"sequence.ordered": True, "flow.mode": "window", "flow.window": 8}),
     Profile("rm-0.78", "v0-078: one message at a time, numbered per transport.", "ms-0.9x",
             _RM_078),
+    Profile("fujitsu-2000", "The prototype of September 2000: v0-078, stop and wait.", "rm-0.78"),
+    Profile("fujitsu-window", "The slides' proposal: 0.9x with a sliding window.", "window"),
     Profile("digikoppeling-osb-be", "Dutch government, best effort.", "ebms2", _OSB_BE),
     Profile("digikoppeling-osb-be-s", "Dutch government, best effort, signed.",
             "digikoppeling-osb-be", _SIGNED),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from oncewire.agreement.agreement import (
     ActionBinding,
@@ -29,8 +30,6 @@ from oncewire.protocol.terms import Scope, Terms
 
 SERVICE = "//Header/MessageHeader/Service"
 ACTION = "//Header/MessageHeader/Action"
-FROM_ROLE = "//Header/MessageHeader/From/Role"
-TO_ROLE = "//Header/MessageHeader/To/Role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +208,7 @@ def binding_to_send(agreement: Agreement, service: Service, action: str) -> Acti
     """The binding of a message of ours. Several may list one action under different roles; then
     the roles of the whole agreement choose, unless none of them is theirs."""
     own, partner = agreement.own.party, agreement.partner.party
-    try:
-        return _listed(agreement, Direction.SEND, service, action, own, partner)
-    except ValueNotRecognized:
-        return _listed(agreement, Direction.SEND, service, action, None, None)
+    return _listed(agreement, Direction.SEND, service, action, own, partner)
 
 
 def binding_named(
@@ -278,23 +274,12 @@ def _of_service(bindings: list[ActionBinding], service: Service | None) -> list[
 def _of_roles(
     bindings: list[ActionBinding], sender: Party | None, receiver: Party | None
 ) -> ActionBinding:
-    """The binding whose roles the parties state. A role nobody states counts as any."""
-    for side, location in ((sender, FROM_ROLE), (receiver, TO_ROLE)):
-        if side is None or side.role is None:
-            continue
-        fitting = [
-            binding
-            for binding in bindings
-            if (binding.from_role if location == FROM_ROLE else binding.to_role)
-            in (None, side.role)
-        ]
-        if not fitting:
-            raise ValueNotRecognized(
-                f"{side} does not act as {side.role} under this service",
-                location=location,
-                remedy="state the role that the agreement gives the party",
-            )
-        bindings = fitting
+    """The binding whose roles the parties state. A role nobody states counts as any; one that no
+    binding has is weighed with the rest of the header (`rules`)."""
+    for side, of in ((sender, attrgetter("from_role")), (receiver, attrgetter("to_role"))):
+        if side is not None and side.role is not None:
+            fitting = [binding for binding in bindings if of(binding) in (None, side.role)]
+            bindings = fitting or bindings
     return bindings[0]
 
 

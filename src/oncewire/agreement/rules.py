@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from oncewire.agreement.agreement import ActionBinding, Requested
+from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
 from oncewire.agreement.compose import ORDERED_WINDOW
 from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
 from oncewire.message.acknowledgment import Actor
@@ -37,6 +37,8 @@ SYNC = "//Header/SyncReply"
 ORDER = "//Header/MessageOrder"
 SEMANTICS = "//Header/QualityOfServiceInfo/@deliverySemantics"
 METHOD = "//RoutingHeader/@reliableMessagingMethod"
+FROM_ROLE = "//Header/MessageHeader/From/Role"
+TO_ROLE = "//Header/MessageHeader/To/Role"
 
 
 class Scales:
@@ -96,6 +98,7 @@ def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) ->
         return Settled(_signal(terms, message))
     policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
     scales = Scales(policy)
+    _roles(binding, message, scales)
     hop, asked = message.last_hop, {actor: message.asks_ack_of(actor) for actor in Actor}
     method = _method(binding, hop)
     ack, hop_ack = _acknowledgements(binding, message, asked, scales)
@@ -178,6 +181,18 @@ def _signal(terms: Terms, message: Message) -> Terms:
             ("ordered", terms.ordered and numbered),
         ),
     )
+
+
+def _roles(binding: ActionBinding, message: Message, scales: Scales) -> None:
+    """The roles that the agreement gives the two parties for this action. A header may be silent
+    about them (ebMS 2.0 §3.1.1.2)."""
+    header = message.header
+    for agreed, party, location in (
+        (binding.from_role, header.from_party, FROM_ROLE),
+        (binding.to_role, header.to_party, TO_ROLE),
+    ):
+        if agreed is not None:
+            scales.weigh(agreed, party.role, f"the role of {party}", location)
 
 
 # --- acknowledgements and reliability ----------------------------------------------------------
@@ -351,6 +366,13 @@ def replies_unasked(binding: ActionBinding) -> bool:
     """Whether answers come back on the connection although no header asks for that."""
     agreed = binding.terms.sync_mode is not SyncReplyMode.NONE
     return agreed and binding.rules.sync is Requested.WHEN_STATED
+
+
+def waits_for_signals(agreement: Agreement, kind: MessageKind) -> bool:
+    """Whether the partner waits on its connection for the answer to such a question of its
+    handler. Where the channel of its signals is synchronous, handlers do so without a SyncReply."""
+    channel = agreement.signal_binding(Direction.RECEIVE, kind)
+    return channel.terms.sync_mode is not SyncReplyMode.NONE
 
 
 def sends_synchronously(binding: ActionBinding, message: Message) -> bool:

@@ -28,6 +28,13 @@ class SoapActionCheck(StrEnum):
     ANY = "any"
 
 
+class Base64Check(StrEnum):
+    """What characters that do not belong into base64 lead to (RFC 2045 §6.8)."""
+
+    STRICT = "strict"
+    LENIENT = "lenient"
+
+
 class UnknownCpa(StrEnum):
     """How a message under an unknown agreement is answered."""
 
@@ -40,6 +47,14 @@ class UnknownRef(StrEnum):
 
     ERROR = "error"
     IGNORE = "ignore"
+
+
+class SecurityOrder(StrEnum):
+    """Which of the two is done first to a payload. ebMS 2.0 signs what is meant and then closes it
+    (persistent confidentiality); the other order signs what travels. Both are read."""
+
+    SIGN_FIRST = "sign_first"
+    ENCRYPT_FIRST = "encrypt_first"
 
 
 class Extension(StrEnum):
@@ -64,6 +79,7 @@ class Form:
     soap_action: str = '"ebXML"'
     soap_action_check: SoapActionCheck = SoapActionCheck.ANY
     validation: Validation = Validation.REPORT
+    base64: Base64Check = Base64Check.STRICT
     unknown_cpa: UnknownCpa = UnknownCpa.ERROR
     unknown_ref: UnknownRef = UnknownRef.IGNORE
     extensions: frozenset[Extension] = frozenset()
@@ -83,6 +99,9 @@ class Security:
     encryption_algorithm: str = "http://www.w3.org/2009/xmlenc11#aes256-gcm"
     key_transport: str = "http://www.w3.org/2001/04/xmlenc#rsa-oaep-mgf1p"
     allow_sha1: bool = False
+    order: SecurityOrder = SecurityOrder.SIGN_FIRST
+    # Content keys wrapped by rsa-1_5 are read too; which one we write, `key_transport` says.
+    allow_rsa_1_5: bool = False
     # The partner's certificates, DER; two may be valid at once during a roll-over.
     partner_certificates: tuple[bytes, ...] = ()
     partner_encryption_certificates: tuple[bytes, ...] = ()

@@ -159,6 +159,7 @@ class Reader:
                 self._multipart.finish()
             else:
                 self.part_data(self._decoder.finish())
+                self.work.foreign = self._decoder.foreign
                 self.part_ended(None, 0)
             received = self._complete()
         events, self._events = self._events, []
@@ -343,6 +344,8 @@ class Reader:
         # its length.
         if not closed:
             self._notes.append("the closing boundary is missing")
+        if self.work.foreign:
+            self._notes.append("characters that do not belong into base64 were skipped")
         resolve_references(received.message, self._content_ids, self._notes)
         return replace(
             received,
@@ -350,6 +353,7 @@ class Reader:
             notes=tuple(self._notes),
             complete=True,
             closed=closed,
+            odd_base64=self.work.foreign,
             extra_digests=tuple(self._extra_digests),
             places=tuple(self._places),
         )

@@ -39,6 +39,8 @@ class Received:
     complete: bool = True
     # False when the closing boundary was missing: the end may have been cut off.
     closed: bool = True
+    # Characters that do not belong into base64 were skipped: whether they may be is agreed.
+    odd_base64: bool = False
     # Content-ID, algorithm and digest of parts that passed by, where a signature names an
     # algorithm other than SHA-256.
     extra_digests: tuple[tuple[str, str, bytes], ...] = field(default=(), repr=False)

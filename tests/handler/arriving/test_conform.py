@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import InvalidValue
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Dialect, MessageKind, MessageStatus, Party, PartyId, Service, Severity
@@ -463,3 +465,26 @@ def test_a_payload_that_is_larger_than_agreed_is_refused_by_its_receiver() -> No
     assert notice.message_id == "order-2@alpha"
     assert "MimeProblem" in notice.reason
     assert pair.verify().violations == ()
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "nhs-async-reliable", "nhs-forward-reliable"])
+def test_foreign_characters_in_base64_are_damage_or_decoration_as_agreed(profile: str) -> None:
+    """Real messages of Spine have quotation marks there; RFC 2045 lets a reader skip them."""
+    pair = Pair(profile, lose_request=lambda attempt: True)
+    sent = pair.send()
+    with pair.alpha.node.store.transition() as tx:
+        stored = tx.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    parcel = whole_parcel(pair.alpha.node, stored)
+    odd = parcel.body.replace(
+        b"\r\n\r\norder 1", b'\r\nContent-Transfer-Encoding: base64\r\n\r\n"b3Jk"ZXIg MQ=="'
+    )
+    kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
+    pair.deliver("beta", replace(parcel, body=odd, headers=kept))
+    taken = pair.beta.take(1, 10**9)
+    if profile == "ebms2":
+        assert taken == []
+        assert "refused" in pair.kinds("beta")
+        return
+    given = GivenMessage.of(pair.beta.node, taken[0])
+    assert given.payloads[0].data == b"order 1"

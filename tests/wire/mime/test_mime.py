@@ -14,7 +14,7 @@ from oncewire.wire.codec import Parcel, Reader, ReadFault
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
 from oncewire.wire.mime.multipart import MultipartReader
-from oncewire.wire.mime.transfer import base64_lines, base64_size, decoder
+from oncewire.wire.mime.transfer import base64_lines, base64_size, decoded, decoder
 from oncewire.wire.mime.whole import cut
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted
 from tests.wire import samples
@@ -292,7 +292,24 @@ def test_base64_is_undone_in_any_pieces(content: bytes, size: int) -> None:
     assert _decoded("base64", base64.b64encode(content).rstrip(b"="), size) == content
 
 
-@pytest.mark.parametrize("damaged", [b"AA*A", b"QUJD=", b"QQ==QUJD", b"A", b"QUI=\nQQ=="])
+@given(st.binary(max_size=60), st.integers(1, 80), st.data())
+def test_foreign_characters_in_base64_are_skipped_and_told(
+    content: bytes, size: int, data: st.DataObject
+) -> None:
+    encoded = base64_lines(content)
+    place = data.draw(st.integers(0, len(encoded)))
+    odd = encoded[:place] + b'"*' + encoded[place:]
+    machine = decoder("base64")
+    pieces = [machine.feed(odd[start : start + size]) for start in range(0, len(odd), size)]
+    assert b"".join(pieces) + machine.finish() == content
+    assert machine.foreign
+    with pytest.raises(MimeProblem):
+        decoded("base64", odd)
+    assert decoded("base64", odd, lenient=True) == content
+    assert decoded("base64", encoded) == content
+
+
+@pytest.mark.parametrize("damaged", [b"A*", b"QUJD=", b"QQ==QUJD", b"A", b"QUI=\nQQ=="])
 def test_damaged_base64_is_refused(damaged: bytes) -> None:
     with pytest.raises(MimeProblem):
         _decoded("base64", damaged, len(damaged))
@@ -422,7 +439,9 @@ def test_a_faulty_header_is_refused_before_the_payload() -> None:
 
 
 def test_a_cut_off_payload_after_a_good_header_keeps_the_facts() -> None:
-    parcel = multipart(ROOT, part(b"QUJ*", "Content-ID: <p1>", "Content-Transfer-Encoding: base64"))
+    parcel = multipart(
+        ROOT, part(b"QUJDQ", "Content-ID: <p1>", "Content-Transfer-Encoding: base64")
+    )
     with pytest.raises(ReadFault) as caught:
         codec.read(parcel)
     assert caught.value.answerable

@@ -159,9 +159,10 @@ def _agreement(
 
 
 def _usual_profile(document: CpaDocument) -> str:
-    """2.0 goes with ebMS 2.0, a file without channels is PHINMS', the rest is a draft's."""
+    """2.0 goes with ebMS 2.0 to the letter, a file without channels is PHINMS', any other is a
+    draft's."""
     if document.is_2_0:
-        return "ebms2"
+        return "cpa"
     channels = any(party.channels for party in document.parties)
     return "ms-0.9x" if channels else "phinms"
 

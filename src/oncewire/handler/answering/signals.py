@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
-from oncewire.agreement.rules import replies_unasked
+from oncewire.agreement.rules import waits_for_signals
 from oncewire.handler.actions import Ponged, StatusTold, Warned
 from oncewire.handler.answering.answer import (
     NOTHING,
@@ -380,7 +380,7 @@ def _send_signal(
     route = signal_route(resolution.agreement, signal.kind)
     parcel = seal(node, signal, route)
     asked = request.header.sync_reply is not None or request.header.sync_reply_as_agreed
-    if (asked or replies_unasked(resolution.agreement.receiving)) and source.can_answer:
+    if (asked or waits_for_signals(resolution.agreement, request.kind)) and source.can_answer:
         return Answer(200, parcel)
     answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)
     post_signal(node, resolution.agreement, answer)

@@ -16,7 +16,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.route import is_receiver, peer_label
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
-from oncewire.message.form import Form, UnknownRef, Validation
+from oncewire.message.form import Base64Check, Form, UnknownRef, Validation
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
@@ -44,6 +44,12 @@ def check_form(received: Received, form: Form, source: Source) -> None:
         )
     if source.transport in WITH_HEADERS:
         soap.check_action(received.parcel.header("SOAPAction"), message, form)
+    if received.odd_base64 and form.base64 is Base64Check.STRICT:
+        raise MimeProblem(
+            "base64 is damaged: it holds characters that do not belong there",
+            location="MIME",
+            remedy="send the part again, whole, or agree that they are skipped (wire.base64)",
+        )
     problems = received.schema_problems
     if not problems or form.validation is Validation.OFF:
         return

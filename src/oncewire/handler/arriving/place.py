@@ -18,9 +18,7 @@ from oncewire.handler.arriving.original import Original, answered
 from oncewire.handler.hub.passing import is_answer
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop
-from oncewire.handler.sealing.confide import decrypt_payloads
 from oncewire.handler.sealing.secure import verified_message
-from oncewire.handler.sealing.spooled import at_hand
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.store.contract import Transaction
@@ -75,10 +73,7 @@ def _under(
     check_form(received, resolution.form, source)
     if resolution.at_hop and not _is_ours(resolution.agreement, named):
         return Placed(received.message, resolution, for_others=True)
-    message = verified_message(node, received, resolution, source)
-    if resolution.security.encrypt:
-        message = at_hand(received, message, node.limits)
-    return Placed(decrypt_payloads(node, message, resolution.security), resolution)
+    return Placed(verified_message(node, received, resolution, source), resolution)
 
 
 def _resolve(

@@ -50,7 +50,7 @@ from oncewire.handler.reading import Reading
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sealing.intact import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
-from oncewire.handler.sealing.secure import check_connection, is_authentic, verified_message
+from oncewire.handler.sealing.secure import check_connection, check_passing, is_authentic
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.source import Source, replied
 from oncewire.message.acknowledgment import Actor
@@ -193,7 +193,7 @@ def _take_for_others(
     if resolution.agreement.partner.is_named_by(header.from_party) and not is_answer(message):
         # Of a neighbour's own message the hub can check what it asks of the neighbour; who lies
         # behind one is between the ends.
-        verified_message(node, received, resolution, source)
+        check_passing(node, received, resolution, source)
     known = received_from(node, tx, header.from_party, header.message_id)
     passed = known is not None and known.passed_on
     ahead = node.agreements.toward(header.to_party) or way_back(node, tx, message, asked)

@@ -20,18 +20,17 @@ from oncewire.errors import EbxmlError, MimeProblem, OncewireError, StoreProblem
 from oncewire.handler.delivering.view import View, read_view
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
-from oncewire.handler.sealing.confide import decrypt_payloads
+from oncewire.handler.sealing.confide import Opening
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sealing.spooled import body_slice
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
+from oncewire.message.form import Security
 from oncewire.message.header import Header
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.mime.transfer import decoded
-from oncewire.wire.received import Received
 from oncewire.wire.security import signature
-from oncewire.wire.security.digests import signature_parts
 from oncewire.wire.security.verified import read_verified
 
 
@@ -45,8 +44,8 @@ def accepted(node: Node, stored: StoredIncoming) -> Message:
     if stored.view is not None:
         return _cut_out(node, stored, stored.parcel, read_view(stored.view))
     received = codec.read(whole_parcel(node, stored.parcel), node.limits)
-    for view in _views(node, received):
-        message = _open(node, view, stored)
+    opening = Opening(node, received, _security_of(node, received.message, stored))
+    for message in map(opening.plain, _views(node, opening)):
         if _is_accepted(message, stored):
             return message
     raise _changed(
@@ -61,7 +60,7 @@ def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: Vie
     for payload, place in view.parts():
         travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
         try:
-            data = decoded(place.encoding, travelled)
+            data = decoded(place.encoding, travelled, lenient=True)
         except MimeProblem:
             raise _changed(stored, "put its bytes back from a backup") from None
         if len(data) != payload.size or hashlib.sha256(data).hexdigest() != payload.digest:
@@ -121,30 +120,30 @@ def _is_accepted(message: Message, stored: StoredIncoming) -> bool:
     return named and identity_digest(message) == stored.incoming.digest
 
 
-def _views(node: Node, received: Received) -> Iterator[Message]:
+def _views(node: Node, opening: Opening) -> Iterator[Message]:
     """What a signature covers comes first: the rest of a message is anybody's word."""
+    received = opening.received
     if received.signed:
         try:
-            covered = signature.covered(received.envelope, signature_parts(received))
+            covered = signature.covered(received.envelope, opening.parts)
         except EbxmlError:
             # Nobody here checks signatures of this sender, and this one is not for us.
             pass
         else:
-            believed = read_verified(received, covered, node.limits).message
+            believed = read_verified(opening.received, covered, node.limits).message
             yield believed
             # Versions before this one left the parts in the order in which they came.
             places = [payload.content_id for payload in received.message.payloads]
             order = sorted(believed.payloads, key=lambda payload: places.index(payload.content_id))
             yield replace(believed, payloads=tuple(order))
-    yield received.message
+    yield opening.received.message
 
 
-def _open(node: Node, message: Message, stored: StoredIncoming) -> Message:
-    """Decrypted as was agreed when it was accepted."""
+def _security_of(node: Node, message: Message, stored: StoredIncoming) -> Security:
+    """By what its payloads were closed: as was agreed when it was accepted."""
     agreement = node.agreement_accepted(stored)
     if agreement is None:
         agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
     if agreement is None:
-        return message
-    binding = find_binding(agreement, Direction.RECEIVE, message)
-    return decrypt_payloads(node, message, binding.security)
+        return Security()
+    return find_binding(agreement, Direction.RECEIVE, message).security

@@ -1,24 +1,36 @@
 """Confide: payloads that only the partner may read, where encryption is agreed.
 
-A payload is encrypted before the message is signed, so the signature covers what travels.
-It is opened after the signature was checked, so nothing unchecked is decrypted. The stored
-bytes stay as they travelled; the identity of a message is that of its plain payloads.
+ebMS 2.0 signs a payload and then encrypts it; other handlers, and earlier versions of this one, do
+it the other way round. What is sent follows the agreement; what comes is read either way: the
+digests that were signed tell which it was. Nothing is opened before the signature's own value has
+proved whose it is, and a payload that cannot be opened is answered like one that was changed, so
+that nobody learns anything of a key or of a document by asking often.
+
+The stored bytes stay as they travelled; the identity of a message is that of its plain payloads.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from oncewire.errors import AgreementProblem, SecurityFailure
 from oncewire.handler.node import Node
+from oncewire.handler.sealing.spooled import at_hand
 from oncewire.message.envelope import Message
-from oncewire.message.form import Security
+from oncewire.message.form import Security, SecurityOrder
 from oncewire.message.payload import Payload
+from oncewire.wire.codec import Signer
+from oncewire.wire.received import Received
+from oncewire.wire.security import algorithms
 from oncewire.wire.security.certificates import load_certificate
 from oncewire.wire.security.decryption import EncryptionPolicy, decrypt_part
+from oncewire.wire.security.digests import signature_parts
 from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS, EncryptionChoice, encrypt_part
+from oncewire.wire.security.references import PartDigests, SignedReference, bare_content_id
 
 ENCRYPTED_TYPE = "application/xml"
 _MARK = b"EncryptedData"
@@ -54,6 +66,14 @@ def encrypt_payloads(message: Message, security: Security) -> Message:
     )
 
 
+def signer_over(signer: Signer | None, message: Message, security: Security) -> Signer | None:
+    """The signer of a message that was given to be sent: over its payloads as they are meant, or,
+    where that was agreed, over what travels."""
+    if signer is None or not security.encrypt or security.order is SecurityOrder.ENCRYPT_FIRST:
+        return signer
+    return lambda envelope, _closed: signer(envelope, message.payloads)
+
+
 def _content(payload: Payload) -> bytes:
     if payload.data is None:
         raise SecurityFailure(
@@ -63,12 +83,85 @@ def _content(payload: Payload) -> bytes:
     return payload.data
 
 
-def decrypt_payloads(node: Node, message: Message, security: Security) -> Message:
-    """The message with its payloads as the partner meant them."""
-    if not security.encrypt or not message.payloads:
-        return message
-    return replace(
-        message, payloads=tuple(_opened(node, payload, security) for payload in message.payloads)
+class Opening:
+    """The payloads of one received message, which may have to be opened before what was signed
+    of them can be compared."""
+
+    def __init__(self, node: Node, received: Received, security: Security) -> None:
+        self._node = node
+        self._received = received
+        self._security = security
+        self._closed = security.encrypt and bool(received.message.payloads)
+        self._opened = False
+
+    @property
+    def received(self) -> Received:
+        """The message, with its payloads as they were signed."""
+        return self._received
+
+    def parts(self, signed: Sequence[SignedReference]) -> Sequence[PartDigests]:
+        """The digests that are compared with the signed ones."""
+        travelled = signature_parts(self._received)
+        if not self._closed or _all_are(signed, travelled):
+            return travelled
+        whole = at_hand(self._received, self._received.message, self._node.limits)
+        names = {reference.digest_name for reference in signed}
+        payloads, digests = [], []
+        for payload in whole.payloads:
+            try:
+                plain = _opened(self._node, payload, self._security)
+                data = _content(plain)
+            except SecurityFailure:
+                # It ends like one whose content is another than what was signed, and no sooner.
+                plain, data = payload, hashlib.sha256(_content(payload)).digest()
+            payloads.append(plain)
+            found = {name: algorithms.digest(name, data) for name in names}
+            digests.append(PartDigests(payload.content_id, found))
+        self._opened = True
+        message = replace(whole, payloads=tuple(payloads))
+        self._received = replace(self._received, message=message)
+        return digests
+
+    def plain(self, believed: Message) -> Message:
+        """What is believed of the message, with its payloads as the partner meant them."""
+        if not self._closed or self._opened:
+            return believed
+        whole = at_hand(self._received, believed, self._node.limits)
+        opened = (_opened(self._node, payload, self._security) for payload in whole.payloads)
+        return replace(believed, payloads=tuple(opened))
+
+
+def closed_for_others(
+    node: Node, received: Received, signed: Sequence[SignedReference]
+) -> Sequence[PartDigests]:
+    """The digests a hub compares: of what is encrypted, and not for it, it believes those that
+    were signed."""
+    travelled = signature_parts(received)
+    if _all_are(signed, travelled):
+        return travelled
+    message = at_hand(received, received.message, node.limits)
+    closed = {
+        bare_content_id(payload.content_id)
+        for payload in message.payloads
+        if _MARK in _content(payload)[:_HEAD]
+    }
+    believed = {
+        reference.content_id: PartDigests(
+            reference.content_id, {reference.digest_name: reference.digest}
+        )
+        for reference in signed
+        if reference.content_id in closed and reference.content_id is not None
+    }
+    return [believed.get(bare_content_id(part.content_id), part) for part in travelled]
+
+
+def _all_are(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) -> bool:
+    """Whether what was signed of the parts is what they are."""
+    known = {bare_content_id(part.content_id): part.digests for part in parts}
+    return all(
+        reference.same_digest(known.get(reference.content_id, {}).get(reference.digest_name))
+        for reference in signed
+        if reference.content_id is not None
     )
 
 
@@ -87,9 +180,10 @@ def _opened(node: Node, payload: Payload, security: Security) -> Payload:
             remedy="give the handler an RSA key and certificate",
         )
     policy = EncryptionPolicy()
+    older = {"rsa-1_5"} if security.allow_rsa_1_5 else set()
     policy = EncryptionPolicy(
         policy.data | {_name(DATA_URIS, security.encryption_algorithm)},
-        policy.keys | {_name(KEY_URIS, security.key_transport)},
+        policy.keys | {_name(KEY_URIS, security.key_transport)} | older,
     )
     plain = decrypt_part(data, key, policy)
     return Payload.of(payload.content_id, plain.mime_type or ENCRYPTED_TYPE, plain.content)

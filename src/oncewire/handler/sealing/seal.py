@@ -19,7 +19,7 @@ from oncewire.handler.route import (
     route_under,
     with_number,
 )
-from oncewire.handler.sealing.confide import encrypt_payloads
+from oncewire.handler.sealing.confide import encrypt_payloads, signer_over
 from oncewire.handler.sealing.intact import with_digest
 from oncewire.handler.sealing.secure import signer_for
 from oncewire.handler.sealing.spooled import whole_body
@@ -48,7 +48,8 @@ def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> S
     """The bytes of a message whose values are final, signed where that is agreed."""
     signer = signer_for(node, route.security) if sign or route.security.sign else None
     closed = encrypt_payloads(message, route.security)
-    return sealed(node, codec.write(closed, route.form, signer=signer))
+    signing = signer_over(signer, message, route.security)
+    return sealed(node, codec.write(closed, route.form, signer=signing))
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:

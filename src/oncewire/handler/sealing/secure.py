@@ -23,6 +23,7 @@ from oncewire.agreement.agreements import Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.node import Node
+from oncewire.handler.sealing.confide import Opening, closed_for_others
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
 from oncewire.message.envelope import Message, MessageKind
@@ -102,13 +103,29 @@ def _digests(payload: Payload, name: str) -> PartDigests:
 def verified_message(
     node: Node, received: Received, resolution: Resolution, source: Source
 ) -> Message:
-    """The message as far as it may be believed.
+    """The message as far as it may be believed, its payloads opened.
 
     Where there is a signature the values are read again from the signed tree alone, so
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
     check_connection(node, resolution.agreement, source, resolution.accepted_at)
     return _believed(node, received, resolution.security, resolution.accepted_at)
+
+
+def check_passing(node: Node, received: Received, resolution: Resolution, source: Source) -> None:
+    """At a hub: whether a neighbour's own message proves what the hub asks of it. What is
+    encrypted for somebody else it cannot look into; its receiver can."""
+    check_connection(node, resolution.agreement, source, resolution.accepted_at)
+    security = resolution.security
+    if not received.signed and not security.require_signature:
+        return
+    _verified(
+        node,
+        received,
+        security,
+        resolution.accepted_at,
+        lambda signed: closed_for_others(node, received, signed),
+    )
 
 
 def is_verified(received: Received, security: Security) -> bool:
@@ -147,24 +164,39 @@ def _security_of(agreement: Agreement, message: Message) -> Security:
 def _believed(
     node: Node, received: Received, security: Security, accepted_at: Instant | None = None
 ) -> Message:
-    required = security.require_signature
-    if not received.signed:
-        if required:
-            raise SecurityFailure(
-                "the agreement asks for a signature, the message has none",
-                location="//Header/Signature",
-            )
-        return received.message
-    if not is_verified(received, security):
-        # Signed for somebody who can check it; to us it is as good as unsigned.
-        return received.message
-    policy = _WITH_SHA1 if security.allow_sha1 else SAFE
-    # A certificate that has expired since was good for what was signed with it before.
-    at = node.now() if accepted_at is None else accepted_at
-    verified = signature.verify_signature(
-        received.envelope, signature_parts(received), _trust(security), at, policy
+    if security.encrypt and received.message.payloads:
+        return _believed_closed(node, received, security, accepted_at)
+    verified = _verified(
+        node, received, security, accepted_at, lambda _signed: signature_parts(received)
     )
-    _check_withdrawn(node, verified.certificate)
+    return received.message if verified is None else _signed_message(node, received, verified)
+
+
+def _believed_closed(
+    node: Node, received: Received, security: Security, accepted_at: Instant | None
+) -> Message:
+    """The same of a message whose payloads are encrypted.
+
+    There is one answer, whether one could not be opened or is not what was signed: to tell them
+    apart would open documents for whoever asks often enough.
+    """
+    opening = Opening(node, received, security)
+    try:
+        verified = _verified(node, received, security, accepted_at, opening.parts)
+        if verified is None:
+            return opening.plain(received.message)
+        return opening.plain(_signed_message(node, opening.received, verified))
+    except SecurityFailure as failure:
+        if not failure.location.startswith("cid:"):
+            raise
+        raise SecurityFailure(
+            "a payload cannot be opened, or is not what its sender signed",
+            location=failure.location,
+            remedy="compare the certificates of both sides, then send it again",
+        ) from failure
+
+
+def _signed_message(node: Node, received: Received, verified: signature.Verified) -> Message:
     believed = read_verified(received, verified, node.limits).message
     if _header(believed) != _header(received.message):
         # The agreement was found by what was read first: it must be the same that is signed.
@@ -173,6 +205,32 @@ def _believed(
             location="//Header/MessageHeader",
         )
     return believed
+
+
+def _verified(
+    node: Node,
+    received: Received,
+    security: Security,
+    accepted_at: Instant | None,
+    parts: signature.Parts,
+) -> signature.Verified | None:
+    """What the signature proves; None where there is none that anybody here asks for."""
+    if not received.signed:
+        if security.require_signature:
+            raise SecurityFailure(
+                "the agreement asks for a signature, the message has none",
+                location="//Header/Signature",
+            )
+        return None
+    if not is_verified(received, security):
+        # Signed for somebody who can check it; to us it is as good as unsigned.
+        return None
+    policy = _WITH_SHA1 if security.allow_sha1 else SAFE
+    # A certificate that has expired since was good for what was signed with it before.
+    at = node.now() if accepted_at is None else accepted_at
+    verified = signature.verify_signature(received.envelope, parts, _trust(security), at, policy)
+    _check_withdrawn(node, verified.certificate)
+    return verified
 
 
 def _header(message: Message) -> tuple[MessageKind, Header]:

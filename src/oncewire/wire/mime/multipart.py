@@ -41,9 +41,11 @@ class PartSink(Protocol):
 class Work:
     """What reading has cost so far; tests hold it against bounds."""
 
-    __slots__ = ("buffered", "parts", "tags")
+    __slots__ = ("buffered", "foreign", "parts", "tags")
 
     def __init__(self) -> None:
+        # Something was skipped that does not belong into its transfer encoding.
+        self.foreign = False
         self.buffered = 0
         self.parts = 0
         # Tags of the header: its tree has at most as many nodes of each kind.
@@ -362,6 +364,7 @@ class MultipartReader:
         if self._decoder is None:
             return
         self._deliver(self._decoder.finish())
+        self.work.foreign = self.work.foreign or self._decoder.foreign
         self._decoder = None
         if self._nested is not None:
             self._nested.finish()

@@ -11,10 +11,14 @@ from oncewire.errors import MimeProblem
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 # A line of quoted-printable is at most 76 characters; far longer ones are cut anywhere safe.
 _LINE_HELD = 4096
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_FOREIGN = bytes(set(range(256)) - set(_ALPHABET))
 
 
 class Decoder(Protocol):
-    """Takes encoded pieces, gives decoded ones."""
+    """Takes encoded pieces, gives decoded ones; `foreign`: some of what it took was skipped."""
+
+    foreign: bool
 
     def feed(self, data: bytes) -> bytes:
         """Decode what can be decoded so far."""
@@ -26,7 +30,10 @@ class Decoder(Protocol):
 class Identity:
     """7bit, 8bit and binary: nothing to undo."""
 
-    __slots__ = ()
+    __slots__ = ("foreign",)
+
+    def __init__(self) -> None:
+        self.foreign = False
 
     def feed(self, data: bytes) -> bytes:
         """The bytes themselves."""
@@ -38,36 +45,55 @@ class Identity:
 
 
 class Base64:
-    """base64, strictly: a foreign character is damage, not decoration.
+    """base64, and whether it had to be taken leniently: `foreign` tells that there were characters
+    outside of its alphabet.
 
-    RFC 2045 §6.8 lets a decoder skip it. An unsigned payload would then arrive changed, and
-    nothing would tell.
+    RFC 2045 §6.8 lets a decoder skip those, and real NHS messages have quotation marks there. An
+    unsigned payload that was damaged would arrive changed, so whether they may be skipped is agreed
+    (`wire.base64`). Padding inside, or a single character left over, is damage in any case.
     """
 
-    __slots__ = ("_closed", "_held")
+    __slots__ = ("_closed", "_held", "foreign")
 
     def __init__(self) -> None:
         self._held = b""
         self._closed = False
+        self.foreign = False
 
     def feed(self, data: bytes) -> bytes:
         """Decode whole groups of four."""
         text = self._held + data.translate(None, b" \t\r\n")
+        if self._closed:
+            text = self._known(text)
         if not text:
             return b""
         self._check_open()
-        whole = len(text) - len(text) % 4
-        self._held = text[whole:]
-        return self._decode(text[:whole])
+        return self._groups(text)
 
     def finish(self) -> bytes:
         """Some encoders drop the padding; a single character is damage."""
-        if not self._held:
+        held, self._held = self._held, b""
+        if self._closed or held.translate(None, _ALPHABET):
+            held = self._known(held)
+        if not held:
             return b""
         self._check_open()
-        if len(self._held) == 1:
+        if len(held) == 1:
             raise _damaged("base64 is damaged")
-        return self._decode(self._held + b"=" * (4 - len(self._held)))
+        return self._decode(held + b"=" * (4 - len(held)))
+
+    def _groups(self, text: bytes) -> bytes:
+        whole = len(text) - len(text) % 4
+        if text[:whole].translate(None, _ALPHABET):
+            return self._groups(self._known(text))
+        self._held = text[whole:]
+        return self._decode(text[:whole])
+
+    def _known(self, text: bytes) -> bytes:
+        """The text without foreign characters."""
+        known = text.translate(None, _FOREIGN)
+        self.foreign = self.foreign or known != text
+        return known
 
     def _check_open(self) -> None:
         if self._closed:
@@ -90,10 +116,11 @@ class Base64:
 class QuotedPrintable:
     """quoted-printable (RFC 2045 §6.7); line ends stay as they were sent."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "foreign")
 
     def __init__(self) -> None:
         self._held = b""
+        self.foreign = False
 
     def feed(self, data: bytes) -> bytes:
         """Decode whole lines; a very long line up to where no escape is cut."""
@@ -129,10 +156,14 @@ def decoder(encoding: str) -> Decoder:
     )
 
 
-def decoded(encoding: str, data: bytes) -> bytes:
-    """All of a part's content, with its Content-Transfer-Encoding undone."""
+def decoded(encoding: str, data: bytes, *, lenient: bool = False) -> bytes:
+    """All of a part's content, with its Content-Transfer-Encoding undone; `lenient`: what does not
+    belong there may be skipped, for its digest tells what was meant."""
     undo = decoder(encoding)
-    return undo.feed(data) + undo.finish()
+    content = undo.feed(data) + undo.finish()
+    if undo.foreign and not lenient:
+        raise _damaged("base64 is damaged")
+    return content
 
 
 def is_identity(encoding: str) -> bool:

@@ -2,7 +2,7 @@
 
 It streams. A decrypted piece must not be used before `finish` has returned: only the last bytes of
 a GCM part prove that none was changed, and CBC proves nothing at all, so a CBC part is only as
-trustworthy as the signature over its encrypted bytes.
+trustworthy as the signature over it, whether that was made before or after it was encrypted.
 """
 
 from __future__ import annotations
@@ -173,17 +173,18 @@ class Decryption:
             self._content = _CbcContent(family, content_key)
 
     def _unwrap(self, size: int) -> bytes:
+        # With rsa-1_5 an answer that tells a bad wrapping from a bad content would unwrap keys for
+        # whoever asks often enough (Bleichenbacher), so both fail at the same place.
+        instead = os.urandom(size)
         try:
             wrapped = base64.b64decode("".join("".join(self._wrapped).split()), validate=True)
             content_key = self._key.decrypt(wrapped, self._padding())
         except (ValueError, binascii.Error) as trouble:
+            if self._key_name == "rsa-1_5":
+                return instead
             # One sentence for every way to fail: to tell them apart helps whoever guesses.
             raise SecurityFailure(_CANNOT) from trouble
-        if len(content_key) != size:
-            # With rsa-1_5 an answer that tells a bad wrapping from a bad content would unwrap
-            # keys for whoever asks often enough (Bleichenbacher), so both fail at the same place.
-            return os.urandom(size)
-        return content_key
+        return content_key if len(content_key) == size else instead
 
     def _padding(self) -> padding.AsymmetricPadding:
         if self._key_name == "rsa-1_5":

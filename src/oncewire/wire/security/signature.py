@@ -10,7 +10,7 @@ Certificates and the instant arrive as arguments; no clock is read and nothing i
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -21,6 +21,10 @@ from oncewire.wire.security import algorithms, certificates, nodeset, references
 from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import DS, PartDigests, SignedReference
+
+Parts = Sequence[PartDigests] | Callable[[Sequence[SignedReference]], Sequence[PartDigests]]
+"""The digests of the parts, or how they are found for the references that were signed: it is asked
+once it is known who signed them."""
 
 # --- reading a signature -------------------------------------------------------------------------
 
@@ -115,7 +119,7 @@ class Verified(Covered):
 
 def verify_signature(
     envelope: bytes,
-    parts: Sequence[PartDigests],
+    parts: Parts,
     trust: Trust,
     now: int,
     policy: AlgorithmPolicy = SAFE,
@@ -131,7 +135,7 @@ def verify_signature(
     # The value before the digests, both of which XML Signature §3.2 asks for: only digests that the
     # partner signed are worth computing.
     certificate = _signer(signature, trust, now, policy)
-    shown = _cover(root, frame, signature, covering, parts)
+    shown = _cover(root, frame, signature, covering, _digests(signature, parts))
     return Verified(
         shown.references,
         shown.octets,
@@ -143,14 +147,19 @@ def verify_signature(
     )
 
 
-def covered(envelope: bytes, parts: Sequence[PartDigests]) -> Covered:
+def covered(envelope: bytes, parts: Parts) -> Covered:
     """What the signature on these bytes covers, whoever made it: for bytes that were verified
     when they arrived, under certificates that may have ended since."""
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
     signature = _read_signature(frame.header)
     wrapping.check_blocks(root, frame)
-    return _cover(root, frame, signature, signature.envelope_reference, parts)
+    found = _digests(signature, parts)
+    return _cover(root, frame, signature, signature.envelope_reference, found)
+
+
+def _digests(signature: _Signature, parts: Parts) -> Sequence[PartDigests]:
+    return parts(signature.references) if callable(parts) else parts
 
 
 def _cover(
