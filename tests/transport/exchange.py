@@ -37,6 +37,13 @@ def run(work: Awaitable[Any], limit: float = 60.0) -> Any:
     return asyncio.run(bounded())
 
 
+def leap(seconds: float) -> None:
+    """The event loop's clock goes on by so much at once: whoever waits for that long has waited."""
+    loop = asyncio.get_running_loop()
+    real = loop.time
+    loop.time = lambda: real() + seconds  # type: ignore[method-assign]
+
+
 def cargo(*pieces: bytes, content_type: str = "text/xml", **headers: str) -> Cargo:
     """A cargo that yields these pieces each time it is asked."""
 
@@ -72,11 +79,14 @@ class Receiver:
     reply: Reply | Callable[[Taken], Reply | Awaitable[Reply]] = field(
         default_factory=lambda: Reply(204)
     )
+    # Deliveries whose first bytes are here.
+    begun: int = 0
     taken: list[Taken] = field(default_factory=list)
     broken: list[OncewireError] = field(default_factory=list)
 
     async def __call__(self, delivery: Delivery) -> Reply:
         body = bytearray()
+        self.begun += 1
         try:
             async for piece in delivery.body:
                 body += piece

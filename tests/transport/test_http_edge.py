@@ -12,18 +12,15 @@ from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import Delivery, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_listener import HttpLimits
-from tests.transport.exchange import Receiver, endpoint, port_of, post, run, talk
+from tests.transport.exchange import Receiver, endpoint, leap, port_of, post, run, talk
 
 MEGABYTE = 1024 * 1024
 
 
-async def gone(transport: HttpTransport) -> int:
-    """How many places are still taken once everybody has left, and the loop had its time."""
-    for _ in range(200):
-        if not transport.connections:
-            break
+async def all_gone(transport: HttpTransport) -> None:
+    """Wait until no place is taken any more, as it must be once everybody has left."""
+    while transport.connections:
         await asyncio.sleep(0.01)
-    return transport.connections
 
 
 # --- places ------------------------------------------------------------------------------------
@@ -39,8 +36,10 @@ def test_a_connection_that_asks_while_it_is_thrown_out_gives_its_place_back() ->
             where = ("127.0.0.1", port_of(transport.url))
             for turn in range(4):
                 old = [socket.create_connection(where) for _ in range(places)]
+                while transport.connections < places:
+                    await asyncio.sleep(0.01)
                 # Old enough to be thrown out.
-                await asyncio.sleep(1.1)
+                leap(1.1)
                 # Each asks something, and at the same moment somebody wants his place.
                 new = [] if turn % 2 else [socket.create_connection(where) for _ in old]
                 for one in old:
@@ -49,7 +48,7 @@ def test_a_connection_that_asks_while_it_is_thrown_out_gives_its_place_back() ->
                 await asyncio.sleep(0.1)
                 for one in (*old, *new):
                     one.close()
-                assert await gone(transport) == 0
+                await all_gone(transport)
             assert b" 204 " in await talk(transport.url, post(b"<a/>", "Connection: close"))
 
     run(work())
@@ -80,7 +79,7 @@ def test_what_came_of_an_aborted_body_is_freed_at_once() -> None:
                 writer.transport.abort()
                 with contextlib.suppress(ConnectionError):
                     await writer.wait_closed()
-                assert await gone(transport) == 0
+                await all_gone(transport)
             return tracemalloc.get_traced_memory()[0]
 
     gc.collect()
@@ -107,7 +106,7 @@ def test_a_body_that_was_quick_at_first_may_not_drip_for_hours() -> None:
             drip = [b"y"] * 100
             return await talk(transport.url, head, *drip, pause=0.05, heeding=True)
 
-    assert b" 408 " in run(work(), 10)
+    assert b" 408 " in run(work())
 
 
 def test_who_is_refused_too_often_is_told_to_come_back() -> None:
@@ -166,7 +165,8 @@ def test_a_partner_comes_in_when_strangers_have_every_place() -> None:
             ]
             for _, writer in strangers:
                 writer.write(post(b"x", length=MEGABYTE))
-            await asyncio.sleep(0.1)
+            while receiver.begun < 1 + places:
+                await asyncio.sleep(0.01)
             late, writer = await asyncio.open_connection(
                 "127.0.0.1", port, local_addr=("127.0.1.1", 0)
             )
@@ -186,11 +186,8 @@ def test_one_address_does_not_take_every_place() -> None:
         async with endpoint(Receiver(), limits=limits) as transport:
             port = port_of(transport.url)
             many = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
-            for _ in range(50):
-                if transport.connections == 10:
-                    break
-                await asyncio.sleep(0.02)
-            assert transport.connections == 10
+            while transport.connections != 10:
+                await asyncio.sleep(0.01)
             answer, writer = await asyncio.open_connection(
                 "127.0.0.1", port, local_addr=("127.0.0.9", 0)
             )

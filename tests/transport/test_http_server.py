@@ -20,6 +20,7 @@ from tests.transport.exchange import (
     Taken,
     cargo,
     endpoint,
+    leap,
     port_of,
     post,
     reset,
@@ -171,7 +172,7 @@ def test_connections_are_kept_for_the_next_request() -> None:
         receiver = Receiver()
         async with endpoint(receiver) as transport:
             for number in range(20):
-                outcome = await transport.send(cargo(b"%d" % number), transport.url, timeout=10)
+                outcome = await transport.send(cargo(b"%d" % number), transport.url, timeout=30)
                 assert outcome.kind is OutcomeKind.SENT
             assert transport.connections == 1
 
@@ -287,8 +288,8 @@ def test_a_truncated_body_is_told_to_the_handler_as_broken() -> None:
             await talk(transport.url, post(b"<only a part", length=500), close=True)
             reader, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
             writer.write(post(b"<another", length=500))
-            await writer.drain()
-            await asyncio.sleep(0.1)
+            while receiver.begun < 2:
+                await asyncio.sleep(0.01)
             reset(writer)
             while len(receiver.broken) < 2:
                 await asyncio.sleep(0.01)
@@ -422,7 +423,9 @@ def test_when_full_the_longest_idle_makes_room() -> None:
         async with endpoint(receiver, limits=HttpLimits(connections=10)) as transport:
             port = port_of(transport.url)
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
-            await asyncio.sleep(1.2)
+            while transport.connections < 10:
+                await asyncio.sleep(0.01)
+            leap(2)
             assert status(await talk(transport.url, post(b"<a/>"))) == 204
             # The first of them was closed for it.
             with contextlib.suppress(ConnectionError):
@@ -454,11 +457,12 @@ def test_a_connection_that_has_just_come_keeps_its_place(monkeypatch: pytest.Mon
 def test_who_is_being_answered_is_not_idle() -> None:
     async def work() -> None:
         async def slow(_: Taken) -> Reply:
-            # Longer than anybody may be idle, and than it takes to look for those who are.
-            await asyncio.sleep(1.0)
+            # Longer than anybody may be idle; whoever looks for those who are does it now.
+            leap(30)
+            await asyncio.sleep(0.05)
             return Reply(204)
 
-        limits = HttpLimits(idle_wait=0.2, header_wait=0.2)
+        limits = HttpLimits(idle_wait=10, header_wait=10)
         async with endpoint(Receiver(slow), limits=limits) as transport:
             assert status(await talk(transport.url, post(b"<a/>"))) == 204
 
@@ -473,12 +477,13 @@ def test_when_full_of_work_newcomers_are_told_to_come_back() -> None:
             await gate.wait()
             return Reply(204)
 
-        async with endpoint(Receiver(slow), limits=HttpLimits(connections=3)) as transport:
+        receiver = Receiver(slow)
+        async with endpoint(receiver, limits=HttpLimits(connections=3)) as transport:
             busy = [asyncio.create_task(talk(transport.url, post(b"x"))) for _ in range(3)]
-            while transport.connections < 3:
+            while receiver.begun < 3:
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(1.2)
-            outcome = await transport.send(cargo(b"late"), transport.url, timeout=5)
+            leap(2)
+            outcome = await transport.send(cargo(b"late"), transport.url, timeout=20)
             assert outcome.kind is not OutcomeKind.SENT
             gate.set()
             assert [status(answer) for answer in await asyncio.gather(*busy)] == [204] * 3
@@ -568,15 +573,15 @@ def test_work_that_never_ends_does_not_hold_the_stop() -> None:
         return Reply(204)
 
     async def work() -> None:
-        async with endpoint(Receiver(forever), limits=HttpLimits(stop_grace=0.2)) as transport:
+        receiver = Receiver(forever)
+        async with endpoint(receiver, limits=HttpLimits(stop_grace=0.2)) as transport:
             hanging = asyncio.create_task(talk(transport.url, post(b"x")))
-            while not transport.connections:
+            while not receiver.begun:
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
             await transport.stop()
             await asyncio.gather(hanging, return_exceptions=True)
 
-    run(work(), limit=20)
+    run(work())
 
 
 def test_a_failing_handler_gives_a_bare_500(caplog: pytest.LogCaptureFixture) -> None:

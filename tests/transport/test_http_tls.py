@@ -45,7 +45,7 @@ async def one(url: str, settings: HttpClientSettings) -> AttemptOutcome:
     client = HttpClient(settings)
     await client.start()
     try:
-        return await client.send(cargo(b"<a/>"), url, timeout=10)
+        return await client.send(cargo(b"<a/>"), url, timeout=30)
     finally:
         await client.close()
 
@@ -91,11 +91,13 @@ def test_a_certificate_that_is_trusted_no_more_opens_nothing(world: Certificates
             for client in clients:
                 await client.start()
             before = [
-                await client.send(cargo(b"a"), transport.url, timeout=9) for client in clients
+                await client.send(cargo(b"a"), transport.url, timeout=30) for client in clients
             ]
             assert [one.kind for one in before] == [OutcomeKind.SENT, OutcomeKind.SENT]
             transport.renew(server, world.client())
-            after = [await client.send(cargo(b"b"), transport.url, timeout=9) for client in clients]
+            after = [
+                await client.send(cargo(b"b"), transport.url, timeout=30) for client in clients
+            ]
             assert [one.kind is OutcomeKind.SENT for one in after] == [True, False]
             assert [one.body for one in receiver.taken] == [b"a", b"a", b"b"]
             for client in clients:
@@ -223,12 +225,12 @@ def test_trust_is_per_address(world: Certificates) -> None:
             client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
             await client.start()
             # The system's authorities do not know our test authority.
-            before = await client.send(cargo(b"x"), transport.url, timeout=10)
+            before = await client.send(cargo(b"x"), transport.url, timeout=30)
             client.set_peer(origin, PeerTls(trusted=(world.pem,)))
-            after = await client.send(cargo(b"x"), transport.url, timeout=10)
+            after = await client.send(cargo(b"x"), transport.url, timeout=30)
             stranger = world.stranger.cert_pem.bytes().decode()
             client.set_peer(transport.url, PeerTls(trusted=(stranger,)))
-            whole_url = await client.send(cargo(b"x"), transport.url, timeout=10)
+            whole_url = await client.send(cargo(b"x"), transport.url, timeout=30)
             await client.close()
         kinds = (before.kind, after.kind, whole_url.kind)
         assert kinds == (OutcomeKind.REFUSED, OutcomeKind.SENT, OutcomeKind.REFUSED)
