@@ -64,9 +64,8 @@ def test_the_tests_that_must_notice_are_there() -> None:
 def is_defined(name: str, source: str) -> bool:
     """Whether a function or a class of that name is in the source; Hypothesis makes cases of
     machines by assignment."""
-    return (
-        re.search(rf"^\s*(?:(?:async )?def |class )?{name}\b(?=[(:]| =)", source, re.MULTILINE) is not None
-    )
+    pattern = rf"^\s*(?:(?:async )?def |class )?{name}\b(?=[(:]| =)"
+    return re.search(pattern, source, re.MULTILINE) is not None
 
 
 @cache

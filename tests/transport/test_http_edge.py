@@ -19,8 +19,9 @@ MEGABYTE = 1024 * 1024
 
 async def all_gone(transport: HttpTransport) -> None:
     """Wait until no place is taken any more, as it must be once everybody has left."""
-    while transport.connections:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(20):
+        while transport.connections:
+            await asyncio.sleep(0.01)
 
 
 # --- places ------------------------------------------------------------------------------------
