@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import needs, parts
+from tests.examples import examples
 from tests.seconds import Seconds
 from tests.workers import Scheduler, arrange, in_spark_group
 
@@ -28,10 +29,16 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 for _variable in ("COLUMNS", "LINES"):
     os.environ.pop(_variable, None)
 
-# No deadline: a busy machine is not a bug. A failure prints the blob that replays it. A build
+# No deadline, and nobody is too slow: a busy machine is not a bug. A failure prints the blob that replays it. A build
 # server draws the same examples each time, so that a red build is red again on the next try.
-settings.register_profile("user", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile(
+    "user",
+    deadline=None,
+    print_blob=True,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("ci", settings.get_profile("user"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "user")
 
 _spark_lacks = functools.cache(parts.spark_lacks)

@@ -32,6 +32,7 @@ from oncewire.protocol.receiver import (
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
+from tests.examples import examples
 from tests.protocol.samples import NOW, of_kind
 
 
@@ -223,7 +224,7 @@ class ReceiverMachine(RuleBasedStateMachine):
             assert self.channel.expected == numbers.after(numbers.first, self.passed)
 
 
-ReceiverMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+ReceiverMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=50)
 TestReceiverMachine = pytest.mark.requirement("SW-9", "SW-10", "SEQ-14", "SEQ-15", "DUP-2")(
     ReceiverMachine.TestCase
 )

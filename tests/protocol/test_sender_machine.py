@@ -19,6 +19,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState, Phase
 from oncewire.protocol.terms import FlowMode, OnExhausted, ResetRule, RetryCount, Terms
+from tests.examples import examples
 from tests.protocol.samples import NOW, of_kind
 
 ERRORS = [
@@ -288,7 +289,7 @@ class SenderMachine(RuleBasedStateMachine):
             assert places == 0, "the opener travels alone"
 
 
-SenderMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
+SenderMachine.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=40)
 TestSenderMachine = pytest.mark.requirement("SW-4", "SW-5", "SW-11", "RTY-3", "RTY-18", "SEQ-14")(
     SenderMachine.TestCase
 )

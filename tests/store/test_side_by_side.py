@@ -32,6 +32,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.schedule import STORED_INCOMING
+from tests.examples import examples
 from tests.store.backends import Backend, MemoryBackend, SqliteBackend
 from tests.store.samples import (
     ORDERED_ID,
@@ -308,7 +309,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 TestSideBySide = SideBySide.TestCase
 TestSideBySide.settings = settings(
-    max_examples=25, stateful_step_count=25, suppress_health_check=SLOW
+    max_examples=examples(25), stateful_step_count=25, suppress_health_check=SLOW
 )
 
 

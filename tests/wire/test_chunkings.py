@@ -18,6 +18,7 @@ from oncewire.wire.mime.transfer import decoder
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader
 from oncewire.wire.refusal import ReadFault
+from tests.examples import examples
 from tests.wire import samples
 from tests.wire.samples import corpus_bytes, corpus_messages
 
@@ -78,7 +79,7 @@ def cuts_of(chance: random.Random, size: int) -> list[int]:
     return sorted(chance.randint(0, size) for _ in range(count))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     dialect=st.sampled_from(list(Dialect)),
     mail=st.booleans(),

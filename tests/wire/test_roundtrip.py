@@ -26,6 +26,7 @@ from oncewire.wire import codec
 from oncewire.wire.codec import Reader
 from oncewire.wire.mime.bundle import bundle
 from oncewire.wire.reader import PayloadData, PayloadEnded
+from tests.examples import examples
 from tests.wire import samples
 from tests.wire.strategies import messages
 
@@ -51,7 +52,7 @@ def _both_ways(message: Message, form: Form, *, mail: bool) -> None:
 
 @pytest.mark.requirement("HDR-7")
 @pytest.mark.parametrize(("dialect", "typed"), CASES)
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=st.data())
 def test_what_is_written_is_read(data: st.DataObject, dialect: Dialect, typed: bool) -> None:
     message = data.draw(messages(dialect, typed=typed))
@@ -61,7 +62,7 @@ def test_what_is_written_is_read(data: st.DataObject, dialect: Dialect, typed: b
 
 @pytest.mark.long
 @pytest.mark.parametrize(("dialect", "typed"), CASES)
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=st.data())
 def test_any_cut_into_pieces_gives_the_same(
     data: st.DataObject, dialect: Dialect, typed: bool
@@ -93,7 +94,7 @@ def test_any_cut_into_pieces_gives_the_same(
     ]
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=st.data())
 def test_everything_written_in_ebms2_is_valid(corpus: Path, data: st.DataObject) -> None:
     schema = _official(corpus)
@@ -113,7 +114,7 @@ def _official(corpus: Path) -> etree.XMLSchema:
 
 
 @pytest.mark.requirement("SYNC-8")
-@settings(max_examples=EXAMPLES // 3)
+@settings(max_examples=examples(EXAMPLES // 3))
 @given(data=st.data())
 def test_concatenated_messages_are_read_one_by_one(data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(list(Dialect)))

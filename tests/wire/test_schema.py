@@ -18,6 +18,7 @@ from oncewire.wire.ebms2.names import EB, ENVELOPE, XLINK
 from oncewire.wire.inspection.capture import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.xml.tree import parse
+from tests.examples import examples
 from tests.wire import samples
 from tests.wire.roots import envelope_of
 from tests.wire.samples import ACK_REQUESTED, MESSAGE_HEADER, corpus_bytes, corpus_messages, soap
@@ -111,7 +112,7 @@ def test_the_same_verdict_on_thousands_of_mutations(corpus: Path) -> None:
     assert judged[False] > 1000
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_the_same_verdict_on_what_we_write(corpus: Path, data: st.DataObject) -> None:
     message = data.draw(messages(Dialect.EBMS2))

@@ -23,6 +23,7 @@ from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.digests import signature_parts
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signing import SigningChoice, sign
+from tests.examples import examples
 from tests.wire import samples
 from tests.wire.roots import envelope_of
 from tests.wire.security import keys
@@ -43,7 +44,7 @@ def _outside(before: bytes, after: bytes) -> tuple[bytes, bytes, bytes]:
 @pytest.mark.long
 @pytest.mark.requirement("HOP-2", "HOP-3")
 @pytest.mark.parametrize("dialect", list(Dialect))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_the_next_hop_changes_its_own_blocks_only(data: st.DataObject, dialect: Dialect) -> None:
     message = data.draw(messages(dialect))
@@ -78,7 +79,7 @@ def _differs_by_semantics(one: Message, other: Message) -> bool:
 
 
 @pytest.mark.parametrize("dialect", [Dialect.MS_09X, Dialect.RM_078])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_bytes_outside_the_range_are_equal(data: st.DataObject, dialect: Dialect) -> None:
     message = data.draw(messages(dialect))

@@ -18,6 +18,7 @@ from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, parse_instant
 from oncewire.protocol.sequence import RM_080_RANGE, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnExhausted
 from tests.agreement import samples
+from tests.examples import examples
 
 SHORT = """
 cpa_id = "a-b"
@@ -401,13 +402,13 @@ def test_any_text_gives_an_agreement_or_a_problem(text: str) -> None:
     _only_known_problems(text)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(_LINES, max_size=12).map("\n".join))
 def test_any_lines_give_an_agreement_or_a_problem(lines: str) -> None:
     _only_known_problems(lines)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.dictionaries(st.sampled_from(sorted(KEYS)), _VALUES, max_size=6))
 def test_any_values_of_known_keys_give_an_agreement_or_a_problem(said: dict[str, str]) -> None:
     _only_known_problems("\n".join(f"{key} = {value}" for key, value in said.items()) + SHORT)

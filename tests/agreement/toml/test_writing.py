@@ -23,6 +23,7 @@ from oncewire.agreement.keys import KEYS
 from oncewire.errors import AgreementProblem, InvalidValue
 from tests.agreement import samples
 from tests.agreement.cppa.test_corpus_cpas import STATED
+from tests.examples import examples
 
 
 def _again(agreement: Agreement) -> Agreement:
@@ -117,7 +118,7 @@ def _lines(said: dict[str, str], prefix: str = "") -> str:
 
 
 @pytest.mark.long
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(sorted(PROFILES)), _some(), _some(), _some())
 def test_any_agreement_survives_writing_and_reading(
     profile: str, whole: dict[str, str], direction: dict[str, str], action: dict[str, str]

@@ -14,6 +14,7 @@ from lxml import etree
 from oncewire.errors import SecurityFailure
 from oncewire.wire.security import nodeset
 from oncewire.wire.security.nodeset import EBMS2, NEXT, NEXT_MSH, SOAP, read_xpath
+from tests.examples import examples
 from tests.wire.security import documents, reference_engine
 from tests.wire.security.documents import TO_PARTY
 
@@ -71,7 +72,7 @@ def _compare(data: st.DataObject, choice: tuple[str, str, str, str]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), _CHOICES)
 def test_octets_equal_the_referees(data: st.DataObject, choice: tuple[str, str, str, str]) -> None:
     _compare(data, choice)
