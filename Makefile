@@ -41,7 +41,7 @@ test: setup ## run every test but the long ones
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 quick: setup ## run the tests of a minute: without Spark, without processes, none that is long
-	ONCEWIRE_EXAMPLES=25 $(BIN)/python -m pytest -n $(WORKERS) --durations=5 \
+	TEST_EXAMPLES=25 $(BIN)/python -m pytest -n $(WORKERS) --durations=5 \
 		-m "not (soak or spark or process or long)" $(ARGS)
 
 check: setup ## format, lint and strict types

@@ -29,8 +29,9 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 for _variable in ("COLUMNS", "LINES"):
     os.environ.pop(_variable, None)
 
-# No deadline, and nobody is too slow: a busy machine is not a bug. A failure prints the blob that replays it. A build
-# server draws the same examples each time, so that a red build is red again on the next try.
+# No deadline, and nobody is too slow: a busy machine is not a bug. A failure prints the blob that
+# replays it. A build server draws the same examples each time, so that a red build is red again on
+# the next try.
 settings.register_profile(
     "user",
     deadline=None,

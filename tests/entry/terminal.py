@@ -18,6 +18,11 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)
 command_line = functools.cache(build)
 
 
+def whole_command() -> Any:
+    """`oncewire` as the parser knows it, with every command below it."""
+    return typer.testing._get_command(command_line())
+
+
 def run(*words: str | Path, exit_code: int | None = 0) -> Result:
     """Run a command in this process; `exit_code` None leaves the judgement to the caller."""
     result = CliRunner().invoke(command_line(), [str(word) for word in words])

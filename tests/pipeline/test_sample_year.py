@@ -82,10 +82,16 @@ def test_the_checker_finds_what_was_planted_and_nothing_else(seed: int, days: in
     assert {"delivered", "not_delivered", "unknown"} <= set(report.outcomes)
 
 
+@pytest.fixture(scope="module")
+def large_plan() -> Plan:
+    """A year of a million messages; only planned, not written."""
+    return make_plan(1_000_000, 6)
+
+
 @pytest.mark.parametrize("stream", [216, 888, 1350, 2938, 3198, 3870])
-def test_trouble_right_before_a_fault_does_not_undo_it(stream: int) -> None:
+def test_trouble_right_before_a_fault_does_not_undo_it(large_plan: Plan, stream: int) -> None:
     """Retries filled the window that was to be exceeded, or the epoch ended where it mattered."""
-    plan = make_plan(1_000_000, 6)
+    plan = large_plan
     rows = rows_of_year(plan, [stream])
     report = check_journal(rows, healed=False, healed_before=plan.end - 2 * DAY - MINUTE)
     forces = plan.streams[stream].forces

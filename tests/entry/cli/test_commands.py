@@ -9,7 +9,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.main import build
-from tests.entry.terminal import process, run, run_json
+from tests.entry.terminal import process, run, run_json, whole_command
 from tests.house_rules import modules_pulled
 
 
@@ -42,9 +42,9 @@ def test_every_command_has_json_and_words_for_a_newcomer(name: str, work: object
 @pytest.mark.parametrize(("name", "work"), COMMANDS)
 def test_every_option_is_explained(name: str, work: object) -> None:
     assert callable(work)
-    command = typer.main.get_command(build())
+    command = whole_command()
     for word in name.split():
-        command = command.commands[word]  # type: ignore[attr-defined]
+        command = command.commands[word]
     for parameter in command.params:
         if getattr(parameter, "hidden", False):
             continue

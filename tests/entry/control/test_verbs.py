@@ -19,7 +19,6 @@ import typer
 from typer.testing import CliRunner
 
 from oncewire.entry.cli import verbs as commands
-from oncewire.entry.cli.main import build
 from oncewire.entry.control import language, values
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.doers import AtRest
@@ -41,6 +40,7 @@ from oncewire.entry.control.verb import (
 from oncewire.entry.control.verbs import MEANINGS, TABLE, PartyVerbs
 from oncewire.entry.running.party_handler import BlockingParty, OpenParty
 from oncewire.errors import InvalidValue, NotAllowed
+from tests.entry.terminal import whole_command
 from tests.parts import ROOT
 
 R = TypeVar("R")
@@ -109,7 +109,7 @@ def test_no_other_module_of_the_faces_defines_a_verb() -> None:
 @pytest.mark.parametrize("found", EVERY)
 def test_every_command_that_a_verb_names_is_there(found: Verb[..., Any]) -> None:
     for offer in found.commands:
-        command: Any = typer.main.get_command(build())
+        command = whole_command()
         for word in offer.name.split():
             assert word in command.commands, f"oncewire {offer.name}"
             command = command.commands[word]

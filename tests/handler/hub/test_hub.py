@@ -232,7 +232,7 @@ def test_one_that_only_passes_on_passes_the_wish_on_too() -> None:
 
 
 WORLDS = [
-    (profile, mode, hubs, sync)
+    pytest.param(profile, mode, hubs, sync, marks=pytest.mark.long if hubs == 2 else ())
     for profile, sync in [
         *itertools.product(
             ["ebms2", "ms-0.9x", "window"], ["none", "mshSignalsOnly", "signalsAndResponse"]
