@@ -135,17 +135,17 @@ async def test_who_leaves_while_his_body_is_spooled_leaves_nothing(
 
     def slow(self: Intake, *given: object) -> object:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return real(self, *given)
 
     monkeypatch.setattr(Intake, f"_{step}" if step == "finish" else step, slow)
     arriving = asyncio.ensure_future(take_in(node, delivery_of(order())))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     arriving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await arriving
     go_on.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while files(path) or node.store.spool._in_use:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
     node.store.close()
@@ -160,14 +160,14 @@ async def test_what_is_under_way_keeps_its_file(
     node = node_of(path, "")
     async with Handler(node, {"http": wire}) as handler:
         asking = asyncio.ensure_future(handler.ping("alpha-beta", 0.1))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not files(path):
                 await asyncio.sleep(0.01)
         assert await asking is False
         clean(node)
         assert len(files(path)) == 1
         wire.gate.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not wire.sent or node.store.spool._in_use:  # type: ignore[attr-defined]
                 await asyncio.sleep(0.01)
         clean(node)

@@ -88,6 +88,7 @@ def large_plan() -> Plan:
     return make_plan(1_000_000, 6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", [216, 888, 1350, 2938, 3198, 3870])
 def test_trouble_right_before_a_fault_does_not_undo_it(large_plan: Plan, stream: int) -> None:
     """Retries filled the window that was to be exceeded, or the epoch ended where it mattered."""

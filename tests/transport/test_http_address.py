@@ -88,11 +88,11 @@ def test_no_inward_url_of_the_corpus_is_connected_to(monkeypatch: pytest.MonkeyP
         client = HttpClient(HttpClientSettings())
         await client.start()
         for url in urls:
-            outcome = await client.send(cargo(b"<a/>"), url, timeout=5)
+            outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
             assert outcome.kind is OutcomeKind.REFUSED, url
             assert outcome.reason, url
         # The watch itself works: an allowed address reaches the connect call.
-        outcome = await client.send(cargo(b"<a/>"), "http://1.1.1.1:1/", timeout=5)
+        outcome = await client.send(cargo(b"<a/>"), "http://1.1.1.1:1/", timeout=30)
         assert outcome.kind is OutcomeKind.REFUSED
         await client.close()
 
@@ -108,7 +108,7 @@ def test_other_urls_are_refused_without_telling_secrets(url: str) -> None:
     async def work() -> None:
         client = HttpClient(HttpClientSettings())
         await client.start()
-        outcome = await client.send(cargo(b"<a/>"), url, timeout=5)
+        outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
         await client.close()
         assert outcome.kind is OutcomeKind.REFUSED
         assert "secret" not in outcome.reason
@@ -136,9 +136,9 @@ def test_a_name_that_changes_its_mind_gains_nothing(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(loop, "sock_connect", connect)
         client = HttpClient(HttpClientSettings())
         await client.start()
-        first = await client.send(cargo(b"x"), "http://rebind.example:80/", timeout=5)
+        first = await client.send(cargo(b"x"), "http://rebind.example:80/", timeout=30)
         # Another port is another look-up, past the short cache of names.
-        second = await client.send(cargo(b"x"), "http://rebind.example:81/", timeout=5)
+        second = await client.send(cargo(b"x"), "http://rebind.example:81/", timeout=30)
         await client.close()
         assert first.kind is second.kind is OutcomeKind.REFUSED
         assert "127.0.0.1" in second.reason

@@ -63,7 +63,8 @@ async def exchange(weather: Weather, count: int, seed: int = 7) -> tuple[int, Up
     slots = asyncio.Semaphore(20)
     answered = await asyncio.gather(*(asyncio.wait_for(gentle(n), 60) for n in range(count)))
     # Repetitions may still be on their way.
-    await asyncio.sleep(weather.late_by + 0.2)
+    while proxy._tasks:
+        await asyncio.sleep(0.01)
     await proxy.stop()
     upstream.stop()
     return sum(answered), upstream, proxy

@@ -75,7 +75,7 @@ def test_two_parties_can_talk_over_mutual_tls_with_such_keys(tmp_path: Path, kin
             receiver = Receiver()
             client = HttpClientSettings(addresses=LOOPBACK, default_tls=tls)
             async with endpoint(receiver, tls=server, client=client) as transport:
-                outcome = await transport.send(cargo(b"<a/>"), transport.url, timeout=10)
+                outcome = await transport.send(cargo(b"<a/>"), transport.url, timeout=30)
             assert outcome.kind is OutcomeKind.SENT, outcome
             shown = receiver.taken[0].peer.certificate
             assert shown is not None

@@ -262,9 +262,9 @@ def test_two_folders_talk_over_mutual_tls(tmp_path: Path) -> None:
         await sending.start(Receiver())
         stranger = http_transport(second, (), listen=False)
         await stranger.start(Receiver())
-        outcome = await sending.send(cargo(b"<a/>"), taking.url, timeout=10)
+        outcome = await sending.send(cargo(b"<a/>"), taking.url, timeout=30)
         # A party whose certificate nobody was given does not get in.
-        refused = await stranger.send(cargo(b"<b/>"), taking.url, timeout=10)
+        refused = await stranger.send(cargo(b"<b/>"), taking.url, timeout=30)
         for transport in (sending, stranger, taking):
             await transport.stop()
         assert outcome.kind is OutcomeKind.SENT, outcome

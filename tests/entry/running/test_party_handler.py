@@ -33,7 +33,7 @@ def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
         async with open_party(pair / "acme") as acme:
             assert (await acme.status()).running
         with pytest.raises(NotAllowed, match="the party acme is closed"):
-            await asyncio.wait_for(acme.take(), 5)
+            await asyncio.wait_for(acme.take(), 60)
 
     asyncio.run(too_late())
     with open_party_blocking(pair / "acme") as acme:

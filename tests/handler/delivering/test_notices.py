@@ -167,7 +167,7 @@ def handler_of(store: Store, application: Bureau) -> Handler:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 

@@ -70,7 +70,7 @@ def rows(store: MemoryStore, kind: str) -> list[Row]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 

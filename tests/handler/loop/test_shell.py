@@ -43,7 +43,7 @@ async def test_an_action_that_fails_keeps_no_other_from_leaving() -> None:
     shell.start()
     for number in range(3):
         wanted = shell.do("submit", lambda number=number: pair.alpha.submit(order(number)))  # type: ignore[misc]
-        accepted = await asyncio.wait_for(wanted, 10)
+        accepted = await asyncio.wait_for(wanted, 60)
         assert accepted.message_id == f"m-{number}"
     assert [action.message_id for action in left if isinstance(action, Post)] == [
         "m-0",
@@ -93,10 +93,10 @@ async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
     with monkeypatch.context() as trouble:
         trouble.setattr(pair.alpha, "commit", broken)
         with pytest.raises(RuntimeError):
-            await asyncio.wait_for(shell.do("submit", lambda: pair.alpha.submit(order(1))), 10)
+            await asyncio.wait_for(shell.do("submit", lambda: pair.alpha.submit(order(1))), 60)
     # Nobody knows what the store has of that turn: there is no other one.
     with pytest.raises(HandlerFailed):
-        await asyncio.wait_for(shell.do("submit", lambda: pair.alpha.submit(order(2))), 10)
+        await asyncio.wait_for(shell.do("submit", lambda: pair.alpha.submit(order(2))), 60)
     await shell.stop()
 
 

@@ -34,7 +34,7 @@ async def test_a_task_that_ends_by_a_fault_ends_the_handler(
     await one.start()
     one.supervisor.spawn(_raise(problem))
     one.supervisor.spawn(_raise(problem))
-    why = await asyncio.wait_for(one.supervisor.failed(), 10)
+    why = await asyncio.wait_for(one.supervisor.failed(), 60)
     assert (why.exit_code, type(problem).__name__ in why.problem) == (70, True)
     with pytest.raises(HandlerFailed):
         await one.notices()
@@ -52,10 +52,10 @@ async def test_nobody_waits_for_a_turn_that_never_comes(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(one.engine, "commit", commit)
     waiting = [asyncio.ensure_future(one.notices()) for _ in range(3)]
-    done, _ = await asyncio.wait(waiting, timeout=10)
+    done, _ = await asyncio.wait(waiting, timeout=60)
     assert len(done) == 3
     assert all(task.exception() is not None for task in done)
-    await asyncio.wait_for(one.supervisor.failed(), 10)
+    await asyncio.wait_for(one.supervisor.failed(), 60)
 
 
 async def test_a_verb_that_runs_out_of_memory_ends_the_handler() -> None:
@@ -67,7 +67,7 @@ async def test_a_verb_that_runs_out_of_memory_ends_the_handler() -> None:
 
     with pytest.raises(MemoryError):
         await one.operate(verb)
-    await asyncio.wait_for(one.supervisor.failed(), 10)
+    await asyncio.wait_for(one.supervisor.failed(), 60)
 
 
 async def test_a_fault_of_one_verb_is_its_caller_s() -> None:
