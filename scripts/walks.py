@@ -83,6 +83,18 @@ def walking(walk: Walk) -> Iterator[Walk]:
         sys.setprofile(None)
 
 
+@contextmanager
+def no_time_passing() -> Iterator[None]:
+    """The event loop's clock stands still: no timer of the handler crosses the walk."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    loop.time = lambda: now  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del loop.time
+
+
 PORTS = (28511, 28512)
 
 
@@ -121,15 +133,14 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
     try:
         async with open_party(acme) as party:
             # The first message reads and writes what every other one finds ready.
+            engine: Engine = party._verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
             first = (await party.send("globex", b"<first/>")).message_id
-            while not sent:
-                await asyncio.sleep(0.01)
-            with walking(send):
+            await _all_sent(engine, sent, 1)
+            with no_time_passing(), walking(send):
                 await party.send("globex", b"<order/>", media_type="application/xml")
                 while len(sent) < 2:
-                    await asyncio.sleep(0.01)
-            engine: Engine = party._verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
-            await asyncio.sleep(0.2)
+                    await asyncio.sleep(0)
+            await _all_sent(engine, sent, 2)
             # Only the second message is due.
             engine.node.in_flight.add(first)
             later = engine.node.now() + 3600 * SECOND
@@ -139,6 +150,12 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
     finally:
         HttpTransport.send = real  # type: ignore[method-assign]
     return send, retry, sent
+
+
+async def _all_sent(engine: Engine, sent: list[Parcel], count: int) -> None:
+    """Wait until so many have left, and nothing is left to do about them."""
+    while len(sent) < count or engine.node.in_flight:
+        await asyncio.sleep(0.01)
 
 
 async def walk_in(globex: Path, first: Parcel, parcel: Parcel) -> tuple[Walk, Walk]:
@@ -152,7 +169,7 @@ async def walk_in(globex: Path, first: Parcel, parcel: Parcel) -> tuple[Walk, Wa
         with walking(arrival):
             engine.receive(parcel, Source("http", can_answer=True))
             engine.commit()
-        with walking(take):
+        with no_time_passing(), walking(take):
             await party.take(1)
     return arrival, take
 

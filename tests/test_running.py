@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import ports
+from tests.examples import examples
 from tests.parts import ROOT
 from tests.seconds import Seconds
 from tests.workers import GROUPS, group_of, in_spark_group
@@ -46,6 +47,13 @@ def test_seconds_are_added_up_by_folder() -> None:
         ["0.2", "tests", "0", "tests"],
         ["5.8", "in", "all"],
     ]
+
+
+def test_a_quick_run_shows_properties_fewer_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_EXAMPLES", "25")
+    assert [examples(count) for count in (400, 60, 8)] == [100, 15, 5]
+    monkeypatch.delenv("TEST_EXAMPLES")
+    assert [examples(count) for count in (400, 60, 8)] == [400, 60, 8]
 
 
 def test_no_port_is_lent_twice_or_to_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
