@@ -367,7 +367,7 @@ class Engine:
                 return False
             if not called:
                 problem = f"the application does not take it: {reason[:200]}"
-                open_incident(self.node, tx, Raise(problem, message_id), stored.incoming.channel)
+                open_incident(self.node, tx, Raise(problem, message_id), stored.incoming)
             return True
 
     def notices(self, limit: int) -> list[Notice]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from oncewire.handler.delivering.application import GivenMessage
+from oncewire.journal.check import check_journal
+from oncewire.journal.predicates.violation import Violation
 from oncewire.message.instant import SECOND
+from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import IncomingState
 from tests.handler.pair import Pair
 
@@ -43,6 +46,15 @@ def states(pair: Pair, number: int) -> IncomingState:
 def incidents(pair: Pair) -> list[str]:
     with pair.beta.node.store.reader() as reader:
         return [incident.reason for incident in reader.incidents()]
+
+
+def without_incident(pair: Pair) -> tuple[Violation, ...]:
+    """What the journals would show if nobody had been told."""
+    rows = []
+    for engine in pair.engines.values():
+        with engine.node.store.reader() as reader:
+            rows += [row for row in reader.journal_since(0, 1000) if row.kind != Kind.INCIDENT]
+    return check_journal(rows, healed=True).violations
 
 
 def test_what_does_not_fit_is_not_leased_and_comes_with_the_next() -> None:
@@ -97,5 +109,11 @@ def test_what_never_fits_holds_up_its_ordered_channel_alone() -> None:
     pair.send(2, bytes(400))
     assert taken(pair, SmallRoom(1000)) == []
     assert len(incidents(pair)) == 1
+    # The second waits for its turn, and a person was told why it does not come (S4).
+    assert pair.verify().violations == ()
+    assert [found.message_id for found in without_incident(pair)] == [
+        "order-1@alpha",
+        "order-2@alpha",
+    ]
     assert taken(pair, SmallRoom(5000)) == ["order-1@alpha", "order-2@alpha"]
     assert pair.verify().violations == ()

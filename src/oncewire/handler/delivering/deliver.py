@@ -173,7 +173,7 @@ def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Excep
         logger.error("a message cannot be handed over", extra={"message_id": message_id})
         reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "
         verb = f"or give it up: `oncewire abandon {message_id}`"
-        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming.channel)
+        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming)
 
 
 def _key(stored: StoredIncoming) -> tuple[str, str]:
