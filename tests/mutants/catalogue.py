@@ -97,8 +97,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "forget that a message was handed over",
         _DELIVER,
-        "        taken = GivenMessage.of(node, given)\n        tx.save_incoming(incoming)\n",
-        "        taken = GivenMessage.of(node, given)\n",
+        "        tx.save_incoming(incoming)\n    except (StoreFull",
+        "    except (StoreFull",
         ("S2",),
         PLAIN,
         "DUP-2",

@@ -22,8 +22,8 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "say that it was handed over before it was read",
         "oncewire.handler.delivering.deliver",
-        "    try:\n        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
-        "    try:\n        tx.save_incoming(incoming)\n"
+        "        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
+        "        tx.save_incoming(incoming)\n"
         "        stored = tx.incoming(incoming.sender, incoming.message_id) or listed\n",
         tests=(f"{_POISON}::test_the_incident_names_the_message_and_the_next_verb",),
     ),

@@ -5,12 +5,27 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _GIVEN = "tests/handler/delivering/test_given.py"
+_ROOM = "tests/handler/delivering/test_room.py"
 _VIEW = "tests/handler/delivering/test_view.py"
 _DISCARDED = "tests/handler/test_discarded.py"
 _ACCEPTED = "oncewire.handler.delivering.accepted"
 _DELIVER = "oncewire.handler.delivering.deliver"
 
 IN_HAND_OVER: tuple[Mutant, ...] = (
+    Mutant(
+        "lease what its taker cannot carry",
+        _DELIVER,
+        "            fitting.check(fitting.room.admit(taken), size)\n",
+        "            fitting.room.admit(taken)\n",
+        tests=(f"{_ROOM}::test_what_is_known_only_when_it_is_read_counts_as_well",),
+    ),
+    Mutant(
+        "let one message that never fits stop all others",
+        _DELIVER,
+        "        if not self.alone and size <= self.whole:\n",
+        "        if True:\n",
+        tests=(f"{_ROOM}::test_what_never_fits_waits_with_an_incident_and_delays_nobody_else",),
+    ),
     Mutant(
         "give the application what nobody signed",
         _ACCEPTED,

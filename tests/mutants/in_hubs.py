@@ -56,7 +56,7 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "drop a held message whose way on is gone",
         "oncewire.handler.hub.stranded",
-        "        open_incident(node, tx, Raise(problem, incoming.message_id), incoming.channel)\n",
+        "        open_incident(node, tx, Raise(problem, incoming.message_id), incoming)\n",
         "        tx.save_incoming(_forwarded(stored.incoming))\n",
         requirement="HOP-8",
         tests=(_STRANDED + "test_it_goes_on_in_order_when_the_agreement_is_back",),

@@ -90,8 +90,8 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "an open incident excuses for ever",
         f"{_PREDICATES}.delivery",
-        "        if trace.called:\n",
-        '        if "incident" in trace.kinds:\n',
+        "        if trace.called or (",
+        '        if "incident" in trace.kinds or (',
         tests=_JOURNAL,
     ),
     Mutant(
@@ -104,8 +104,22 @@ IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
         "one message's incident excuses its whole stream",
         f"{_PREDICATES}.receiving_channel",
-        "            if row.message_id in self._called:\n",
-        "            if self._called:\n",
+        "            if row.message_id in self._called or ",
+        "            if self._called or ",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "what stands before a message that cannot go on is excused with it",
+        f"{_PREDICATES}.context",
+        "    return 0 < numbers.distance(first, second) <= numbers.size // 2\n",
+        "    return first != second\n",
+        tests=_JOURNAL,
+    ),
+    Mutant(
+        "what was resolved still holds up those behind it",
+        f"{_PREDICATES}.context",
+        "            self.withheld.pop((row.node, row.message_id), None)\n",
+        "            pass\n",
         tests=_JOURNAL,
     ),
     Mutant(

@@ -67,7 +67,7 @@ def over_the_wire(name: str) -> tuple[Parcel, Limits]:
             "<b>" + "<c/>" * 700 + "</b></a>"
         ),
         "header_siblings": xml("<a>" + "<b/>" * 1001 + "</a>"),
-        "parts": multipart(ROOT, *(part(b"", f"Content-ID: <p{n}>") for n in range(100))),
+        "parts": multipart(ROOT, *(part(b"", f"Content-ID: <p{n}>") for n in range(102))),
         "nesting": multipart(part(_nested(3), 'Content-Type: multipart/mixed; boundary="N3"')),
         "part_header_lines": multipart(part(b"", *(f"X-{n}: y" for n in range(65)))),
         "part_header_bytes": multipart(part(b"", "X: " + "y" * 100)),

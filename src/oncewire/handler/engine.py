@@ -330,17 +330,21 @@ class Engine:
         with self.node.transition() as tx:
             poison.call_operator(self.node, tx, problem, message_id)
 
-    def hand_over(self, limit: int, lease: Duration) -> list[GivenMessage]:
+    def hand_over(
+        self, limit: int, lease: Duration, room: deliver.Room | None = None
+    ) -> list[GivenMessage]:
         """Hand messages to the application; to be believed only after the commit."""
-        return [given.taken for given in self._hand_over(limit, lease)]
+        return [given.taken for given in self._hand_over(limit, lease, room)]
 
     def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
         """The same for an application that looks at nothing but where a message stands."""
         return [given.stored for given in self._hand_over(limit, lease)]
 
-    def _hand_over(self, limit: int, lease: Duration) -> list[deliver.Given]:
+    def _hand_over(
+        self, limit: int, lease: Duration, room: deliver.Room | None = None
+    ) -> list[deliver.Given]:
         with self.node.transition() as tx:
-            return deliver.hand_over(self.node, tx, limit, lease)
+            return deliver.hand_over(self.node, tx, limit, lease, room)
 
     def confirm(self, sender: str, message_id: str, responses: Sequence[Submission] = ()) -> bool:
         """The application has the message; its answers are submitted in the same transition,
@@ -363,7 +367,7 @@ class Engine:
                 return False
             if not called:
                 problem = f"the application does not take it: {reason[:200]}"
-                open_incident(self.node, tx, Raise(problem, message_id), stored.incoming.channel)
+                open_incident(self.node, tx, Raise(problem, message_id), stored.incoming)
             return True
 
     def notices(self, limit: int) -> list[Notice]:

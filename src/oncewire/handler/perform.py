@@ -22,6 +22,7 @@ from oncewire.protocol.effects import (
     Resolve,
     Transmit,
 )
+from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.notes import Incident, Resolved
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
@@ -184,17 +185,21 @@ def _pause_receiver(node: Node, tx: Transaction, peer: str, effect: Pause) -> No
         open_incident(node, tx, Raise(effect.problem, channel=key))
 
 
-def open_incident(node: Node, tx: Transaction, effect: Raise, stream: str | None = None) -> None:
+def open_incident(
+    node: Node, tx: Transaction, effect: Raise, arrived: Incoming | None = None
+) -> None:
     """Open an incident and say so in the journal; one that is open already is enough.
 
-    `stream`: the channel on which the message arrived that it is about, so that whoever reads
-    the stream alone sees why the message stands there.
+    `arrived`: the message that it is about, if that came from others. Its place in its stream is
+    told, so that whoever reads the stream sees why it stands there, and what stands behind it.
     """
     if tx.has_incident(effect.message_id, effect.channel):
         return
     number = tx.open_incident(node.now(), effect.reason, effect.message_id, effect.channel)
-    what = Incident(str(number), effect.reason)
-    node.write(tx, [Note(what, effect.message_id, channel=effect.channel or stream)])
+    note = Note(Incident(str(number), effect.reason), effect.message_id, channel=effect.channel)
+    if arrived is not None and effect.channel is None:
+        note = replace(note, channel=arrived.channel, epoch=arrived.epoch, number=arrived.number)
+    node.write(tx, [note])
 
 
 def resolve_incidents(

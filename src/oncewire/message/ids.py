@@ -22,6 +22,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s]+\Z")
 
 def check_id(value: str, what: str) -> str:
     """The value itself, if it may serve as an id; `what` names it in the error."""
+    _check_is_text(value, what)
     if not value or not value.strip():
         raise InvalidValue(f"{what} is empty", remedy=f"give {what} a value")
     if len(value) > ID_LENGTH_MAX:
@@ -38,6 +39,7 @@ def check_id(value: str, what: str) -> str:
 
 def check_text(value: str, what: str, length_max: int = 4096) -> str:
     """Free text of a header: bounded, and without characters that XML cannot carry."""
+    _check_is_text(value, what)
     if len(value) > length_max:
         raise InvalidValue(
             f"{what} has {len(value)} characters, more than {length_max}",
@@ -54,6 +56,12 @@ def check_text(value: str, what: str, length_max: int = 4096) -> str:
                 remedy=f"remove control characters from {what}",
             )
     return value
+
+
+def _check_is_text(value: object, what: str) -> None:
+    # Programs and other processes give what they like, whatever the annotation says.
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is no text: {repr(value)[:32]}", remedy=f"give {what} as text")
 
 
 def is_uri(value: str) -> bool:

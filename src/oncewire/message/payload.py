@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from oncewire.errors import InvalidValue
 from oncewire.message.ids import check_id, check_text
+
+PAYLOADS_MAX = 100
+"""Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
+
+# type/subtype of tokens, and whatever parameters follow on the same line (RFC 2045 §5.1).
+_MEDIA_TYPE = re.compile(
+    r"[A-Za-z0-9!#$&^_.+\-]+/[A-Za-z0-9!#$&^_.+\-]+(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +83,57 @@ class Payload:
     @classmethod
     def of(cls, content_id: str, media_type: str, data: bytes) -> Payload:
         """A payload whose bytes are at hand."""
+        if not isinstance(data, bytes):
+            raise InvalidValue(
+                f"the content of payload {content_id!r} is no bytes: {repr(data)[:32]}",
+                remedy="give its bytes; a text has to be encoded first",
+            )
         return cls(content_id, media_type, len(data), hashlib.sha256(data).hexdigest(), data)
+
+
+def check_payloads(payloads: tuple[Payload, ...]) -> None:
+    """Refuse payloads that cannot be sent so that they are read as they were given.
+
+    What arrives is not held to this: partners write what they write.
+    """
+    if not _are_payloads(payloads):
+        raise InvalidValue(
+            f"payloads is no tuple of Payload: {repr(payloads)[:32]}",
+            remedy="make each with Payload.of, and give them as a tuple",
+        )
+    if len(payloads) > PAYLOADS_MAX:
+        raise InvalidValue(
+            f"a message of {len(payloads):,} payloads, more than {PAYLOADS_MAX}",
+            remedy="send them in several messages, or pack them into one payload",
+        )
+    # A reference to a part may be written with escapes or without.
+    if len({unquote(each.content_id) for each in payloads}) < len(payloads):
+        raise InvalidValue(
+            "two payloads have the same Content-ID", remedy="give each a Content-ID of its own"
+        )
+    for payload in payloads:
+        _check_to_send(payload)
+
+
+def _are_payloads(given: object) -> bool:
+    return isinstance(given, tuple) and all(isinstance(each, Payload) for each in given)
+
+
+def _check_to_send(payload: Payload) -> None:
+    name = payload.content_id
+    if not isinstance(payload.data, bytes) or len(payload.data) != payload.size:
+        raise InvalidValue(
+            f"the bytes of payload {name!r} are not at hand",
+            remedy="make the payload with Payload.of, of all its bytes",
+        )
+    # A reader takes away what is blank around a name or a type.
+    if name != name.strip():
+        raise InvalidValue(
+            f"the Content-ID {name!r} begins or ends with a blank", remedy="leave the blank away"
+        )
+    written = payload.media_type
+    if _MEDIA_TYPE.match(written) is None or written != written.strip():
+        raise InvalidValue(
+            f"the media type of payload {name!r} is {written[:64]!r}",
+            remedy="write it as type/subtype, like application/xml",
+        )

@@ -14,6 +14,7 @@ from typing import Any
 
 from oncewire.errors import EbxmlError, MimeProblem, OtherXml
 from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.payload import PAYLOADS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,9 @@ class Limits:
     header_canonical: int = 2_000_000
     # Per element. A Manifest with 100 references and a signature over them has 101.
     header_siblings: int = 1_000
-    # Parts of one multipart, nested ones included (a split document uses messages instead).
-    parts: int = 100
+    # Parts of one multipart, nested ones included: the header, the container that the drafts put
+    # payloads into, and as many payloads as are ever sent (a split document uses messages instead).
+    parts: int = PAYLOADS_MAX + 2
     # Whole messages in one body: an acknowledgement of each hub on the way, and a response. Each
     # is verified by itself, in one turn.
     bundled: int = 16

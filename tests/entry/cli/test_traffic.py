@@ -120,7 +120,10 @@ def test_several_files_are_one_message_or_one_each(
 def test_both_journals_are_judged_together(served: Served, document: Path, tmp_path: Path) -> None:
     send(document, "--wait")
     there = served.folder / "globex"
-    run("verify", served.folder / "acme", there)
+    open_ = run_json("verify", served.folder / "acme", there)
+    assert (open_["violations"], open_["messages"], open_["not_judged_yet"]) == (0, 1, 1)
+    assert f"Judged through {open_['judged_through']};" in open_["summary"]
+    assert "1 of them are not judged yet" in open_["summary"]
     # The run is not over: the application has not taken it. If it were over, that is a loss.
     lost = run_json("verify", served.folder / "acme", there, "--ended", exit_code=output.WRONG)
     assert lost["lost"] == 1
@@ -128,6 +131,8 @@ def test_both_journals_are_judged_together(served: Served, document: Path, tmp_p
     good = run_json("verify", served.folder / "acme", there, "--ended")
     assert (good["violations"], good["confirmed_once"], good["submitted"]) == (0, 1, 1)
     assert good["journals"] == ["acme", "globex"]
+    assert (good["not_judged_yet"], good["judged_through"]) == (0, "")
+    assert good["summary"] == "0 violations in 1 messages."
 
 
 def test_status_and_doctor_see_a_running_handler(served: Served) -> None:

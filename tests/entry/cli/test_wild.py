@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.main import build
+from oncewire.entry.cli.simulate import ONLY_WILD, WITH_WILD
 from oncewire.simulation.wild.draw import draw
 from tests.entry.terminal import run, run_json
 from tests.parts import ROOT
@@ -39,6 +44,8 @@ def test_a_part_of_a_world_runs_alone() -> None:
         (("--only-events", "one"), "does not choose among"),
         (("--seeds", "5:5"), "no range of seeds"),
         (("--seeds", "9..3"), "no range of seeds"),
+        (("--loss", "0.2"), "--loss would count for nothing: the seed draws it"),
+        (("--hop-mode", "x", "--window", "3"), "--hop-mode, --window would count for nothing"),
     ],
 )
 def test_a_slip_is_told(words: tuple[str, ...], cause: str) -> None:
@@ -46,9 +53,22 @@ def test_a_slip_is_told(words: tuple[str, ...], cause: str) -> None:
     assert cause in result.stderr
 
 
-@pytest.mark.parametrize("flag", ["--only-messages", "--only-events"])
+def test_every_option_counts_in_a_wild_world_or_is_refused() -> None:
+    """Or a new one would be passed over in silence."""
+    command: Any = typer.main.get_command(build())
+    names = {each.name for each in command.commands["simulate"].params}
+    assert names - {"help"} >= WITH_WILD > ONLY_WILD
+    drawn = names - WITH_WILD - {"help"}
+    assert {"loss", "messages", "profile", "agreement_text"} <= drawn
+    for name in drawn:
+        flag = "--" + name.replace("_", "-")
+        result = run("simulate", "--wild", flag, "1", exit_code=output.BAD_INPUT)
+        assert f"{flag} would count for nothing" in result.stderr
+
+
+@pytest.mark.parametrize("flag", ["--only-messages", "--only-events", "--jobs"])
 def test_what_chooses_among_a_wild_seed_is_not_passed_over_without_it(flag: str) -> None:
-    result = run("simulate", "--messages", "1", flag, "0", exit_code=output.BAD_INPUT)
+    result = run("simulate", "--messages", "1", flag, "2", exit_code=output.BAD_INPUT)
     assert "--wild" in result.stderr
 
 

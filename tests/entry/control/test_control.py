@@ -3,17 +3,22 @@
 import asyncio
 import json
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oncewire.entry.control import client, values
 from oncewire.entry.control import language as control
-from oncewire.entry.control import values
+from oncewire.entry.control import server as server_end
+from oncewire.entry.control.answer_room import AnswerRoom
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.doers import AtRest
 from oncewire.entry.control.server import ControlServer
-from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running import ownership, reach
 from oncewire.errors import (
@@ -151,6 +156,13 @@ def test_many_at_once_share_the_handler(served: Served) -> None:
         b'{"oncewire": 2, "verb": "status", "bytes": [-1]}\n',
         b'{"oncewire": 2, "verb": "status", "bytes": [999999999999]}\n',
         b'{"oncewire": 2, "verb": "status"',
+        b'{"oncewire": 2, "verb": "status", "arguments": '
+        + b"[" * 100_000
+        + b"]" * 100_000
+        + b"}\n",
+        b'{"oncewire": 2, "verb": "take", "arguments": {"limit": NaN}}\n',
+        b'{"oncewire": 2, "verb": "\\ud800"}\n',
+        b'{"oncewire": 2, "verb": "hold", "arguments": {"\\ud800": 1}}\n',
     ],
 )
 def test_nonsense_is_answered_and_harms_nobody(served: Served, line: bytes) -> None:
@@ -213,6 +225,153 @@ def test_a_handler_that_stops_lets_its_guests_go(served: Served) -> None:
 
     served.stop("globex")
     asyncio.run(wait_for_ever())
+
+
+class Waiting(Verbs):
+    """Answers when it is told to, and knows when nobody waits any more."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on, self.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def perform(self, method: Any, given: Any) -> Any:
+        self.asked.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
+        return None
+
+
+_WAIT = b'{"oncewire": 2, "verb": "wait", "arguments": {"message_id": "m", "timeout": 600}}\n'
+
+
+def test_nobody_is_waited_for_who_hung_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_end, "LOOK_EVERY", 0.01)
+
+    async def meet() -> None:
+        verbs = Waiting()
+        server = ControlServer(tmp_path / "s.sock", verbs)
+        await server.start()
+        _, writer = await asyncio.open_unix_connection(tmp_path / "s.sock")
+        writer.write(_WAIT)
+        await verbs.asked.wait()
+        writer.close()
+        await asyncio.wait_for(verbs.left.wait(), 30)
+        while server._guests:
+            await asyncio.sleep(0)
+        await server.stop()
+
+    asyncio.run(asyncio.wait_for(meet(), 60))
+
+
+def test_who_has_nothing_more_to_ask_still_gets_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a shell's pipe, whose end is told before the answer is read."""
+    monkeypatch.setattr(server_end, "LOOK_EVERY", 0.01)
+    looks: list[bool] = []
+    hung_up = server_end._hung_up
+
+    def look(writer: asyncio.StreamWriter) -> bool:
+        looks.append(hung_up(writer))
+        return looks[-1]
+
+    monkeypatch.setattr(server_end, "_hung_up", look)
+
+    async def meet() -> bytes:
+        verbs = Waiting()
+        server = ControlServer(tmp_path / "s.sock", verbs)
+        await server.start()
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s.sock")
+        writer.write(_WAIT)
+        writer.write_eof()
+        while len(looks) < 3:
+            await asyncio.sleep(0.01)
+        verbs.go_on.set()
+        line = await reader.readline()
+        writer.close()
+        await server.stop()
+        return line
+
+    assert json.loads(asyncio.run(asyncio.wait_for(meet(), 60)))["ok"] is True
+    assert not any(looks)
+
+
+@contextmanager
+def crowded(path: Path) -> Iterator[socket.socket]:
+    """A listener whose queue is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen(1)
+        while True:
+            guest = stack.enter_context(socket.socket(socket.AF_UNIX))
+            guest.setblocking(False)
+            try:
+                guest.connect(str(path))
+            except BlockingIOError:
+                break
+        yield listener
+
+
+def test_a_crowd_at_the_socket_is_no_handler_that_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "BUSY_SECONDS", 0.05)
+    with crowded(tmp_path / "s.sock"), pytest.raises(TransportProblem, match="is busy") as refused:
+        asyncio.run(Remote.connect(tmp_path / "s.sock"))
+    assert "try again" in refused.value.remedy
+
+
+def test_who_comes_in_a_crowd_waits_its_turn(tmp_path: Path) -> None:
+    async def meet(listener: socket.socket) -> None:
+        coming = asyncio.create_task(Remote.connect(tmp_path / "s.sock"))
+        await asyncio.sleep(0.05)
+        assert not coming.done()
+        listener.accept()[0].close()
+        remote = await asyncio.wait_for(coming, 60)
+        assert remote is not None
+        await remote.close()
+
+    with crowded(tmp_path / "s.sock") as listener:
+        asyncio.run(meet(listener))
+
+
+def test_what_is_too_much_for_one_answer_is_taken_in_several(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is leased that the answer cannot carry; sizes as they are would take minutes."""
+    monkeypatch.setattr(control, "BODY_MAX", 1000)
+    monkeypatch.setattr(AnswerRoom, "SIZE", 1000)
+    monkeypatch.setattr(control, "LINE_MAX", 2000)
+    monkeypatch.setattr(AnswerRoom, "LINE", 1900)
+
+    async def ask() -> list[list[str]]:
+        acme = await Remote.connect(control.socket_path(settings_of(served.folder)))
+        globex = await Remote.connect(control.socket_path(settings_of(served.folder, "globex")))
+        assert acme is not None
+        assert globex is not None
+        for number, size in enumerate((400, 400, 400, 0, 0, 0, 0, 0), 1):
+            payload = Payload.of("a@test", "text/plain", bytes(size))
+            await acme.send(replace(ORDER, message_id=f"m-{number}", payloads=(payload,)))
+            assert await acme.wait(f"m-{number}", 60) is OutgoingState.DELIVERED
+        found = []
+        while messages := await globex.take(100):
+            found.append([message.message_id for message in messages])
+            assert not any(message.redelivered for message in messages)
+        large = Payload.of("a@test", "text/plain", bytes(1001))
+        with pytest.raises(InvalidValue, match="too much for the control socket"):
+            await acme.send(replace(ORDER, message_id="large", payloads=(large,)))
+        assert (await acme.status()).running
+        await acme.close()
+        await globex.close()
+        return found
+
+    found = asyncio.run(ask())
+    assert [name for names in found for name in names] == [f"m-{number}" for number in range(1, 9)]
+    assert found[0] == ["m-1", "m-2"]
+    assert len(found) > 2
 
 
 # --- one writer --------------------------------------------------------------------------------

@@ -268,6 +268,9 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
         "violations": len(report.violations),
         "unreadable": len(report.quarantined),
         "ended": ended,
+        "judged_through": moment(verdict.through),
+        "not_judged_yet": verdict.not_yet,
+        "in_doubt": verdict.in_doubt,
     }
     columns = ("predicate", "kind", "node", "message_id", "sentence")
     rows = [
@@ -288,6 +291,20 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
         facts,
         (Listing("found", columns, rows),),
         problems=problems,
-        summary=f"{len(report.violations)} violations in {report.messages} messages.",
+        summary=_summary(verdict),
         exit_code=output.OK if verdict.clean else output.WRONG,
     )
+
+
+def _summary(verdict: Verdict) -> str:
+    """What was found, and of how much it was not judged whether something is missing."""
+    report = verdict.report
+    said = f"{len(report.violations)} violations in {report.messages} messages."
+    if verdict.not_yet and verdict.through is not None:
+        said += (
+            f" {verdict.not_yet} of them are not judged yet: what is missing may still come. "
+            f"Judged through {moment(verdict.through)}; with --ended all of them are."
+        )
+    if verdict.in_doubt:
+        said += f" {verdict.in_doubt} are in doubt, for rows are missing."
+    return said

@@ -32,6 +32,11 @@ OnlyEvents = Annotated[str, typer.Option(help="With --wild: these faults of the 
 SHOWN_MAX = 20
 """Violations listed; the command that replays them shows the rest."""
 
+WITH_WILD = frozenset({"seed", "seeds", "wild", "jobs", "only_messages", "only_events", "json"})
+"""Options that say something of a wild world; whatever else there is, its seed draws."""
+
+ONLY_WILD = frozenset({"jobs", "only_messages", "only_events"})
+
 
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
@@ -39,6 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
+    context: typer.Context,
     seed: Annotated[int, typer.Option(help="One run; the same seed gives the same run.")] = 1,
     seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included, or A:B.")] = "",
     wild: Wild = False,
@@ -78,9 +84,9 @@ def simulate(
         from oncewire.message.instant import parse_duration
         from oncewire.simulation.options import Options
 
+        _check_counts(context, wild=wild)
         if wild:
             return run_wild(_wanted(seed, seeds), jobs, only_messages, only_events, quiet=json)
-        _check_tame(only_messages, only_events)
         options = Options(
             messages=messages,
             hops=hops,
@@ -107,15 +113,28 @@ def simulate(
     output.answer(work, json=json)
 
 
-def _check_tame(*chosen: str | None) -> None:
+def _check_counts(context: typer.Context, *, wild: bool) -> None:
     """Refuse what would count for nothing."""
     from oncewire.errors import InvalidValue
 
-    if any(chosen):
+    given = {
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+    idle = sorted(given - WITH_WILD if wild else given & ONLY_WILD)
+    if not idle:
+        return
+    named = ", ".join("--" + name.replace("_", "-") for name in idle)
+    if wild:
         raise InvalidValue(
-            "--only-messages and --only-events choose among what a wild seed has drawn",
-            remedy="say --wild too, or --messages for how many there are",
+            f"{named} would count for nothing: the seed draws it",
+            remedy="leave it away, or say it without --wild",
         )
+    raise InvalidValue(
+        f"{named} would count for nothing: it is about wild worlds",
+        remedy="say --wild too; --messages says how many there are",
+    )
 
 
 def _policies(file: Path | None, text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
+from oncewire.entry.control.arguments import checked
 from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.verb import Method, Permission
 from oncewire.entry.control.verbs import TABLE, Verbs
@@ -20,6 +21,12 @@ R = TypeVar("R")
 
 CONNECTIONS = 64
 """Requests under way at once; the handler's commit serves all of them together."""
+
+BUSY_SECONDS = 10.0
+"""How long a handler may take to let somebody in: others came first."""
+
+LONGEST_PAUSE = 0.5
+"""Seconds between two tries to get in, at most."""
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -67,20 +74,41 @@ class Remote(Verbs):
                 await writer.wait_closed()
 
     async def _open(self) -> _Streams:
+        loop, pause = asyncio.get_running_loop(), 0.01
+        until = loop.time() + BUSY_SECONDS
+        while True:
+            try:
+                connection = self._connected()
+                break
+            except BlockingIOError:
+                # So many wait to be let in that the kernel keeps no more of them.
+                if loop.time() >= until:
+                    raise TransportProblem(
+                        f"the handler is busy: it let nobody in for {BUSY_SECONDS:.0f} seconds",
+                        remedy="nothing was asked of it yet; try again",
+                    ) from None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return await asyncio.open_unix_connection(sock=connection, limit=control.LINE_MAX)
+
+    def _connected(self) -> socket.socket:
+        # A Unix socket is connected at once or not at all, so nobody waits here; the event loop
+        # would take "not now" for "under way", and a full queue for a connection.
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
         try:
             with control.short_name(self._path) as name:
-                await asyncio.get_running_loop().sock_connect(connection, name)
+                connection.connect(name)
         except BaseException:
             connection.close()
             raise
-        return await asyncio.open_unix_connection(sock=connection, limit=control.LINE_MAX)
+        return connection
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Have it done by the handler."""
         verb = TABLE[method.name]
-        answer = await self._exchange(values.request_frame(verb, given), _REMEDY[verb.permission])
+        request = values.request_frame(verb, checked(verb, given))
+        answer = await self._exchange(request, _REMEDY[verb.permission])
         result: R = values.read_answer(verb, answer)
         return result
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from inspect import BoundArguments
 from typing import NoReturn, Protocol, TypeVar
 
+from oncewire.entry.control.arguments import checked
 from oncewire.entry.control.verb import Method, Need, Verb
 from oncewire.entry.control.verbs import Status, Verbs
 from oncewire.errors import HandlerFailed, NotAllowed
@@ -53,6 +54,8 @@ class Running(Verbs):
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it here."""
+        if isinstance(method, Verb):
+            given = checked(method, given)
         return await method.body(self, *given.args, **given.kwargs)
 
     @property
@@ -93,8 +96,10 @@ class AtRest(Verbs):
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it here, unless it needs a handler."""
-        if isinstance(method, Verb) and method.needs is Need.HANDLER:
-            _need_handler(method.name)
+        if isinstance(method, Verb):
+            given = checked(method, given)
+            if method.needs is Need.HANDLER:
+                _need_handler(method.name)
         return await method.body(self, *given.args, **given.kwargs)
 
     @property

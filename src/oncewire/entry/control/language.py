@@ -89,13 +89,29 @@ class ControlFrame:
 
 
 def write_frame(writer: asyncio.StreamWriter, frame: ControlFrame) -> None:
-    """Put a frame into the writer's buffer."""
+    """Put a frame into the writer's buffer; InvalidValue, and nothing is written, where the
+    other side would not take it."""
     values = {"oncewire": VERSION, **frame.values}
     if frame.parts:
         values["bytes"] = [len(part) for part in frame.parts]
-    writer.write(json.dumps(values, ensure_ascii=False).encode() + b"\n")
+    line = line_of(values)
+    size = sum(len(part) for part in frame.parts)
+    if len(line) > LINE_MAX or len(frame.parts) > PARTS_MAX or size > BODY_MAX:
+        raise InvalidValue(
+            f"{size:,} bytes in {len(frame.parts):,} payloads, described in {len(line):,} bytes, "
+            "are too much for the control socket",
+            remedy=f"at once it carries {BODY_MAX:,} bytes in {PARTS_MAX:,} payloads, described "
+            f"in {LINE_MAX:,}; give it less at a time",
+        )
+    writer.write(line + b"\n")
     for part in frame.parts:
         writer.write(part)
+
+
+def line_of(values: Mapping[str, Any]) -> bytes:
+    """Values as JSON. Half of a surrogate pair, which may stand in what is complained of, is
+    written as JSON escapes it: UTF-8 has no bytes for it."""
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
@@ -108,14 +124,25 @@ async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
         return None
     if not line.endswith(b"\n"):
         raise unreadable("a line was cut off")
-    try:
-        values = json.loads(line)
-    except ValueError as error:
-        raise unreadable(f"a line is not JSON: {error}") from None
+    values = _json(line)
     if not isinstance(values, dict) or values.pop("oncewire", None) != VERSION:
         raise unreadable(f"a line is not of version {VERSION}")
     parts = [await reader.readexactly(size) for size in _sizes(values.pop("bytes", []))]
     return ControlFrame(values, tuple(parts))
+
+
+def _json(line: bytes) -> Any:
+    try:
+        return json.loads(line, parse_constant=_no_number)
+    except RecursionError:
+        raise unreadable("a line is nested too deep") from None
+    except ValueError as error:
+        raise unreadable(f"a line is not JSON: {error}") from None
+
+
+def _no_number(word: str) -> None:
+    # Python writes NaN and Infinity where JSON has nothing of the kind.
+    raise ValueError(word)
 
 
 def _sizes(given: Any) -> list[int]:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
 from oncewire.entry.control.language import ControlFrame
+from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.errors import InvalidValue, OncewireError
 
 logger = logging.getLogger("oncewire.control")
+
+T = TypeVar("T")
+
+LOOK_EVERY = 0.5
+"""Seconds after which it is looked whether somebody still waits for an answer."""
 
 
 class ControlServer:
@@ -68,10 +77,18 @@ class ControlServer:
                 return
             if frame is None:
                 return
-            control.write_frame(writer, await self._answer(frame))
+            verb = TABLE.get(str(frame.values.get("verb")))
+            answering = self.answer(frame)
+            waits = verb is not None and _may_wait(verb)
+            answer = await (_while_there(writer, answering) if waits else answering)
+            try:
+                control.write_frame(writer, answer)
+            except InvalidValue as error:
+                control.write_frame(writer, control.error_frame(error))
             await writer.drain()
 
-    async def _answer(self, frame: ControlFrame) -> ControlFrame:
+    async def answer(self, frame: ControlFrame) -> ControlFrame:
+        """Do what a request asks for; what goes wrong is an answer too."""
         name = str(frame.values.get("verb"))
         try:
             verb = TABLE.get(name)
@@ -84,3 +101,30 @@ class ControlServer:
         except Exception as error:
             logger.exception("a command failed", extra={"verb": name})
             return control.error_frame(OncewireError(f"a fault in the handler itself: {error}"))
+
+
+def _may_wait(verb: Verb[..., Any]) -> bool:
+    """Whether it may take as long as its caller says; any other ends by itself soon."""
+    return any(argument.name == "timeout" for argument in verb.arguments)
+
+
+async def _while_there(writer: asyncio.StreamWriter, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of it, unless the one who asked hangs up first: then nobody waits for it."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK_EVERY))[0]:
+            if _hung_up(writer):
+                raise ConnectionResetError
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _hung_up(writer: asyncio.StreamWriter) -> bool:
+    """Whether the other side is gone altogether. That it will ask nothing more, as a shell's pipe
+    says before it reads the answer, is another matter."""
+    if writer.is_closing():
+        return True
+    poll = select.poll()
+    poll.register(writer.get_extra_info("socket").fileno(), 0)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, fields
 from inspect import BoundArguments
 from typing import Any
 
+from oncewire.entry.control.arguments import checked
 from oncewire.entry.control.language import ControlFrame, unreadable
 from oncewire.entry.control.verb import Verb
-from oncewire.entry.control.verbs import MEANINGS, Status
+from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.received_message import (
     ReceivedMessage,
     content,
@@ -59,10 +60,10 @@ def read_request(verb: Verb[..., Any], frame: ControlFrame) -> BoundArguments:
     for argument in verb.arguments:
         if argument.name in found:
             value = _read(argument.type, found[argument.name], parts, argument.name)
-            given.arguments[argument.name] = _within_bounds(argument.name, value)
+            given.arguments[argument.name] = value
     if parts:
         raise unreadable(f"{len(parts)} payloads that the arguments do not name")
-    return given
+    return checked(verb, given)
 
 
 def answer_frame(verb: Verb[..., Any], result: Any) -> ControlFrame:
@@ -86,25 +87,11 @@ def _read(kind: str, value: Any, parts: Parts, name: str) -> Any:
         raise unreadable(f"{name} is no {kind}: {str(error)[:100]}") from None
 
 
-def _within_bounds(name: str, value: Any) -> Any:
-    meaning = MEANINGS[name]
-    if meaning.least is not None:
-        value = max(meaning.least, value)
-    return value if meaning.most is None else min(meaning.most, value)
-
-
 # --- forms -------------------------------------------------------------------------------------
 
 
-def _plain(*kinds: type) -> ValueForm:
-    """What JSON has as it is. `True` is no number, and an empty text says nothing."""
-
-    def read(value: Any, _parts: Parts) -> Any:
-        if type(value) not in kinds or value == "":
-            raise TypeError(repr(value)[:32])
-        return value
-
-    return ValueForm(lambda value, _parts: value, read)
+_PLAIN = ValueForm(lambda value, _parts: value, lambda value, _parts: value)
+"""What JSON has as it is; `arguments` says what it may be."""
 
 
 def _or_none(form: ValueForm) -> ValueForm:
@@ -137,14 +124,41 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _read_submission(facts: Mapping[str, Any], parts: Parts) -> Submission:
+_SUBMISSION = {each.name for each in fields(Submission)} | {"service_type"}
+
+
+def _read_submission(facts: Any, parts: Parts) -> Submission:
+    if not isinstance(facts, dict):
+        raise TypeError(repr(facts)[:32])
+    for name in facts:
+        if name not in _SUBMISSION:
+            raise unreadable(f"a submission has no field {name[:32]!r}")
+    for name in ("cpa_id", "service", "action"):
+        if name not in facts:
+            raise InvalidValue(f"submission: {name} is missing", remedy=f"give {name}")
     rest = dict(facts)
-    payloads = tuple(
-        Payload.of(content_id, media_type, parts.pop(0))
-        for content_id, media_type in rest.pop("payloads")
-    )
-    service = Service(rest.pop("service"), rest.pop("service_type"))
+    payloads = tuple(_read_payload(named, parts) for named in _list(rest.pop("payloads", [])))
+    service = Service(rest.pop("service"), rest.pop("service_type", None))
     return Submission(service=service, payloads=payloads, **rest)
+
+
+def _read_payload(named: Any, parts: Parts) -> Payload:
+    if not isinstance(named, list) or len(named) != 2:
+        raise InvalidValue(
+            f"payloads names {repr(named)[:32]}",
+            remedy="name each payload by a list of its Content-ID and its media type",
+        )
+    if not parts:
+        raise unreadable(f"no bytes came for the payload {repr(named[0])[:64]}")
+    return Payload.of(named[0], named[1], parts.pop(0))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidValue(
+            f"payloads is {repr(value)[:32]}", remedy="give a list with an entry for each payload"
+        )
+    return value
 
 
 def _write_message(message: ReceivedMessage, parts: Parts) -> dict[str, Any]:
@@ -174,11 +188,11 @@ _RESPONSE = ValueForm(
 
 FORMS: dict[str, ValueForm] = {
     "None": ValueForm(lambda _value, _parts: None, lambda _value, _parts: None),
-    "str": _plain(str),
-    "str | None": _or_none(_plain(str)),
-    "int": _plain(int),
-    "float": _plain(int, float),
-    "bool": _plain(bool),
+    "str": _PLAIN,
+    "str | None": _PLAIN,
+    "int": _PLAIN,
+    "float": _PLAIN,
+    "bool": _PLAIN,
     "Submission": ValueForm(_write_submission, _read_submission),
     "Accepted": ValueForm(
         lambda accepted, _parts: asdict(accepted), lambda facts, _parts: Accepted(**facts)

@@ -147,11 +147,15 @@ class PartyVerbs:
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("inbox take"))
     async def take(self, limit: int = 16) -> list[ReceivedMessage]:
-        """Messages that wait for us; each is to be confirmed before its lease ends, a minute."""
+        """Messages that wait for us; each is to be confirmed before its lease ends, a minute.
+
+        Large ones come in fewer at a time: as many as an answer of the control socket carries.
+        """
+        from oncewire.entry.control.answer_room import AnswerRoom
         from oncewire.entry.delivery.received_message import ReceivedMessage
 
-        lease = self.here.lease
-        given = await self.here.operate(lambda engine: engine.hand_over(limit, lease), "take")
+        lease, room = self.here.lease, AnswerRoom()
+        given = await self.here.operate(lambda engine: engine.hand_over(limit, lease, room), "take")
         return [ReceivedMessage.of(taken) for taken in given]
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))

@@ -10,6 +10,7 @@ from oncewire.entry.running.assemble import open_readers
 from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.predicates.context import Context
+from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, Instant
 
@@ -64,6 +65,18 @@ class Verdict:
     totals: Totals
     nodes: tuple[str, ...]
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    # Of messages from before that instant it was also judged what is missing; None: of all.
+    through: Instant | None = None
+
+    @property
+    def not_yet(self) -> int:
+        """Messages of which something may still come, so that nothing of it is called missing."""
+        return self.report.extents.get(Extent.NOT_YET.value, 0)
+
+    @property
+    def in_doubt(self) -> int:
+        """Messages whose rows may be among those that are missing."""
+        return self.report.extents.get(Extent.IN_DOUBT.value, 0)
 
     @property
     def clean(self) -> bool:
@@ -83,11 +96,11 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
     """
     everything = list(rows)
     context = Context.gather(everything, healed=ended)
-    before = None if ended else _settled_before(everything, context, now)
+    before = None if ended or not everything else _settled_before(everything, context, now)
     report = check_journal(everything, healed=ended, healed_before=before)
     totals = count(everything, context.terms)
     nodes = tuple(sorted({row.node for row in everything}))
-    return Verdict(report, totals, nodes, dict(report.outcomes))
+    return Verdict(report, totals, nodes, dict(report.outcomes), before)
 
 
 def _settled_before(rows: list[Row], context: Context, now: Instant) -> Instant:

@@ -87,7 +87,7 @@ def give_up_gaps(node: Node) -> None:
             # Looked at again with the next look; those of other streams are not delayed.
             raised = Raise(f"it cannot go on: {problem}"[:500], stored.incoming.message_id)
             with node.transition() as tx:
-                open_incident(node, tx, raised, stored.incoming.channel)
+                open_incident(node, tx, raised, stored.incoming)
 
 
 def _give_up_if_late(node: Node, stored: StoredIncoming, tx: Transaction) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from oncewire.errors import (
+    InvalidValue,
     NotAllowed,
     OncewireError,
     StoreDamaged,
@@ -38,14 +40,34 @@ class Given:
     taken: GivenMessage
 
 
-def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[Given]:
-    """Hand over what is ready, in order of delivery.
+class Room(Protocol):
+    """What the taker can be given at once, where that is bounded by more than a count."""
+
+    @property
+    def left(self) -> int:
+        """Bytes of payloads that still fit."""
+
+    def admit(self, taken: GivenMessage) -> bool:
+        """Put a message beside those that were admitted before; False: it does not fit."""
+
+
+class _NoRoom(Exception):
+    """A message does not fit beside those that are given already: the next taker gets it."""
+
+
+def hand_over(
+    node: Node, tx: Transaction, limit: int, lease: Duration, room: Room | None = None
+) -> list[Given]:
+    """Hand over what is ready, in order of delivery; not more than there is room for, for what
+    is leased and cannot be carried would be nobody's until its lease ends.
 
     The taker must confirm within the lease; otherwise, as after a crash of either side,
     the message is handed over again and marked `redelivered`. One that cannot be given as it
-    was accepted waits, with an incident, and delays nobody but what follows it on its channel.
+    was accepted, or that is too large for an empty room, waits, with an incident, and delays
+    nobody but what follows it on its channel.
     """
     now = node.now()
+    whole = 0 if room is None else room.left
     given: list[Given] = []
     withheld: set[tuple[str, str]] = set()
     blocked: set[str] = set()
@@ -57,7 +79,11 @@ def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[
             if len(given) == limit:
                 return given
             channel = stored.incoming.channel
-            handed = None if channel in blocked else _give(node, tx, stored, now + lease)
+            try:
+                fits = None if room is None else _Fitting(room, whole, alone=not given)
+                handed = None if channel in blocked else _give(node, tx, stored, now + lease, fits)
+            except _NoRoom:
+                return given
             if handed is not None:
                 given.append(handed)
                 continue
@@ -68,10 +94,35 @@ def hand_over(node: Node, tx: Transaction, limit: int, lease: Duration) -> list[
             return given
 
 
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """The room, seen by the next message; `whole`: what it had, `alone`: nothing is in it yet."""
+
+    room: Room
+    whole: int
+    alone: bool
+
+    def check(self, fits: bool, size: int) -> None:
+        """Refuse what does not fit: for now, or, where it would not fit alone, for ever."""
+        if fits:
+            return
+        if not self.alone and size <= self.whole:
+            raise _NoRoom
+        raise InvalidValue(
+            f"its payloads have {size:,} bytes, more than can be taken at once",
+            remedy="have it put into a folder or given to a function (`application.way` in the "
+            "settings)",
+        )
+
+
 def _give(
-    node: Node, tx: Transaction, listed: StoredIncoming, lease_until: Instant
+    node: Node,
+    tx: Transaction,
+    listed: StoredIncoming,
+    lease_until: Instant,
+    fitting: _Fitting | None = None,
 ) -> Given | None:
-    """Hand one message over; None: what was accepted cannot be read any more.
+    """Hand one message over; None: what was accepted cannot be read any more, or never fits.
 
     It is read whole, checked and filed before anything says that it was handed over.
     """
@@ -80,12 +131,18 @@ def _give(
     if late:
         incoming = incoming.lost()
     incoming = incoming.handed_over(lease_until)
+    size = listed.facts.size
     try:
+        if fitting is not None:
+            # Of what does not fit no byte need be read.
+            fitting.check(size <= fitting.room.left, size)
         stored = tx.incoming(incoming.sender, incoming.message_id) or listed
         given = replace(stored, incoming=incoming)
         taken = GivenMessage.of(node, given)
+        if fitting is not None:
+            fitting.check(fitting.room.admit(taken), size)
         tx.save_incoming(incoming)
-    except (StoreFull, StoreGone, MemoryError):
+    except (StoreFull, StoreGone, MemoryError, _NoRoom):
         raise
     except Exception as problem:
         if not isinstance(problem, OncewireError):
@@ -116,7 +173,7 @@ def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Excep
         logger.error("a message cannot be handed over", extra={"message_id": message_id})
         reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "
         verb = f"or give it up: `oncewire abandon {message_id}`"
-        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming.channel)
+        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming)
 
 
 def _key(stored: StoredIncoming) -> tuple[str, str]:

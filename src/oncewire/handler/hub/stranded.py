@@ -38,7 +38,7 @@ def go_on(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     if ahead is None:
         problem = f"no agreement leads on to {stored.facts.to_party} any more"
         incoming = stored.incoming
-        open_incident(node, tx, Raise(problem, incoming.message_id), incoming.channel)
+        open_incident(node, tx, Raise(problem, incoming.message_id), incoming)
         return False
     _forward(node, tx, stored, ahead)
     return True

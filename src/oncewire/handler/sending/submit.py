@@ -9,7 +9,7 @@ from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
-from oncewire.handler.node import Node
+from oncewire.handler.node import BODY_MAX, Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
@@ -18,9 +18,9 @@ from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
-from oncewire.message.ids import Service
-from oncewire.message.instant import Duration, Instant, format_instant
-from oncewire.message.payload import Payload, Reference
+from oncewire.message.ids import Service, check_id
+from oncewire.message.instant import DAY, Duration, Instant, format_instant
+from oncewire.message.payload import Payload, Reference, check_payloads
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
@@ -31,6 +31,14 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
 from oncewire.wire import codec
+from oncewire.wire.limits import DEFAULT_LIMITS
+
+LIFETIME_MAX: Duration = 100 * 366 * DAY
+"""A message that may take longer may take for ever: it needs no TimeToLive."""
+
+PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
+"""Bytes of all payloads of a message: with header and MIME around them they are a body that a
+handler takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,30 @@ class Submission:
     # Lifetime from now; None: as agreed.
     time_to_live: Duration | None = None
     best_effort: bool = False
+
+    def __post_init__(self) -> None:
+        """Everything that comes from outside is a Submission once, so it is checked here."""
+        check_id(self.cpa_id, "cpa_id")
+        if not isinstance(self.service, Service):
+            raise _is_no("service", "Service", self.service, "give an oncewire Service")
+        check_id(self.action, "action")
+        for name in ("conversation_id", "message_id", "ref_to_message_id"):
+            value = getattr(self, name)
+            if value is not None:
+                check_id(value, name)
+        lifetime = self.time_to_live
+        # To Python a truth is a number.
+        whole = type(lifetime) is int and 0 < lifetime <= LIFETIME_MAX
+        if lifetime is not None and not whole:
+            remedy = f"give whole microseconds, from 1 to {LIFETIME_MAX}, or none"
+            raise _is_no("time_to_live", "lifetime", lifetime, remedy)
+        if not isinstance(self.best_effort, bool):
+            raise _is_no("best_effort", "bool", self.best_effort, "say True or False")
+        check_payloads(self.payloads)
+
+
+def _is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
+    return InvalidValue(f"{name} is no {kind}: {repr(value)[:32]}", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +240,14 @@ def _compose(
 
 
 def _check_sizes(payloads: tuple[Payload, ...], terms: Terms) -> None:
-    """Refuse what the partner would refuse: it agreed to no larger payload."""
+    """Refuse what the partner would refuse: it agreed to no larger payload, and a handler takes
+    no larger body."""
+    together = sum(payload.size for payload in payloads)
+    if together > PAYLOAD_BYTES_MAX:
+        raise InvalidValue(
+            f"the payloads have {together:,} bytes together, more than {PAYLOAD_BYTES_MAX:,}",
+            remedy="send them in several messages",
+        )
     for payload in payloads:
         if terms.max_size is not None and payload.size > terms.max_size:
             raise InvalidValue(

@@ -23,6 +23,7 @@ from oncewire.journal.trace import (
     ABANDONED,
     EPOCH_ENDED,
     FORWARDED,
+    INCIDENT,
     RESOLVED,
     RESUMED,
     STARTED,
@@ -32,10 +33,11 @@ from oncewire.journal.trace import (
 )
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.protocol import notes
+from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms, terms_id_of
 
 CONTEXT_KINDS: frozenset[str] = frozenset(
-    {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, RESOLVED}
+    {STARTED, TERMS, SUSPENDED, RESUMED, ABANDONED, EPOCH_ENDED, INCIDENT, RESOLVED}
 )
 """The kinds that `Context.gather` reads; all other rows may be left out."""
 
@@ -73,6 +75,9 @@ class Context:
     """The nodes that said so."""
     suspended: set[tuple[str, str]] = field(default_factory=set)
     """(node, channel) that wait for the operator at the end."""
+    withheld: dict[tuple[str, str | None], Row] = field(default_factory=dict)
+    """For each (node, message) that arrived there and cannot go on: the row that says that an
+    operator was told, with its place in its stream."""
     lifted: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """For each (node, peer): the positions at which an operator ended the peer's pause."""
     through: dict[str, Instant] = field(default_factory=dict)
@@ -121,7 +126,18 @@ class Context:
             for party in started.parties:
                 self.declared = True
                 self.homes.setdefault(party, set()).add(row.node)
-        elif row.channel is not None:
+        elif kind == INCIDENT:
+            if row.sequence_number is not None:
+                self.withheld[row.node, row.message_id] = row
+        else:
+            self._take_decision(row)
+
+    def _take_decision(self, row: Row) -> None:
+        """Something waits for the operator, or does so no more."""
+        kind = row.kind
+        if kind in (RESOLVED, ABANDONED):
+            self.withheld.pop((row.node, row.message_id), None)
+        if row.channel is not None:
             if kind == SUSPENDED:
                 self.suspended.add((row.node, row.channel))
             else:
@@ -235,6 +251,22 @@ class Context:
             "word on messages after that: an older copy was read, or its end was never stored.",
         )
 
+    def is_held_up(self, received: Row) -> bool:
+        """Whether a message that arrived for this node's own application stands behind another
+        of its ordered stream that cannot go on, of which an operator was told."""
+        terms = self.terms_of(received)
+        if not self.withheld or not terms.ordered or received.sequence_number is None:
+            return False
+        to_party = notes.Received.read(received.detail).to_party
+        if to_party is not None and received.node not in self.homes.get(to_party, {received.node}):
+            # A hub sends on to each To Party by itself.
+            return False
+        return any(
+            _stands_before(other, received, terms.numbers)
+            for other in self.withheld.values()
+            if (other.node, other.channel) == (received.node, received.channel)
+        )
+
     def waits_for_operator(self, trace: Trace, row: Row) -> bool:
         """Whether the message, or the channel it is sent on, is suspended at the end."""
         channel = row.channel
@@ -242,6 +274,14 @@ class Context:
             # Its own channel is the one that the message came on.
             channel = notes.Forwarded.read(row.detail).onward or channel
         return trace.suspended or (channel is not None and (trace.node, channel) in self.suspended)
+
+
+def _stands_before(one: Row, other: Row, numbers: SequenceRange) -> bool:
+    if one.epoch != other.epoch:
+        return (one.epoch or 0) < (other.epoch or 0)
+    first, second = one.sequence_number or 0, other.sequence_number or 0
+    # Numbers wrap around: what is nearer ahead than behind comes later.
+    return 0 < numbers.distance(first, second) <= numbers.size // 2
 
 
 def terms_digest(text: str | None) -> str | None:

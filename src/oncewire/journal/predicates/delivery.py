@@ -84,8 +84,9 @@ def _judge_acknowledged(subject: Subject, trace: Trace, submitted: Row) -> None:
 
 def _judge_receiver(subject: Subject, trace: Trace) -> None:
     if HANDED_OVER not in trace.kinds:
-        if trace.called:
-            return  # It is there and cannot go on: a person was told, and decides.
+        received = trace.first(RECEIVED)
+        if trace.called or (received is not None and subject.context.is_held_up(received)):
+            return  # It, or one before it, is there and cannot go on: a person was told.
         if _given_up(trace) and subject.was_told(trace):
             # A notice that gets lost is judged by itself, as it is where the message went on.
             return

@@ -361,8 +361,8 @@ class ReceivingChannelFold:
         for place, row in epoch.waiting.values():
             # With the sender's journal at hand the message's own fold tells it.
             due = ended or place == epoch.expected or epoch.is_behind(place)
-            if row.message_id in self._called:
-                continue  # It cannot go on: a person was told, and decides.
+            if row.message_id in self._called or context.is_held_up(row):
+                continue  # It, or one before it, cannot go on: a person was told, and decides.
             healed = context.is_healed(row.at, (row.node,))
             if due and healed and not context.has_journal_of(row.peer):
                 self._note(
