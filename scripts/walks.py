@@ -29,7 +29,7 @@ import oncewire
 from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.party_handler import open_party
+from oncewire.entry.running.open_party import open_party
 from oncewire.handler.engine import Engine
 from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Status
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.entry.messages.submitting import SendOptions
-    from oncewire.entry.running.party_handler import (
+    from oncewire.entry.running.open_party import (
         BlockingParty,
         OpenParty,
         open_party,
@@ -96,17 +96,17 @@ __all__ = [
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {
     "Accepted": "oncewire.handler.sending.submit",
-    "BlockingParty": "oncewire.entry.running.party_handler",
+    "BlockingParty": "oncewire.entry.running.open_party",
     "Notice": "oncewire.handler.actions",
-    "OpenParty": "oncewire.entry.running.party_handler",
+    "OpenParty": "oncewire.entry.running.open_party",
     "Outcome": "oncewire.journal.outcome",
     "Payload": "oncewire.message.payload",
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
     "SendOptions": "oncewire.entry.messages.submitting",
     "Status": "oncewire.entry.control.verbs",
     "Submission": "oncewire.handler.sending.submit",
-    "open_party": "oncewire.entry.running.party_handler",
-    "open_party_blocking": "oncewire.entry.running.party_handler",
+    "open_party": "oncewire.entry.running.open_party",
+    "open_party_blocking": "oncewire.entry.running.open_party",
 }
 
 # A program that has not said where its log goes is not given lines it did not ask for.

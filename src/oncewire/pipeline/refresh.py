@@ -26,6 +26,7 @@ from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Lake, count_in
+from oncewire.pipeline.partner_service import partner_service
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
@@ -37,11 +38,10 @@ from oncewire.pipeline.schemas import (
     PARTNER_SERVICE,
     SEQUENCE_GAPS,
 )
-from oncewire.pipeline.service import partner_service
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.small_partner_service import other_days
 from oncewire.pipeline.small_refresh import SmallRefresh, new_entries
-from oncewire.pipeline.small_service import other_days
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 

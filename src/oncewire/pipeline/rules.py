@@ -29,10 +29,10 @@ OUTSIDE = (
     "oncewire.pipeline.ledger",
     "oncewire.pipeline.refresh",
     "oncewire.pipeline.schemas",
-    "oncewire.pipeline.service",
+    "oncewire.pipeline.partner_service",
     "oncewire.pipeline.silver",
     "oncewire.pipeline.small_refresh",
-    "oncewire.pipeline.small_service",
+    "oncewire.pipeline.small_partner_service",
     "oncewire.pipeline.small_silver",
 )
 """Modules outside `oncewire.journal` that a verdict depends on."""

@@ -39,7 +39,7 @@ from oncewire.entry.control.verb import (
     verbs_of,
 )
 from oncewire.entry.control.verbs import MEANINGS, TABLE, PartyVerbs
-from oncewire.entry.running.party_handler import BlockingParty, OpenParty
+from oncewire.entry.running.open_party import BlockingParty, OpenParty
 from oncewire.errors import InvalidValue, NotAllowed
 from tests.parts import ROOT
 
@@ -151,7 +151,7 @@ def test_types_are_those_of_the_definition(tmp_path: Path) -> None:
     sample.write_text(
         "from typing import assert_type\n"
         "from oncewire.entry.delivery.received_message import ReceivedMessage\n"
-        "from oncewire.entry.running.party_handler import BlockingParty, OpenParty\n"
+        "from oncewire.entry.running.open_party import BlockingParty, OpenParty\n"
         "from oncewire.protocol.states import OutgoingState\n"
         "async def use(party: OpenParty, blocking: BlockingParty) -> None:\n"
         "    assert_type(await party.wait('m', 5), OutgoingState | None)\n"

@@ -19,7 +19,7 @@ from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import KEYS, ApplicationWay
-from oncewire.entry.running.party_handler import open_party
+from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Notice
 from oncewire.handler.handler import LEASE
 from oncewire.handler.loop import offers

@@ -3,7 +3,7 @@ else. `verb` says what is made from a definition.
 
 A body says what is done by whoever has the store open (`here`): a handler of this process or an
 engine at rest, see `doers`. Other faces only pass a call on: `client.Remote` to the handler that
-runs elsewhere, the Python API of `entry/running/party_handler.py` to whichever it found.
+runs elsewhere, the Python API of `entry/running/open_party.py` to whichever it found.
 
 This module is read at every start of the command line, so it imports nothing heavy.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.messages.submitting import SendOptions
-from oncewire.entry.running.party_handler import open_party, open_party_blocking, payloads_of
+from oncewire.entry.running.open_party import open_party, open_party_blocking, payloads_of
 from oncewire.errors import NotAllowed
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
