@@ -19,6 +19,7 @@ from oncewire.entry.running import ownership, reach
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,
+    NotHere,
     OncewireError,
     StoreFull,
     StoreProblem,
@@ -27,9 +28,9 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.handler.sending.submit import Submission
+from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
-from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
 
 ORDER = Submission(
@@ -92,7 +93,7 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
         assert there is not None
         accepted = await remote.send(ORDER)
         assert accepted.message_id == "order-1"
-        assert await remote.wait("order-1", 60) is OutgoingState.DELIVERED
+        assert await remote.wait("order-1", 60) is Outcome.DELIVERED
         (taken,) = await there.take(5)
         assert [payload.data for payload in taken.payloads] == [b"a\nb\0", b""]
         assert taken.service == "urn:test:type:urn:test:orders"
@@ -104,13 +105,11 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
             await remote.wait("nobody-sent-this", 1)
         with pytest.raises(NotAllowed):
             await remote.abandon("order-1")
-        for refused in (
-            remote.pause("no channel", "why"),
-            remote.restart("no channel"),
-            remote.confirm_notice("no notice"),
-        ):
-            with pytest.raises(UnknownMessage):
+        for refused in (remote.pause("no channel", "why"), remote.restart("no channel")):
+            with pytest.raises(NotHere, match="`oncewire status` lists them"):
                 await refused
+        with pytest.raises(UnknownMessage):
+            await remote.confirm_notice("no notice")
         assert await remote.notices(5) == []
         await remote.hold("order-1", True)
         await there.hold("order-1", False)

@@ -1,15 +1,22 @@
 """The Python API, with and without a handler that runs already."""
 
 import asyncio
+import io
+import re
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oncewire.entry.messages.submitting import SendOptions
-from oncewire.entry.running.open_party import open_party, open_party_blocking, payloads_of
-from oncewire.errors import NotAllowed
+from oncewire.entry.messages.documents import payloads_of
+from oncewire.entry.messages.submitting import SendOptions, lifetime_of
+from oncewire.entry.running.open_party import open_party, open_party_blocking
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
+from oncewire.journal.outcome import Outcome
+from oncewire.message.instant import HOUR
 from oncewire.message.payload import Payload
-from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
 
 
@@ -17,7 +24,7 @@ def test_two_programs_exchange_a_document(pair: Path) -> None:
     async def exchange() -> None:
         async with open_party(pair / "acme") as acme, open_party(pair / "globex") as globex:
             sent = await acme.send("globex", b"<order/>", media_type="application/xml")
-            assert await acme.wait(sent.message_id, timeout=60) is OutgoingState.DELIVERED
+            assert await acme.wait(sent.message_id, timeout=60) is Outcome.DELIVERED
             (message,) = await globex.take()
             assert message.message_id == sent.message_id
             assert message.payloads[0].data == b"<order/>"
@@ -53,7 +60,7 @@ def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None
         for _ in range(2):
             sent = acme.send("globex", file, options=options)
         assert sent.repeated is True
-        assert acme.wait("from-a-program", timeout=60) is OutgoingState.DELIVERED
+        assert acme.wait("from-a-program", timeout=60) is Outcome.DELIVERED
         (message,) = globex.take()
         assert (message.action, message.payloads[0].media_type) == ("Order", "text/plain")
         globex.confirm(message)
@@ -61,14 +68,90 @@ def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None
         assert acme.status().passing is False
 
 
-def test_documents_are_bytes_files_or_payloads(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
+def test_a_message_needs_no_document(pair: Path) -> None:
+    """The standard allows it: the action alone says what is meant."""
+    with (
+        open_party_blocking(pair / "acme") as acme,
+        open_party_blocking(pair / "globex") as globex,
+    ):
+        sent = acme.send("globex", options=SendOptions(action="Cancel"))
+        assert acme.wait(sent.message_id) is Outcome.DELIVERED
+        (message,) = globex.take()
+        assert (message.action, message.payloads) == ("Cancel", ())
+        answered = globex.submit(message.response("Cancelled"))
+        globex.confirm(message)
+        assert globex.wait(answered.message_id) is Outcome.DELIVERED
+        (response,) = acme.take()
+        assert (response.action, response.ref_to_message_id) == ("Cancelled", sent.message_id)
+        acme.confirm(response)
+
+
+def test_what_is_no_argument_is_refused_in_words(pair: Path) -> None:
+    with open_party_blocking(pair / "acme") as opened:
+        acme: Any = opened
+        wrong: list[tuple[Callable[[], object], str]] = [
+            (lambda: acme.send("globex", "<order/>"), "give bytes, a path or a file"),
+            (lambda: acme.send(b"<order/>"), "name the partner first"),
+            (lambda: acme.send("globex", b"x", options={"action": "a"}), "SendOptions"),
+            (lambda: acme.send("globex", pair / "gone.xml"), "there is no file"),
+            (lambda: acme.send("nobody", b"x"), "there is no partner 'nobody'"),
+            (lambda: acme.confirm("x"), "give the message that `take` returned"),
+            (lambda: acme.confirm_notice("x"), "give the notice that `notices` returned"),
+        ]
+        for call, says in wrong:
+            with pytest.raises(OncewireError) as refused:
+                call()
+            assert isinstance(refused.value, InvalidValue | NotHere)
+            assert says in str(refused.value)
+        assert not any(acme.status().counts.values())
+
+
+def test_documents_are_bytes_paths_files_or_payloads(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv;v1.csv"
     file.write_bytes(b"1,2")
     ready = Payload.of("x@test", "text/plain", b"x")
-    found = payloads_of([b"raw", file, ready], "")
+    with file.open("rb") as opened:
+        found = payloads_of([b"raw", file, opened, io.BytesIO(b"y"), ready])
+    nothing = "application/octet-stream"
     assert [one.media_type for one in found] == [
-        "application/octet-stream",
+        nothing,
         "text/csv",
+        "text/csv",
+        nothing,
         "text/plain",
     ]
-    assert [one.data for one in found] == [b"raw", b"1,2", b"x"]
+    assert [one.data for one in found] == [b"raw", b"1,2", b"1,2", b"y", b"x"]
+    assert [one.media_type for one in payloads_of([b"<a/>", file], "text/xml")] == ["text/xml"] * 2
+
+
+def test_a_document_of_another_kind_says_what_to_give() -> None:
+    for document, says in (
+        ("order.xml", "document 1 is a text"),
+        (bytearray(b"x"), "document 1 is of type bytearray"),
+        (None, "document 1 is of type NoneType"),
+        (io.StringIO("x"), "open it with mode 'rb'"),
+        (("a@b", "text/xml", b"x"), "document 1 is of type tuple"),
+    ):
+        with pytest.raises(InvalidValue, match=re.escape(says)):
+            payloads_of([document])  # type: ignore[list-item]
+
+
+def test_a_time_to_live_says_what_it_counts() -> None:
+    assert SendOptions(time_to_live="PT1H").time_to_live == "PT1H"
+    assert lifetime_of("PT1H") == lifetime_of(timedelta(hours=1)) == HOUR
+    assert lifetime_of(timedelta(microseconds=1)) == 1
+    assert lifetime_of(None) is None
+    for wrong in (
+        3600,
+        1.5,
+        "an hour",
+        "",
+        "PT0S",
+        "-PT1H",
+        timedelta(0),
+        timedelta(hours=-1),
+        b"",
+    ):
+        with pytest.raises(InvalidValue) as refused:
+            SendOptions(time_to_live=wrong)  # type: ignore[arg-type]
+        assert refused.value.remedy

@@ -16,52 +16,52 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from inspect import BoundArguments
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
 from oncewire.entry.control.verbs import PartyVerbs, Verbs
 from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.reach import reach_running
-from oncewire.errors import NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Accepted, Submission
-from oncewire.message.payload import Payload
 
 R = TypeVar("R")
-Document = bytes | Path | Payload
 
 
-def payloads_of(documents: Sequence[Document], media_type: str) -> list[Payload]:
-    """Bytes, files and ready payloads as payloads."""
-    from oncewire.entry.messages.composing import payload_of
+class Reached:
+    """What an open party and its blocking twin share: who does the verbs, and for how long."""
 
-    found = []
-    for number, document in enumerate(documents, 1):
-        if isinstance(document, Payload):
-            found.append(document)
-        elif isinstance(document, Path):
-            found.append(
-                payload_of(f"{document};{media_type}" if media_type else str(document), number)
+    def __init__(self, settings: Settings, verbs: Verbs) -> None:
+        self.verbs, self.agreements = verbs, AgreementFolder(settings)
+        self._name, self._closed = settings.party.name, False
+
+    def close(self) -> None:
+        """Take no more verbs: nobody is there any more who could do them."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse a call that would never be answered."""
+        if self._closed:
+            raise NotAllowed(
+                f"the party {self._name} is closed",
+                remedy="call it inside the `with` block that opened it",
             )
-        else:
-            kind = media_type or "application/octet-stream"
-            found.append(Payload.of(f"payload-{number}@oncewire", kind, document))
-    return found
 
 
 class _Party(PartyVerbs):
     """What a program may ask, with and without an event loop: the verbs of the table, and here
     those that a program has in handier words than the control socket."""
 
-    _verbs: Verbs
-    _agreements: AgreementFolder
+    _reached: Reached
 
     @Method
     async def send(
@@ -73,79 +73,95 @@ class _Party(PartyVerbs):
     ) -> Accepted:
         """Send documents to a partner as one message; when this returns, it is stored.
 
-        A program that may repeat a call after a crash gives `options` a message_id of its own:
-        the same id with the same content is accepted again and sent once.
+        `to` is the partner's name or PartyId. A document is bytes, a Path, a file that is open for
+        reading bytes, or a Payload; a message without any has its action alone to say, which the
+        standard allows. A program that may repeat a call after a crash gives `options` a
+        message_id of its own: the same id with the same content is accepted again and sent once.
         """
-        agreement = find_agreement(self._agreements.readable(), to)
+        _given("to", to, str, "name the partner first, then the documents")
+        wishes = SendOptions() if options is None else options
+        _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
+        agreement = find_agreement(self._reached.agreements.readable(), to)
         payloads = payloads_of(documents, media_type)
-        return await self._verbs.send(submission_of(agreement, payloads, options or SendOptions()))
+        return await self._reached.verbs.send(submission_of(agreement, payloads, wishes))
 
     @Method
     async def submit(self, submission: Submission) -> Accepted:
-        """The same for a submission that is at hand."""
-        return await self._verbs.send(submission)
+        """Send a submission that is at hand, such as `message.response(...)`."""
+        return await self._reached.verbs.send(submission)
 
     @Method
     async def confirm(self, message: ReceivedMessage) -> bool:
-        """We have it; False when that was known already."""
-        return await self._verbs.confirm(message.sender, message.message_id)
+        """Say that you have a message that `take` gave: it is not handed out again.
+
+        True when that was new; saying it twice is harmless.
+        """
+        _given("message", message, ReceivedMessage, "give the message that `take` returned")
+        return await self._reached.verbs.confirm(message.sender, message.message_id)
 
     @Method
     async def confirm_notice(self, notice: Notice) -> bool:
-        """We know of it; False when it was known already, or the message has gone on."""
-        return await self._verbs.confirm_notice(notice.notice_id)
+        """Say that you know of a failure that `notices` told: it is not told again.
+
+        True when it was still owed; saying it twice is harmless.
+        """
+        _given("notice", notice, Notice, "give the notice that `notices` returned")
+        return await self._reached.verbs.confirm_notice(notice.notice_id)
+
+
+def _given(name: str, value: object, kind: type, remedy: str) -> None:
+    """Refuse an argument that is of another kind than it must be."""
+    if not isinstance(value, kind):
+        raise InvalidValue(f"{name} is no {kind.__name__}: {repr(value)[:32]}", remedy=remedy)
 
 
 class OpenParty(_Party, Awaiting):
-    """An open party. Each verb returns when what it says is durable, or raises why it is not."""
+    """An open party, as `open_party` gives it. Each verb returns when what it says is durable, or
+    raises why it is not; ids are given whole."""
 
-    def __init__(self, settings: Settings, verbs: Verbs) -> None:
-        self.settings, self._verbs = settings, verbs
-        self._agreements = AgreementFolder(settings)
-        self._closed = False
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
 
-    def close(self) -> None:
-        """Take no more verbs: nobody is there any more who could do them."""
-        self._closed = True
-
-    def check_open(self) -> None:
-        """Refuse a call that would never be answered."""
-        if self._closed:
-            raise NotAllowed(
-                f"the party {self.settings.party.name} is closed",
-                remedy="call it inside the `with` block that opened it",
-            )
-
-    async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
-        """Do a verb; `method(...)` is how it is called."""
-        self.check_open()
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        self._reached.check_open()
         if isinstance(method, Verb):
-            return await self._verbs.perform(method, given)
+            return await self._reached.verbs.perform(method, given)
         return await method.body(self, *given.args, **given.kwargs)
 
 
 @asynccontextmanager
 async def open_party(place: Path | str) -> AsyncIterator[OpenParty]:
-    """The party whose folder (or oncewire.toml) is named."""
+    """The party whose folder (or oncewire.toml) is named, for as long as the block lasts.
+
+    If its handler runs (`oncewire serve`), that one is asked; otherwise one runs here meanwhile.
+    """
+    async with _reach(place) as reached:
+        yield OpenParty(reached)
+
+
+@asynccontextmanager
+async def _reach(place: Path | str) -> AsyncIterator[Reached]:
     settings = load(Path(place)).settings
     async with reach_running(settings) as verbs:
-        party = OpenParty(settings, verbs)
+        reached = Reached(settings, verbs)
         try:
-            yield party
+            yield reached
         finally:
-            party.close()
+            reached.close()
 
 
 class BlockingParty(_Party, Blocking):
-    """The same verbs for programs without an event loop; each call waits for its answer."""
+    """An open party, as `open_party_blocking` gives it: the verbs of `OpenParty` without `await`,
+    each returning when it is done. Threads may share it."""
 
-    def __init__(self, party: OpenParty, loop: asyncio.AbstractEventLoop) -> None:
-        self._party, self._loop = party, loop
+    def __init__(self, reached: Reached, loop: asyncio.AbstractEventLoop) -> None:
+        self._reached, self._loop = reached, loop
+        self._party = OpenParty(reached)
 
-    def perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
-        """Do a verb; `method(...)` is how it is called."""
-        self._party.check_open()
-        work = self._party.perform(method, given)
+    def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
+        self._reached.check_open()
+        verb: Callable[..., Coroutine[Any, Any, R]] = getattr(self._party, method.name)
+        work = verb(*given.args, **given.kwargs)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
@@ -155,12 +171,12 @@ def open_party_blocking(place: Path | str) -> Iterator[BlockingParty]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="oncewire", daemon=True)
     thread.start()
-    door = open_party(place)
+    door = _reach(place)
     try:
         entered = asyncio.run_coroutine_threadsafe(door.__aenter__(), loop)
-        party = entered.result()
+        reached = entered.result()
         try:
-            yield BlockingParty(party, loop)
+            yield BlockingParty(reached, loop)
         finally:
             left = asyncio.run_coroutine_threadsafe(door.__aexit__(None, None, None), loop)
             left.result()
