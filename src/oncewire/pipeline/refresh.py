@@ -35,7 +35,6 @@ from oncewire.pipeline.schemas import (
     JOURNAL,
     JUDGED,
     LEDGER,
-    PARTNER_SERVICE,
     SEQUENCE_GAPS,
 )
 from oncewire.pipeline.session import cores_of
@@ -409,13 +408,3 @@ def without_copies(rows: DataFrame, judging: Judging) -> DataFrame:
     if not judging.copies:
         return rows
     return rows.where(~f.col("node").isin(sorted(judging.copies)))
-
-
-def read_ledger(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
-    """The ledger as published: every message, closed or open."""
-    return lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open")
-
-
-def read_service(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
-    """Partner service as published."""
-    return lake.read(spark, version, PARTNER_SERVICE, "partner_service")
