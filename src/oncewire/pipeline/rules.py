@@ -18,6 +18,7 @@ import oncewire.journal
 OUTSIDE = (
     "oncewire.message.header",
     "oncewire.message.instant",
+    "oncewire.protocol.detail",
     "oncewire.protocol.kinds",
     "oncewire.protocol.notes",
     "oncewire.protocol.sequence",
