@@ -128,7 +128,7 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
                 await party.send("globex", b"<order/>", media_type="application/xml")
                 while len(sent) < 2:
                     await asyncio.sleep(0.01)
-            engine: Engine = party._verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
+            engine: Engine = party._reached.verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
             await asyncio.sleep(0.2)
             # Only the second message is due.
             engine.node.in_flight.add(first)
@@ -145,7 +145,7 @@ async def walk_in(globex: Path, first: Parcel, parcel: Parcel) -> tuple[Walk, Wa
     """The walks of the receiver, which has got a first message before."""
     arrival, take = Walk("arrival"), Walk("take")
     async with open_party(globex) as party:
-        engine: Engine = party._verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
+        engine: Engine = party._reached.verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
         engine.receive(first, Source("http", can_answer=True))
         engine.commit()
         await party.take(1)

@@ -31,6 +31,7 @@ from oncewire.entry.control.verb import (
     Method,
     Need,
     NoCommand,
+    Performing,
     Permission,
     Told,
     Verb,
@@ -226,7 +227,7 @@ class MoreVerbs:
         return held
 
 
-class Doer(MoreVerbs, Awaiting):
+class Doer(MoreVerbs, Performing):
     """Does it here."""
 
     def __init__(self) -> None:
@@ -234,8 +235,6 @@ class Doer(MoreVerbs, Awaiting):
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         return await method.body(self, *given.args, **given.kwargs)
-
-    _perform = perform
 
 
 class Waiter(MoreVerbs, Blocking):

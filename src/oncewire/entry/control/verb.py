@@ -124,6 +124,17 @@ class Awaiting(ABC):
         """Do it, or have it done."""
 
 
+class Performing(Awaiting):
+    """One that may also be given a verb itself: by whoever has the verb, and not its name."""
+
+    @abstractmethod
+    async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        """Do it, or have it done."""
+
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        return await self.perform(method, given)
+
+
 class Blocking(ABC):
     """A face of the verbs whose calls return when they are done."""
 

@@ -10,16 +10,15 @@ This module is read at every start of the command line, so it imports nothing he
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.entry.control.verb import (
-    Awaiting,
     Command,
     Need,
     NoCommand,
+    Performing,
     Permission,
     Told,
     Within,
@@ -29,9 +28,6 @@ from oncewire.entry.control.verb import (
 from oncewire.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from inspect import BoundArguments
-
-    from oncewire.entry.control.verb import Method
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.handler.actions import Notice
     from oncewire.handler.engine import Engine
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
 
-R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -260,16 +255,9 @@ class PartyVerbs:
         return await self.here.condition()
 
 
-class Verbs(PartyVerbs, Awaiting):
+class Verbs(PartyVerbs, Performing):
     """All verbs, in the words of the control socket; programs have those that stand here in
     handier ones. Each returns when what it says is durable, or raises why it is not so."""
-
-    @abstractmethod
-    async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
-        """Do it, or have it done: for whoever was given a verb and not its name."""
-
-    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
-        return await self.perform(method, given)
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
     async def send(self, submission: Submission) -> Accepted:

@@ -67,6 +67,10 @@ def lifetime_of(given: timedelta | str | None) -> Duration | None:
     return found
 
 
+AS_AGREED = SendOptions()
+"""Nothing is said: all of it follows from the agreement."""
+
+
 def find_agreement(readable: Readable, to: str = "", cpa_id: str = "") -> Agreement:
     """The agreement with a partner, by the partner's name or PartyId, or by its own CPAId."""
     return find_kept(readable, to, cpa_id).agreement

@@ -26,7 +26,12 @@ from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
 from oncewire.entry.control.verbs import PartyVerbs, Verbs
 from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.messages.documents import Document, payloads_of
-from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
+from oncewire.entry.messages.submitting import (
+    AS_AGREED,
+    SendOptions,
+    find_agreement,
+    submission_of,
+)
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.reach import reach_running
@@ -79,7 +84,7 @@ class _Party(PartyVerbs):
         message_id of its own: the same id with the same content is accepted again and sent once.
         """
         _given("to", to, str, "name the partner first, then the documents")
-        wishes = SendOptions() if options is None else options
+        wishes = AS_AGREED if options is None else options
         _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
         agreement = find_agreement(self._reached.agreements.readable(), to)
         payloads = payloads_of(documents, media_type)
