@@ -155,3 +155,10 @@ def test_a_time_to_live_says_what_it_counts() -> None:
         with pytest.raises(InvalidValue) as refused:
             SendOptions(time_to_live=wrong)  # type: ignore[arg-type]
         assert refused.value.remedy
+
+
+@pytest.mark.parametrize("field", ["service", "action", "message_id", "ref_to_message_id"])
+def test_an_option_that_is_no_text_is_named(field: str) -> None:
+    wrong: dict[str, Any] = {field: 5}
+    with pytest.raises(InvalidValue, match=f"{field} is no str: 5"):
+        SendOptions(**wrong)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,12 @@ class SendOptions:
     best_effort: bool = False
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.type == "str" and not isinstance(value, str):
+                raise InvalidValue(
+                    f"{each.name} is no str: {repr(value)[:32]}", remedy=f"give {each.name} as text"
+                )
         lifetime_of(self.time_to_live)
 
 
