@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import oncewire
 from oncewire.entry.messages.documents import payloads_of
 from oncewire.entry.messages.submitting import SendOptions, lifetime_of
 from oncewire.entry.running.open_party import open_party, open_party_blocking
@@ -66,6 +67,43 @@ def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None
         globex.confirm(message)
         # The handler that ran before is asked, not replaced.
         assert acme.status().passing is False
+
+
+def test_a_program_needs_the_door_alone(pair: Path) -> None:
+    """Two parties in one process: an order, its response, and what goes wrong on the way."""
+
+    async def business() -> list[str]:
+        told = []
+        async with (
+            oncewire.open_party(pair / "acme") as acme,
+            oncewire.open_party(pair / "globex") as globex,
+        ):
+            options = oncewire.SendOptions(message_id="order-1", time_to_live=timedelta(hours=1))
+            sent = await acme.send("globex", b"<order/>", options=options)
+            told.append(await acme.wait(sent.message_id) or "")
+            for order in await globex.take():
+                own_id = f"re-{order.message_id}"
+                response = order.response("Accept", b"<yes/>", message_id=own_id)
+                await globex.submit(response)
+                await globex.confirm(order)
+                told.append(await globex.wait(own_id) or "")
+            for message in await acme.take():
+                told += [message.ref_to_message_id, message.action]
+                await acme.confirm(message)
+            try:
+                await acme.send("initech", b"<order/>")
+            except oncewire.OncewireError as error:
+                told += [error.problem, error.remedy]
+        return told
+
+    assert asyncio.run(business()) == [
+        oncewire.Outcome.DELIVERED,
+        oncewire.Outcome.DELIVERED,
+        "order-1",
+        "Accept",
+        "there is no partner 'initech'",
+        "there are: globex (acme-globex)",
+    ]
 
 
 def test_a_message_needs_no_document(pair: Path) -> None:

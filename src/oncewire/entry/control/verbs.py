@@ -42,7 +42,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an argument means, which is the same in every verb that has it."""
+    """What an argument means, which is the same in every verb that has it; in the words of the
+    command line, which finds ids and channels by parts of them."""
 
     help: str
     # The least and the most that the control socket lets through; what is beyond is cut.

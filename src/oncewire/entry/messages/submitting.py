@@ -112,7 +112,7 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         )
     raise InvalidValue(
         "several agreements are possible" if to or cpa_id else "it is not said to whom",
-        remedy=f"choose one with --to or --cpa: {known}",
+        remedy=f"name one of them, by its partner or its CPAId: {known}",
     )
 
 
@@ -173,6 +173,6 @@ def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Ser
         names = ", ".join(f"{each_service} / {action or 'any'}" for each_service, action in choices)
         raise InvalidValue(
             f"agreement {agreement.cpa_id} has several services and actions",
-            remedy=f"choose with --service and --action: {names}",
+            remedy=f"name one service and action: {names}",
         )
     return service or Service(SERVICE), options.action or ACTION
