@@ -31,6 +31,7 @@ from oncewire.message import (
 )
 from oncewire.message.instant import SECOND
 from oncewire.protocol import notes
+from oncewire.protocol.detail import write_terms
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import FlowMode, Terms
 
@@ -45,7 +46,7 @@ def terms_rows() -> Iterator[Row]:
             1, 0, 0, node, node, "started", detail=notes.Started("0", parties=(node,)).write()
         )
         for seq, terms in enumerate((PLAIN, ORDERED), start=2):
-            text = notes.write_terms(terms)
+            text = write_terms(terms)
             yield Row(seq, 0, 0, node, node, "terms", terms_id=terms.terms_id, detail=text)
 
 

@@ -29,7 +29,7 @@ import oncewire
 from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.party_handler import open_party
+from oncewire.entry.running.open_party import open_party
 from oncewire.handler.engine import Engine
 from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND
@@ -133,7 +133,7 @@ async def walk_out(acme: Path) -> tuple[Walk, Walk, list[Parcel]]:
     try:
         async with open_party(acme) as party:
             # The first message reads and writes what every other one finds ready.
-            engine: Engine = party._verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
+            engine: Engine = party._reached.verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
             first = (await party.send("globex", b"<first/>")).message_id
             await _all_sent(engine, sent, 1)
             with no_time_passing(), walking(send):
@@ -162,7 +162,7 @@ async def walk_in(globex: Path, first: Parcel, parcel: Parcel) -> tuple[Walk, Wa
     """The walks of the receiver, which has got a first message before."""
     arrival, take = Walk("arrival"), Walk("take")
     async with open_party(globex) as party:
-        engine: Engine = party._verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
+        engine: Engine = party._reached.verbs.handler.engine  # type: ignore[attr-defined]  # noqa: SLF001
         engine.receive(first, Source("http", can_answer=True))
         engine.commit()
         await party.take(1)

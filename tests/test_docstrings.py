@@ -25,14 +25,6 @@ def contract_methods(trees: dict[str, ast.Module]) -> set[str]:
     return found
 
 
-def is_note(node: Definition) -> bool:
-    """Whether it is a class of `protocol/notes.py`: what each of them says stands once, beside
-    its kind in `protocol/kinds.py`."""
-    return isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == [
-        "Detail"
-    ]
-
-
 def is_overload(node: Definition) -> bool:
     """Whether it only narrows the types of the definition that follows it."""
     return "overload" in map(ast.unparse, node.decorator_list)
@@ -45,7 +37,7 @@ def silent(name: str, tree: ast.Module, described: set[str]) -> Iterator[str]:
     for node in tree.body:
         if not isinstance(node, Definition) or node.name.startswith("_") or is_overload(node):
             continue
-        if not ast.get_docstring(node) and not is_note(node):
+        if not ast.get_docstring(node):
             yield f"{name}: {node.name}"
         if isinstance(node, ast.ClassDef):
             yield from (

@@ -43,6 +43,16 @@ def test_the_table_has_no_cycle() -> None:
             assert name not in reach[target], f"{name} and {target} may import each other"
 
 
+def test_the_architecture_page_names_every_folder_and_every_module_beside_them() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    home = SOURCE_ROOT / rules.PACKAGE
+    rooms = [
+        path.parent.relative_to(home).as_posix() + "/" for path in MODULES[1:] if _is_package(path)
+    ]
+    rooms += [path.name for path in MODULES if path.parent == home]
+    assert [room for room in rooms if f"`{room}`" not in page] == []
+
+
 def test_the_architecture_page_shows_the_table_that_is_checked() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     rows = [

@@ -29,8 +29,6 @@ ALLOWED = {
     "judge_message": "one message judged alone, as the tests of each promise do",
     "trim_journal": "the store's contract; an operator's verb is to come",
     "fail_next_transition": "how a test makes the store in memory fail",
-    "read_ledger": "the published ledger, as a notebook reads it",
-    "read_service": "the published service table, as a notebook reads it",
 }  # fmt: skip
 
 

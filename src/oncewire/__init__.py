@@ -3,111 +3,118 @@
 This is the door for programs. A party is a folder that `oncewire init` made; its handler runs as
 `oncewire serve`, or in this process for as long as the party is open.
 
-Send a document, and learn what became of it:
-
     async with oncewire.open_party("acme") as party:
         sent = await party.send("globex", b"<order/>", media_type="application/xml")
         outcome = await party.wait(sent.message_id, timeout=30)
-
-`send` returns when the document is stored: from then on it is delivered, or the sender is told.
-A program that may repeat a call after a crash gives the id itself, and the document is sent once:
-
-        await party.send("globex", document, options=oncewire.SendOptions(message_id="order-17"))
-
-`outcome` equals one of `Outcome` (delivered, not_delivered, unknown, sent; compare with ==), or is
-None while there is none. `SendOptions.time_to_live` counts microseconds.
-
-Receive documents, each until it is confirmed:
-
         for message in await party.take():
             ...                                  # your work, with message.payloads[0].data
             await party.confirm(message)
 
-Hear of documents that failed: `party.notices()` and `party.confirm_notice(notice)`.
-
 Programs without an event loop use `open_party_blocking`, with the same verbs and no `await`.
 
-What is wrong with an agreement, a partner's name, the store or the network is an `OncewireError`;
-it says what the problem is and what to do next. Names that are not listed here are not for
-programs, and may change with any version. Importing the package opens nothing and loads neither
-Spark nor a database.
-"""
+    send(to, *documents)         store documents for a partner, to be sent as one message
+    submit(submission)           the same for a Submission: message.response("Accept", b"<yes/>")
+    wait(message_id, timeout)    how it ended: an Outcome; None while it is under way
+    take(limit)                  messages that wait for us, as ReceivedMessages
+    confirm(message)             we have it: it is not handed out again
+    notices(limit)               messages of ours that failed, as Notices
+    confirm_notice(notice)       we know of it: it is not told again
+    ask(message_id, timeout)     what its receiver says of it: a StatusResponse; None if nothing
+    status()                     how the party is doing: a Status
+    resend(message_id)           send it again, under the same id
+    resume(message_id=, channel=)  the trouble is over: go on with it
+    abandon(message_id)          give it up
+    pause(channel)               send nothing on a channel until it is resumed
+    restart(channel)             begin the numbering of a channel anew
+    hold(message_id)             keep it for legal reasons; held=False lifts that
+    accept_clock()               the machine's clock was set and is right
 
-from __future__ import annotations
+`send` returns when the document is stored: from then on it is delivered, or the sender is told.
+A program that may repeat a call after a crash gives the id itself, and the document is sent once:
+
+    await party.send("globex", document, options=oncewire.SendOptions(message_id="order-17"))
+
+What is wrong with an argument, an agreement, the store or the network is an `OncewireError`, which
+says what the problem is and what to do next; `help(oncewire.errors)` draws their tree, and each of
+them is here. `dir(oncewire)` lists all that is for programs, and `help(oncewire.OpenParty)` and the
+like say more; other names may change with any version. Importing the package opens nothing and
+loads neither Spark nor a database.
+"""
 
 import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from oncewire.errors import (
-    AgreementProblem,
-    EbxmlError,
-    HandlerFailed,
-    InvalidValue,
-    NotAllowed,
-    OncewireError,
-    StoreProblem,
-    TransportProblem,
-    UnknownMessage,
-)
+from oncewire.errors import AgreementProblem as AgreementProblem
+from oncewire.errors import DeliveryFailure as DeliveryFailure
+from oncewire.errors import EbxmlError as EbxmlError
+from oncewire.errors import HandlerFailed as HandlerFailed
+from oncewire.errors import Inconsistent as Inconsistent
+from oncewire.errors import InvalidValue as InvalidValue
+from oncewire.errors import JournalProblem as JournalProblem
+from oncewire.errors import MimeProblem as MimeProblem
+from oncewire.errors import NotAllowed as NotAllowed
+from oncewire.errors import NotHere as NotHere
+from oncewire.errors import NotSupported as NotSupported
+from oncewire.errors import OncewireError as OncewireError
+from oncewire.errors import OtherXml as OtherXml
+from oncewire.errors import SecurityFailure as SecurityFailure
+from oncewire.errors import SoapFault as SoapFault
+from oncewire.errors import StoreDamaged as StoreDamaged
+from oncewire.errors import StoreFull as StoreFull
+from oncewire.errors import StoreGone as StoreGone
+from oncewire.errors import StoreProblem as StoreProblem
+from oncewire.errors import TimeToLiveExpired as TimeToLiveExpired
+from oncewire.errors import TransientError as TransientError
+from oncewire.errors import TransportProblem as TransportProblem
+from oncewire.errors import UnknownError as UnknownError
+from oncewire.errors import UnknownMessage as UnknownMessage
+from oncewire.errors import ValueNotRecognized as ValueNotRecognized
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.verbs import Status
-    from oncewire.entry.delivery.received_message import ReceivedMessage
-    from oncewire.entry.messages.submitting import SendOptions
-    from oncewire.entry.running.party_handler import (
-        BlockingParty,
-        OpenParty,
-        open_party,
-        open_party_blocking,
-    )
-    from oncewire.handler.actions import Notice
-    from oncewire.handler.sending.submit import Accepted, Submission
-    from oncewire.journal.outcome import Outcome
-    from oncewire.message.payload import Payload
+    from oncewire.entry.control.verbs import Status as Status
+    from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
+    from oncewire.entry.messages.documents import Document as Document
+    from oncewire.entry.messages.submitting import SendOptions as SendOptions
+    from oncewire.entry.running.open_party import BlockingParty as BlockingParty
+    from oncewire.entry.running.open_party import OpenParty as OpenParty
+    from oncewire.entry.running.open_party import open_party as open_party
+    from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
+    from oncewire.handler.actions import Notice as Notice
+    from oncewire.handler.sending.submit import Accepted as Accepted
+    from oncewire.handler.sending.submit import Submission as Submission
+    from oncewire.journal.outcome import Outcome as Outcome
+    from oncewire.message.fault import Severity as Severity
+    from oncewire.message.ids import Service as Service
+    from oncewire.message.payload import Payload as Payload
+    from oncewire.message.status import MessageStatus as MessageStatus
+    from oncewire.message.status import StatusResponse as StatusResponse
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "Accepted",
-    "AgreementProblem",
-    "BlockingParty",
-    "EbxmlError",
-    "HandlerFailed",
-    "InvalidValue",
-    "NotAllowed",
-    "Notice",
-    "OncewireError",
-    "OpenParty",
-    "Outcome",
-    "Payload",
-    "ReceivedMessage",
-    "SendOptions",
-    "Status",
-    "StoreProblem",
-    "Submission",
-    "TransportProblem",
-    "UnknownMessage",
-    "__version__",
-    "open_party",
-    "open_party_blocking",
-]
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {
     "Accepted": "oncewire.handler.sending.submit",
-    "BlockingParty": "oncewire.entry.running.party_handler",
+    "BlockingParty": "oncewire.entry.running.open_party",
+    "Document": "oncewire.entry.messages.documents",
+    "MessageStatus": "oncewire.message.status",
     "Notice": "oncewire.handler.actions",
-    "OpenParty": "oncewire.entry.running.party_handler",
+    "OpenParty": "oncewire.entry.running.open_party",
     "Outcome": "oncewire.journal.outcome",
     "Payload": "oncewire.message.payload",
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
     "SendOptions": "oncewire.entry.messages.submitting",
+    "Service": "oncewire.message.ids",
+    "Severity": "oncewire.message.fault",
     "Status": "oncewire.entry.control.verbs",
+    "StatusResponse": "oncewire.message.status",
     "Submission": "oncewire.handler.sending.submit",
-    "open_party": "oncewire.entry.running.party_handler",
-    "open_party_blocking": "oncewire.entry.running.party_handler",
+    "open_party": "oncewire.entry.running.open_party",
+    "open_party_blocking": "oncewire.entry.running.open_party",
 }
+
+# There is no `__all__`, on purpose: with one, `help` prints every method that a class or an error
+# has from Python itself, two thousand lines below the page above. `dir` says what is public.
 
 # A program that has not said where its log goes is not given lines it did not ask for.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -123,4 +130,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    errors = {name for name, value in globals().items() if isinstance(value, type)}
+    return sorted({*errors, *_ROOMS, "__version__"})

@@ -22,6 +22,7 @@
     ├── HandlerFailed             the handler met a fault of its own and ends
     ├── TransportProblem          a transport cannot be used as configured
     ├── JournalProblem            rows of another version, or rows that cannot be
+    ├── NotHere                   a file, partner, agreement or channel that was named is not here
     ├── UnknownMessage            no message with that id here
     └── NotAllowed                the operation is refused in the present state
 
@@ -197,6 +198,10 @@ class TransportProblem(OncewireError):
 
 class JournalProblem(OncewireError):
     """Journal rows of another version, or rows that cannot be read."""
+
+
+class NotHere(OncewireError):
+    """What was named is not here: a file, a folder, a partner, an agreement, a channel."""
 
 
 class UnknownMessage(OncewireError):

@@ -14,7 +14,7 @@ from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import keys_of
-from oncewire.entry.running.party_handler import open_party_blocking
+from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY

@@ -132,7 +132,7 @@ class Stage:
         for action in engine.commit():
             self._carry(name, action)
         for notice in engine.notices(100):
-            self.note(name, "is told", notice.message_id, notice.severity, notice.state.value)
+            self.note(name, "is told", notice.message_id, notice.severity, notice.outcome.value)
             engine.confirm_notice(notice.notice_id)
             self.settle(name)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.errors import InvalidValue, NotAllowed, StoreFull, UnknownMessage
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
@@ -174,11 +174,11 @@ def test_a_repeated_submission_is_the_same_message() -> None:
 
 def test_unknown_agreements_and_messages_are_named() -> None:
     pair = Pair()
-    with pytest.raises(UnknownMessage):
+    with pytest.raises(NotHere):
         pair.alpha.submit(replace(OTHER, cpa_id="nobody"))
     with pytest.raises(UnknownMessage):
         pair.alpha.resume(message_id="nothing")
-    with pytest.raises(UnknownMessage):
+    with pytest.raises(NotHere):
         pair.alpha.pause("no>channel", "why not")
     with pytest.raises(UnknownMessage):
         pair.beta.confirm("urn:test:alpha", "nothing")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.errors import InvalidValue, NotHere, UnknownMessage
 from oncewire.handler.actions import Ponged, PostAnswer
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.message.envelope import MessageKind
@@ -76,7 +76,7 @@ def test_a_pong_to_no_ping_of_ours_says_nothing() -> None:
 
 
 def test_a_ping_under_no_agreement_is_refused() -> None:
-    with pytest.raises(UnknownMessage):
+    with pytest.raises(NotHere):
         Pair().alpha.ping("nobody")
 
 

@@ -14,6 +14,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
+from oncewire.journal.outcome import Outcome
 from oncewire.message import Party, Payload, Service
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
@@ -147,7 +148,7 @@ def test_a_hub_on_the_way_may_report(reporter: str) -> None:
     alpha = engine("alpha", agreement("alpha", "beta", "hub"))
     submit(alpha)
     (notice,) = hear(alpha, report(reporter, "alpha-beta"))
-    assert notice.state is OutgoingState.NOT_DELIVERED
+    assert notice.outcome is Outcome.NOT_DELIVERED
     assert noted(alpha) == [("rejected", f"report@{reporter}")]
 
 
@@ -158,7 +159,7 @@ def test_a_hubs_report_is_heard_although_only_another_agreement_leads_there() ->
     alpha.node.agreements = Agreements([read_toml(agreement("alpha", "mallory", "hub"))])
     # It could not read our CPAId and reports that under a name nobody knows.
     (notice,) = hear(alpha, report("hub", "unknown"))
-    assert notice.state is OutgoingState.NOT_DELIVERED
+    assert notice.outcome is Outcome.NOT_DELIVERED
 
 
 def hub_answers(alpha: Engine, word: MessageStatus = MessageStatus.RECEIVED) -> None:
@@ -188,7 +189,7 @@ def test_a_hub_that_said_it_has_the_message_may_give_it_back(others: int) -> Non
     assert state_of(alpha) == (OutgoingState.DELIVERED, Proof.HOP)
     # It may say more than that, and in any order.
     (notice,) = hear(alpha, report("hub", "alpha-beta", others=others))
-    assert notice.state is OutgoingState.NOT_DELIVERED
+    assert notice.outcome is Outcome.NOT_DELIVERED
     assert noted(alpha) == [("rejected", "report@hub")]
 
 

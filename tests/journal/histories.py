@@ -13,6 +13,7 @@ from oncewire.journal.row import Row
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import HOUR, SECOND, Duration, seconds
 from oncewire.protocol import notes
+from oncewire.protocol.detail import Detail, write_terms
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import (
@@ -55,7 +56,7 @@ class Node:
 
     def add(self, kind: Kind, message_id: str | None = None, **columns: Any) -> Row:
         said = columns.pop("said", None)
-        if isinstance(said, notes.Detail):
+        if isinstance(said, Detail):
             columns["detail"] = said.write()
         self.position += 1
         row = Row(
@@ -105,7 +106,7 @@ class World:
 
     def agree(self, node: Node, terms: Terms | None = None) -> None:
         terms = terms or self.terms
-        node.add(Kind.TERMS, terms_id=terms.terms_id, detail=notes.write_terms(terms))
+        node.add(Kind.TERMS, terms_id=terms.terms_id, detail=write_terms(terms))
 
     def wait(self, duration: Duration) -> None:
         self.time += duration

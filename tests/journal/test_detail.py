@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from oncewire.errors import JournalProblem
 from oncewire.protocol import notes
+from oncewire.protocol.detail import Detail, read_terms, write_terms
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import Terms
 from tests.journal.histories import ORDERED
@@ -43,7 +44,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("said", SAMPLES, ids=lambda said: said.KIND.value)
-def test_what_was_written_is_read(said: notes.Detail) -> None:
+def test_what_was_written_is_read(said: Detail) -> None:
     text = said.write()
     assert text is not None
     assert ": " not in text
@@ -83,7 +84,7 @@ def test_a_fact_that_is_not_known_here_is_passed_over() -> None:
     ],
 )
 def test_a_detail_that_cannot_be_read_is_a_named_problem(
-    cls: type[notes.Detail], text: str | None
+    cls: type[Detail], text: str | None
 ) -> None:
     with pytest.raises(JournalProblem, match=cls.KIND.value) as raised:
         cls.read(text)
@@ -92,7 +93,7 @@ def test_a_detail_that_cannot_be_read_is_a_named_problem(
 
 @pytest.mark.parametrize("terms", [Terms(), ORDERED])
 def test_terms_come_back_with_the_same_id(terms: Terms) -> None:
-    assert notes.read_terms(notes.write_terms(terms)).terms_id == terms.terms_id
+    assert read_terms(write_terms(terms)).terms_id == terms.terms_id
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_terms_come_back_with_the_same_id(terms: Terms) -> None:
 )
 def test_terms_that_cannot_be_read_are_a_named_problem(text: str) -> None:
     with pytest.raises(JournalProblem):
-        notes.read_terms(text)
+        read_terms(text)
 
 
 @given(st.text(max_size=40))

@@ -18,13 +18,13 @@ from oncewire.message.instant import DAY, HOUR
 from oncewire.pipeline.book import write_node_file
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.refresh import read_ledger
 from oncewire.pipeline.sample_year.parcels import parcel
 from oncewire.pipeline.sample_year.plan import make_plan
 from oncewire.pipeline.schemas import ENVELOPES, JOURNAL, QUARANTINE
 from tests.entry.terminal import command_line
 from tests.journal.scenarios import SCENARIOS
 from tests.pipeline.books import make_export, make_store, make_stores, small_year
+from tests.pipeline.published import read_ledger
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.days import Days, begins, divided
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.schemas import PARTNER_SERVICE, arrow, nullable
-from oncewire.pipeline.small_service import other_days
+from oncewire.pipeline.small_partner_service import other_days
 from oncewire.pipeline.version import Entry, Version
 
 FIRST = date(2025, 3, 1)

@@ -24,7 +24,6 @@ from oncewire.pipeline import jobs, refresh
 from oncewire.pipeline.check import judge_lake
 from oncewire.pipeline.days import Days
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.refresh import read_ledger, read_service
 from oncewire.pipeline.rows import rows_of_batch
 from oncewire.pipeline.sample_year.pairwise import deals
 from oncewire.pipeline.schemas import JOURNAL, OUTCOME, SEQUENCE_GAPS
@@ -37,6 +36,7 @@ from tests.pipeline.books import (
     small_year,
     tables,
 )
+from tests.pipeline.published import read_ledger, read_service
 
 pytestmark = pytest.mark.spark
 

@@ -9,11 +9,11 @@ from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.refresh import read_ledger
 from oncewire.pipeline.sample_year.faults import RECIPES
 from oncewire.pipeline.sample_year.plan import make_plan
 from tests.entry.terminal import command_line
 from tests.pipeline.books import PROMISES, assert_hard_places
+from tests.pipeline.published import read_ledger
 
 pytestmark = pytest.mark.spark
 

@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 from oncewire.errors import StoreProblem
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.refresh import read_ledger
 from oncewire.simulation import actor
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.store.sqlite.store import SqliteStore
+from tests.pipeline.published import read_ledger
 
 pytestmark = pytest.mark.spark
 

@@ -162,7 +162,9 @@ def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
 
     if transports:
         follow("delivery.transports", transports, "the partner's addresses")
+    # CPPA has one interval for every wait; the drafts name the first one apart (RTY-1, C19).
     follow("delivery.timeout", said("delivery.retry_interval"), "equals retry_interval")
+    # ebMS 2.0 has no word for reliable but that an acknowledgement is asked for (C1).
     follow(
         "delivery.reliable",
         said("ack.request") is not Requested.NEVER,
@@ -175,6 +177,7 @@ def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
         follow("flow.mode", FlowMode.WINDOW, "order needs a bounded window")
         if said("flow.mode") is FlowMode.WINDOW:
             follow("flow.window", ORDERED_WINDOW, "order needs a bounded window")
+        # Going on after a message that was given up would hand over its successors too soon (C22).
         follow(
             "delivery.on_exhausted",
             OnExhausted.SUSPEND_CHANNEL,
@@ -196,6 +199,8 @@ def _acknowledgements(values: Layer) -> dict[str, Any]:
         return default_of(KEYS[name]) if value is None else value.value
 
     rule, reliable = said("ack.request"), said("delivery.reliable")
+    # The outcome of a reliable message is known by an acknowledgement alone: without one each
+    # would end as unknown. And who asks for one and does not wait for it would lose messages.
     if reliable and rule is Requested.NEVER:
         raise AgreementProblem(
             "messages are reliable, but never ask for an acknowledgement",
@@ -218,6 +223,7 @@ def _acknowledgements(values: Layer) -> dict[str, Any]:
         "duplicate_elimination": said("duplicate.elimination") is not Requested.NEVER,
         "ack_requested": wish,
     }
+    # Then the next handler takes the responsibility, and nobody asks the To Party's (HOP-8).
     if said("ack.actor") is Actor.NEXT_MSH:
         asked["ack_requested"] = AckRequest.NONE
         asked["hop_ack_requested"] = wish

@@ -46,32 +46,44 @@ _EBMS2 = {
 
 _DRAFT = {
     "wire.dialect": "ms-0.9x",
+    # The header wins (CPA-9), and where it is silent the agreement's value holds (CPA-8).
     "delivery.header_conflict": "a",
     "ack.request": "whenStated",
     "ack.signature": "whenStated",
     "ack.hop": "whenStated",
     "duplicate.elimination": "whenStated",
     "sync.request": "whenStated",
+    # Another attempt is a new conversation (SYNC-18).
     "sync.retries": "none",
+    # The slides count between sender and receiver (C6), and any message of the first window may be
+    # the first to arrive (SEQ-15).
     "sequence.scope": "pair",
     "sequence.reset": "first-window",
+    # A hub answers for a hop exactly where its message asks for that (HOP-6).
     "hop.mode": "by_request",
+    # At most once, too, while the id is remembered (DUP-11).
     "best_effort.filter": True,
 }
 
 _RM_078 = {
     "wire.dialect": "rm-0.78",
+    # Every reliable message has a number of its sender, receiver and transport (SEQ-1, SEQ-2).
     "sequence.numbered": True,
     "sequence.ordered": True,
     "sequence.range": "rm-0.78",
     "sequence.scope": "triple",
+    # A number out of turn is thrown away with an error (SEQ-9), and a 1 begins anew without any
+    # word for it (SEQ-8): so only one message may be under way (C3).
     "sequence.on_gap": "reject",
     "sequence.reset": "silent",
     "flow.mode": "stop-and-wait",
+    # An acknowledgement is a message of its own (ACK-7), made again for each repeat (DUP-4).
     "duplicate.answer": "fresh_ack",
     "ack.bundling": "standalone",
+    # One count for whatever went wrong (RTY-11), and at its end nothing more goes there (RTY-12).
     "delivery.retries_counted": "total",
     "delivery.on_exhausted": "suspend_channel",
+    # A router begins the next hop when the one before is complete (HOP-1).
     "hop.mode": "store_and_forward",
 }
 

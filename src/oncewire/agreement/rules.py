@@ -305,6 +305,7 @@ def _duplicates(binding: ActionBinding, message: Message, scales: Scales) -> boo
         header.duplicate_elimination or header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     )
     if rule is Requested.WHEN_STATED:
+        # Best effort does not refuse it: the drafts stop repeats of such messages too (DUP-11).
         return stated or binding.terms.duplicate_elimination
     if rule is Requested.PER_MESSAGE:
         return stated

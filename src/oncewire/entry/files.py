@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from oncewire.errors import InvalidValue, NotAllowed, OncewireError
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 
 PRIVATE = 0o600
 PUBLIC = 0o644
 PRIVATE_FOLDER = 0o700
 # Larger files are payloads, and payloads are streamed elsewhere.
 WHOLE_FILE_MAX = 512 * 1024 * 1024
-
-
-class NotHere(OncewireError):
-    """A file or folder that was named does not exist."""
 
 
 def read_bytes(path: Path, what: str, limit: int = WHOLE_FILE_MAX) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
 from oncewire.message.status import StatusResponse
 from oncewire.protocol.states import OutgoingState
@@ -112,15 +113,18 @@ class StatusTold:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The application must be told that its message failed.
+    """The application must be told that its message failed; owed until the application took it.
 
-    It is owed until the application took it. `notice_id` stays the same however often it is
-    told; a message that fails once more has another one.
+    `message_id`: of the message that failed.
+    `severity`: Error if it is certainly not delivered, Warning if nobody knows.
+    `outcome`: not delivered, or unknown.
+    `reason`: why, in words.
+    `notice_id`: the same however often it is told; a message that fails once more has another.
     """
 
     message_id: str
     severity: Severity
-    state: OutgoingState
+    outcome: Outcome
     reason: str
     notice_id: str
 

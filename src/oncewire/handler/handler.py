@@ -272,7 +272,7 @@ class Handler:
     def _notify(self, notice: Notice) -> None:
         logger.warning(
             "a message failed",
-            extra={"message_id": notice.message_id, "outcome": notice.state.value},
+            extra={"message_id": notice.message_id, "outcome": notice.outcome.value},
         )
         if self._telling is not None:
             self._telling.due.set()

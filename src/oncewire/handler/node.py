@@ -22,9 +22,9 @@ from oncewire.handler.timeline import Timeline
 from oncewire.handler.world import World
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.detail import write_terms
 from oncewire.protocol.effects import Note
 from oncewire.protocol.kinds import Kind
-from oncewire.protocol.notes import write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming

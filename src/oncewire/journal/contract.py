@@ -10,6 +10,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
+from oncewire.protocol.detail import read_terms
 from oncewire.protocol.kinds import Kind
 
 NO_INSTANT: Instant = 253_402_300_800_000_000
@@ -93,7 +94,7 @@ def problem_of(row: Row) -> str | None:
 def _problem_of_detail(kind: str, text: str) -> str:
     try:
         if kind == Kind.TERMS.value:
-            notes.read_terms(text)
+            read_terms(text)
         elif kind in _DETAILS:
             _DETAILS[kind].read(text)
     except JournalProblem as problem:

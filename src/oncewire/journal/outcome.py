@@ -15,18 +15,28 @@ from oncewire.journal.row import Row, machine_of
 from oncewire.journal.trace import Trace
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol import notes
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.protocol.terms import Terms
 
 
 class Outcome(StrEnum):
-    """Delivered, not delivered and unknown are final for a reliable message; `sent` is all that
-    can be said of a best-effort one; in flight is not an end."""
+    """How a message ended, at its sender.
+
+    `DELIVERED`: its receiver has it and said so. `NOT_DELIVERED`: it never left, or was refused.
+    `UNKNOWN`: it left, and nobody said what became of it. `SENT`: all that can be said of a
+    best-effort message. `IN_FLIGHT` is no end, and stands in ledgers only.
+    """
 
     DELIVERED = "delivered"
     NOT_DELIVERED = "not_delivered"
     UNKNOWN = "unknown"
     IN_FLIGHT = "in_flight"
     SENT = "sent"
+
+
+def outcome_in(state: OutgoingState) -> Outcome | None:
+    """The outcome of a message that is in this state at its sender; None: it has none yet."""
+    return Outcome(state.value) if state in FINAL_OUTGOING else None
 
 
 class MessageOutcome(NamedTuple):

@@ -121,7 +121,10 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service that acts on a message; untyped, it must be a URI (ebMS 2.0 §3.1.4)."""
+    """The service that acts on a message (ebMS 2.0 §3.1.4).
+
+    `value`: its name. `type`: what kind of name that is; without one it must be a URI.
+    """
 
     value: str
     type: str | None = None

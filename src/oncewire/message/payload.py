@@ -57,19 +57,21 @@ class Reference:
 class Payload:
     """One payload part. Its bytes are never changed, only carried.
 
-    A small one has its `data` here; a large one lies in the store's spool under
-    `spooled`, and only size and digest are held in memory.
+    `content_id`: its name within the message.
+    `media_type`: what it is: `application/xml`.
+    `size`, `digest`: of the decoded bytes; the digest is a SHA-256 in hex.
+    `data`: its bytes. An application always has them; inside a handler a large one lies in
+    the store's spool under `spooled`, and only size and digest are held in memory.
+    `content_encoding`, `mime_headers`: what its part says besides, kept for whoever reads it.
     """
 
     content_id: str
     media_type: str
     size: int
-    # Hex SHA-256 of the decoded bytes.
     digest: str
     data: bytes | None = None
     spooled: str | None = None
     content_encoding: str | None = None
-    # Other MIME headers of the part, kept for whoever reads them.
     mime_headers: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:

@@ -10,7 +10,8 @@ from oncewire.message.instant import Instant
 
 
 class MessageStatus(StrEnum):
-    """The five answers of ebMS 2.0 §7.1.2."""
+    """The five answers of ebMS 2.0 §7.1.2: the other handler does not tell us; it does not know
+    the message; it has it; its application has it too; it passed it on."""
 
     UNAUTHORIZED = "UnAuthorized"
     NOT_RECOGNIZED = "NotRecognized"
@@ -31,7 +32,11 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class StatusResponse:
-    """The answer; `timestamp` is when the message was received, absent when it was not."""
+    """What the other handler says of a message of ours.
+
+    `ref_to_message_id`: the message. `status`: what became of it.
+    `timestamp`: when it was received, in microseconds since 1970; None when it was not.
+    """
 
     ref_to_message_id: str
     status: MessageStatus

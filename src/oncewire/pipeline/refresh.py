@@ -26,6 +26,7 @@ from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Lake, count_in
+from oncewire.pipeline.partner_service import partner_service
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
     DOCUMENT_ROWS,
@@ -34,14 +35,12 @@ from oncewire.pipeline.schemas import (
     JOURNAL,
     JUDGED,
     LEDGER,
-    PARTNER_SERVICE,
     SEQUENCE_GAPS,
 )
-from oncewire.pipeline.service import partner_service
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.small_partner_service import other_days
 from oncewire.pipeline.small_refresh import SmallRefresh, new_entries
-from oncewire.pipeline.small_service import other_days
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 
@@ -409,13 +408,3 @@ def without_copies(rows: DataFrame, judging: Judging) -> DataFrame:
     if not judging.copies:
         return rows
     return rows.where(~f.col("node").isin(sorted(judging.copies)))
-
-
-def read_ledger(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
-    """The ledger as published: every message, closed or open."""
-    return lake.read(spark, version, LEDGER, "ledger_closed", "ledger_open")
-
-
-def read_service(spark: SparkSession, lake: Lake, version: Version) -> DataFrame:
-    """Partner service as published."""
-    return lake.read(spark, version, PARTNER_SERVICE, "partner_service")

@@ -18,6 +18,7 @@ import oncewire.journal
 OUTSIDE = (
     "oncewire.message.header",
     "oncewire.message.instant",
+    "oncewire.protocol.detail",
     "oncewire.protocol.kinds",
     "oncewire.protocol.notes",
     "oncewire.protocol.sequence",
@@ -29,10 +30,10 @@ OUTSIDE = (
     "oncewire.pipeline.ledger",
     "oncewire.pipeline.refresh",
     "oncewire.pipeline.schemas",
-    "oncewire.pipeline.service",
+    "oncewire.pipeline.partner_service",
     "oncewire.pipeline.silver",
     "oncewire.pipeline.small_refresh",
-    "oncewire.pipeline.small_service",
+    "oncewire.pipeline.small_partner_service",
     "oncewire.pipeline.small_silver",
 )
 """Modules outside `oncewire.journal` that a verdict depends on."""

@@ -37,7 +37,7 @@ from oncewire.pipeline.schemas import (
     arrow,
     nullable,
 )
-from oncewire.pipeline.small_service import SERVICE_COLUMNS, other_days, partner_service
+from oncewire.pipeline.small_partner_service import SERVICE_COLUMNS, other_days, partner_service
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 

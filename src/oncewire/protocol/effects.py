@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.kinds import Kind
-from oncewire.protocol.notes import Detail
 
 
 @dataclass(frozen=True, slots=True)

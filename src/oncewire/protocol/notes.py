@@ -2,70 +2,26 @@
 
 The protocol and the handler construct them (`effects.Note` says of which message and channel), the
 journal keeps them, and the checker, `why` and Spark read them back. Nobody else spells a kind or
-the name of a fact. The facts become the row's `detail` column: `write()` makes the compact JSON
-text (None when there is nothing to say) and `read(text)` gives the value back. Fields at their
-default are left out of the text, and a name that is not known here is passed over: facts may be
-added without a new version. What people wrote is cut after `TEXT_MAX` characters.
+the name of a fact. The facts become the row's `detail` column, as `detail` says; which columns a
+kind fills besides, `kinds` says.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
-from oncewire.errors import JournalProblem, OncewireError
 from oncewire.message.instant import Instant
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.kinds import Kind
-from oncewire.protocol.terms import Terms
-
-D = TypeVar("D", bound="Detail")
-
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-_decode = json.JSONDecoder().decode
-TEXT_MAX = 300
-"""Characters of a sentence that a row keeps: enough to know what was meant."""
-
-_SENTENCES = frozenset({"problem", "reason", "description", "location"})
-_REMEDY = "read the journal with the version of Oncewire that wrote it"
-
-
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """What all details share: written as JSON without defaults, read with checked types."""
-
-    KIND: ClassVar[Kind]
-
-    def write(self) -> str | None:
-        """The text for the column, or None when every field has its default."""
-        said = {}
-        for name, default, _ in _shape(type(self)):
-            value = getattr(self, name)
-            if value != default:
-                said[name] = value[:TEXT_MAX] if name in _SENTENCES else value
-        return _encode(said) if said else None
-
-    @classmethod
-    def read(cls: type[D], text: str | None) -> D:
-        """The value that `write` was called on; anything else is a JournalProblem."""
-        values = _object(text, cls.KIND)
-        known: dict[str, Any] = {}
-        for name, default, allowed in _shape(cls):
-            value = values.get(name, default)
-            if value is MISSING or (value is not default and type(value) not in allowed):
-                raise JournalProblem(
-                    f"the detail of a {cls.KIND.value!r} row says {name}={values.get(name)!r}",
-                    remedy=_REMEDY,
-                )
-            known[name] = tuple(value) if type(value) is list else value
-        return cls(**known)
-
 
 # --- the node -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Started(Detail):
+    """A handler begins, in a process of its own."""
+
     KIND: ClassVar[Kind] = Kind.STARTED
     version: str
     """Of Oncewire."""
@@ -78,6 +34,8 @@ class Started(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Detail):
+    """It ends in good order; a crash leaves no such row."""
+
     KIND: ClassVar[Kind] = Kind.STOPPED
 
 
@@ -90,6 +48,8 @@ CLOCK_VERDICTS = ("in doubt", "agreed", "accepted", "corrected")
 
 @dataclass(frozen=True, slots=True)
 class ClockSet(Detail):
+    """Somebody set the machine's clock."""
+
     KIND: ClassVar[Kind] = Kind.CLOCK_SET
     by: int
     """How far the machine's clock was ahead of the time that this node lives by, microseconds."""
@@ -101,6 +61,8 @@ class ClockSet(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Submitted(Detail):
+    """An application handed a message in, and it is stored."""
+
     KIND: ClassVar[Kind] = Kind.SUBMITTED
     from_party: str | None = None
     to_party: str | None = None
@@ -123,6 +85,8 @@ class Submitted(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Detail):
+    """A message entered the window of its channel and has its number."""
+
     KIND: ClassVar[Kind] = Kind.NUMBERED
     status: str | None = None
     """Reset or Continue; `silent` where the dialect has no status."""
@@ -130,11 +94,15 @@ class Numbered(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Sent(Detail):
+    """An attempt begins; noted before the first byte leaves."""
+
     KIND: ClassVar[Kind] = Kind.SENT
 
 
 @dataclass(frozen=True, slots=True)
 class SendFailed(Detail):
+    """An attempt ended without an answer that settles the message."""
+
     KIND: ClassVar[Kind] = Kind.SEND_FAILED
     outcome: str = "unknown"
     """refused: certainly nothing arrived. unknown: it may have. discarded: the receiver says that
@@ -144,6 +112,8 @@ class SendFailed(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged(Detail):
+    """Somebody said that the message is there."""
+
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
     by: str = "ack"
     """ack, response (a RefToMessageId, RM-16), status, or transport (RM-8)."""
@@ -162,6 +132,8 @@ class Acknowledged(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Rejected(Detail):
+    """An error of the partner settled the message: it was not accepted."""
+
     KIND: ClassVar[Kind] = Kind.REJECTED
     code: str
     severity: str = "Error"
@@ -170,6 +142,8 @@ class Rejected(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Detail):
+    """The partner warns about a message, which changes nothing."""
+
     KIND: ClassVar[Kind] = Kind.WARNED
     code: str
     location: str | None = None
@@ -178,6 +152,8 @@ class Warned(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Ignored(Detail):
+    """A signal about a message was not believed, so it changes nothing."""
+
     KIND: ClassVar[Kind] = Kind.IGNORED
     claim: str
     """acknowledgement, error, fault, status, message or pong."""
@@ -191,6 +167,8 @@ class Ignored(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Transient(Detail):
+    """The receiver cannot take anything now, and says until when."""
+
     KIND: ClassVar[Kind] = Kind.TRANSIENT
     until: Instant
     """Nothing goes to that receiver before this UTC instant (RTY-8)."""
@@ -198,11 +176,15 @@ class Transient(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Exhausted(Detail):
+    """The last retry over a transport went unanswered."""
+
     KIND: ClassVar[Kind] = Kind.EXHAUSTED
 
 
 @dataclass(frozen=True, slots=True)
 class Expired(Detail):
+    """The message's time is over."""
+
     KIND: ClassVar[Kind] = Kind.EXPIRED
     by: str
     """TimeToLive or persistDuration."""
@@ -210,6 +192,8 @@ class Expired(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Detail):
+    """The message has its outcome, and that is not delivery."""
+
     KIND: ClassVar[Kind] = Kind.FAILED
     outcome: str
     """not_delivered: never transmitted, or refused. unknown: transmitted, never acknowledged."""
@@ -219,6 +203,8 @@ class Failed(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Notified(Detail):
+    """The From Party knows that its message failed."""
+
     KIND: ClassVar[Kind] = Kind.NOTIFIED
     severity: str
     """Error: certainly not delivered. Warning: sent, but never acknowledged (ERR-9)."""
@@ -226,18 +212,24 @@ class Notified(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Suspended(Detail):
+    """Sending stops, on a channel or of a message, until somebody resumes it."""
+
     KIND: ClassVar[Kind] = Kind.SUSPENDED
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Detail):
+    """It goes on, with fresh counters of retries."""
+
     KIND: ClassVar[Kind] = Kind.RESUMED
     by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned(Detail):
+    """A message was given up, and with it its number."""
+
     KIND: ClassVar[Kind] = Kind.ABANDONED
     by: str | None = None
     reason: str | None = None
@@ -245,6 +237,8 @@ class Abandoned(Detail):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded(Detail):
+    """The numbering of a channel ends; the next number begins a new one."""
+
     KIND: ClassVar[Kind] = Kind.EPOCH_ENDED
     reason: str | None = None
 
@@ -254,6 +248,8 @@ class EpochEnded(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Received(Detail):
+    """The first copy of a message is stored."""
+
     KIND: ClassVar[Kind] = Kind.RECEIVED
     from_party: str | None = None
     to_party: str | None = None
@@ -276,6 +272,8 @@ class Received(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate(Detail):
+    """A further copy came; nobody is handed it."""
+
     KIND: ClassVar[Kind] = Kind.DUPLICATE
     answer: str | None = None
     """Which stored answer went back: original, most_recent, fresh_ack, ack, error or none."""
@@ -283,6 +281,8 @@ class Duplicate(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Detail):
+    """A message was not accepted."""
+
     KIND: ClassVar[Kind] = Kind.REFUSED
     code: str
     severity: str = "Error"
@@ -292,17 +292,23 @@ class Refused(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Skipped(Detail):
+    """A number will not be handed over any more, and the stream goes on without it."""
+
     KIND: ClassVar[Kind] = Kind.SKIPPED
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EpochBegan(Detail):
+    """The sender began its numbering anew."""
+
     KIND: ClassVar[Kind] = Kind.EPOCH_BEGAN
 
 
 @dataclass(frozen=True, slots=True)
 class WarningSent(Detail):
+    """A message was accepted, and its sender is warned."""
+
     KIND: ClassVar[Kind] = Kind.WARNING_SENT
     code: str
     location: str | None = None
@@ -311,6 +317,8 @@ class WarningSent(Detail):
 
 @dataclass(frozen=True, slots=True)
 class AckSent(Detail):
+    """An acknowledgement may leave, for what it says is committed."""
+
     KIND: ClassVar[Kind] = Kind.ACK_SENT
     signed: bool = False
     hop: bool = False
@@ -318,6 +326,8 @@ class AckSent(Detail):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver(Detail):
+    """The application was given a message."""
+
     KIND: ClassVar[Kind] = Kind.HANDED_OVER
     redelivered: bool = False
     """It was handed over before, and never confirmed (S2)."""
@@ -333,11 +343,15 @@ class HandedOver(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(Detail):
+    """The application has it."""
+
     KIND: ClassVar[Kind] = Kind.CONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
 class Joined(Detail):
+    """All parts of a document are here, and it is whole."""
+
     KIND: ClassVar[Kind] = Kind.JOINED
     total: int
     """How many parts the document was rebuilt from."""
@@ -348,6 +362,8 @@ class Joined(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Forwarded(Detail):
+    """A hub has taken a message, and answers for its next hop."""
+
     KIND: ClassVar[Kind] = Kind.FORWARDED
     from_party: str | None = None
     to_party: str | None = None
@@ -359,6 +375,8 @@ class Forwarded(Detail):
 
 @dataclass(frozen=True, slots=True)
 class PassedOn(Detail):
+    """A hub sent a message on and promised nothing."""
+
     KIND: ClassVar[Kind] = Kind.PASSED_ON
 
 
@@ -367,6 +385,8 @@ class PassedOn(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Incident(Detail):
+    """Something waits for an operator's decision."""
+
     KIND: ClassVar[Kind] = Kind.INCIDENT
     id: str
     problem: str
@@ -375,6 +395,8 @@ class Incident(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Detail):
+    """It was decided, or settled itself."""
+
     KIND: ClassVar[Kind] = Kind.RESOLVED
     id: str
     by: str | None = None
@@ -393,58 +415,3 @@ NOTES: dict[Kind, type[Detail]] = {
 
 DETAILS = {kind: cls for kind, cls in NOTES.items() if fields(cls)}
 """Those that tell more than their columns."""
-
-
-def write_terms(terms: Terms) -> str:
-    """The detail of a TERMS row: every value of the terms."""
-    return _encode(terms.as_dict())
-
-
-def read_terms(text: str | None) -> Terms:
-    """The terms of a TERMS row."""
-    values = _object(text, Kind.TERMS)
-    try:
-        return Terms.from_dict(values)
-    except (OncewireError, TypeError) as error:
-        raise JournalProblem(f"a terms row cannot be read: {error}", remedy=_REMEDY) from None
-
-
-def _object(text: str | None, kind: Kind) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        value = _decode(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise JournalProblem(
-            f"the detail of a {kind.value!r} row is not a JSON object: {text[:80]!r}",
-            remedy=_REMEDY,
-        )
-    return value
-
-
-# What JSON gives for each annotation that the classes above use.
-_JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str, type(None)),
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "Instant": (int,),
-    "Instant | None": (int, type(None)),
-    "bool": (bool,),
-    "tuple[str, ...]": (list,),
-}
-
-
-_shapes: dict[type[Detail], tuple[tuple[str, Any, tuple[type, ...]], ...]] = {}
-
-
-def _shape(cls: type[Detail]) -> tuple[tuple[str, Any, tuple[type, ...]], ...]:
-    """(name, default or MISSING, JSON types) of each field, worked out once per class."""
-    shape = _shapes.get(cls)
-    if shape is None:
-        shape = _shapes[cls] = tuple(
-            (field.name, field.default, _JSON_TYPES[str(field.type)]) for field in fields(cls)
-        )
-    return shape

@@ -20,8 +20,8 @@ from enum import Enum, auto
 
 from oncewire.message.fault import Severity
 from oncewire.protocol import notes
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.effects import Admit, Effect, Note, Notify, Raise, Resolve
-from oncewire.protocol.notes import Detail
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingEvent, OutgoingState

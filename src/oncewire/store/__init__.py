@@ -1,1 +1,1 @@
-"""Where it is kept: one contract, on SQLite, on PostgreSQL and in memory."""
+"""Where it is kept: one contract, on SQLite and in memory."""

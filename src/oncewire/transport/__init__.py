@@ -1,1 +1,3 @@
-"""How it travels: HTTP(S), SMTP, FTP, a broker; each says whether it can answer at once."""
+"""How it travels: one contract, and HTTP(S) behind it; a transport says whether it can answer on
+the same connection.
+"""

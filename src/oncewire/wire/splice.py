@@ -18,7 +18,7 @@ from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.limits import encoding_of
-from oncewire.wire.xml.source import end_of_element, piece_encoding
+from oncewire.wire.xml.source import end_of_element, piece_encoding, walk
 
 # Cannot stand in a local name, so a name splits at the last one for certain.
 _SEPARATOR = "}"
@@ -109,16 +109,7 @@ def layout(envelope: bytes, charset: str | None = None) -> Layout:
         parent = starts[-1][0] if starts else -1
         blocks[number] = Block(uri, local, len(starts) + 1, parent, actor, begin, index, past)
 
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    try:
-        parser.Parse(envelope, True)
-    except (pyexpat.ExpatError, LookupError, ValueError) as error:
-        raise OtherXml(
-            f"the header is not well-formed: {error}",
-            location="header",
-            remedy="only a header that was read can be spliced",
-        ) from None
+    walk(parser, envelope, start, end)
     found = tuple(block for block in blocks if block is not None)
     return Layout(envelope, piece_encoding(envelope, encoding), found, typed)
 

@@ -13,7 +13,7 @@ from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import store_path
-from oncewire.entry.running.party_handler import open_party, open_party_blocking
+from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue
 from oncewire.message.status import MessageStatus, StatusResponse
 from tests.entry.served import Served

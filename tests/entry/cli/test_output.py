@@ -10,7 +10,7 @@ import typer
 from oncewire import errors
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Listing, Problem, Report
-from oncewire.entry.files import NotHere
+from oncewire.errors import NotHere
 
 
 class Colour(StrEnum):

@@ -18,7 +18,7 @@ from oncewire.entry.control.doers import AtRest
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
-from oncewire.entry.running.party_handler import open_party_blocking
+from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import NotAllowed
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json

@@ -24,6 +24,7 @@ from oncewire.entry.running import ownership, reach
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,
+    NotHere,
     OncewireError,
     StoreFull,
     StoreProblem,
@@ -32,9 +33,9 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.handler.sending.submit import Submission
+from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
-from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
 
 ORDER = Submission(
@@ -97,7 +98,7 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
         assert there is not None
         accepted = await remote.send(ORDER)
         assert accepted.message_id == "order-1"
-        assert await remote.wait("order-1", 60) is OutgoingState.DELIVERED
+        assert await remote.wait("order-1", 60) is Outcome.DELIVERED
         (taken,) = await there.take(5)
         assert [payload.data for payload in taken.payloads] == [b"a\nb\0", b""]
         assert taken.service == "urn:test:type:urn:test:orders"
@@ -109,13 +110,11 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
             await remote.wait("nobody-sent-this", 1)
         with pytest.raises(NotAllowed):
             await remote.abandon("order-1")
-        for refused in (
-            remote.pause("no channel", "why"),
-            remote.restart("no channel"),
-            remote.confirm_notice("no notice"),
-        ):
-            with pytest.raises(UnknownMessage):
+        for refused in (remote.pause("no channel", "why"), remote.restart("no channel")):
+            with pytest.raises(NotHere, match="`oncewire status` lists them"):
                 await refused
+        with pytest.raises(UnknownMessage):
+            await remote.confirm_notice("no notice")
         assert await remote.notices(5) == []
         await remote.hold("order-1", True)
         await there.hold("order-1", False)
@@ -355,7 +354,7 @@ def test_what_is_too_much_for_one_answer_is_taken_in_several(
         for number, size in enumerate((400, 400, 400, 0, 0, 0, 0, 0), 1):
             payload = Payload.of("a@test", "text/plain", bytes(size))
             await acme.send(replace(ORDER, message_id=f"m-{number}", payloads=(payload,)))
-            assert await acme.wait(f"m-{number}", 60) is OutgoingState.DELIVERED
+            assert await acme.wait(f"m-{number}", 60) is Outcome.DELIVERED
         found = []
         while messages := await globex.take(100):
             found.append([message.message_id for message in messages])

@@ -1,6 +1,7 @@
 """docs/delivery.md against the code: names, figures, and its examples, run as they are printed."""
 
 import asyncio
+import io
 import json
 import re
 import tomllib
@@ -15,15 +16,16 @@ from oncewire.agreement.profiles import profile_values
 from oncewire.entry.cli.main import build
 from oncewire.entry.delivery import webhook
 from oncewire.entry.delivery.function import Function
-from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.delivery.received_message import ReceivedMessage, message_from
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import KEYS, ApplicationWay
-from oncewire.entry.running.party_handler import open_party
+from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Notice
 from oncewire.handler.handler import LEASE
 from oncewire.handler.loop import offers
 from oncewire.handler.sending.submit import Submission
+from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
@@ -44,7 +46,7 @@ MESSAGE = ReceivedMessage(
     payloads=(Payload.of("x@test", "text/xml", b"<a/>"),),
     service_type="retail",
 )  # fmt: skip
-NOTICE = Notice("m-2", Severity.WARNING, OutgoingState.UNKNOWN, "no acknowledgement", "m-2#1")
+NOTICE = Notice("m-2", Severity.WARNING, Outcome.UNKNOWN, "no acknowledgement", "m-2#1")
 
 
 def example(word: str) -> str:
@@ -197,24 +199,24 @@ def test_the_function_on_the_page_hears_of_failures(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "m-2 unknown Warning no acknowledgement\n"
 
 
-def test_a_reply_answers_its_message() -> None:
+def test_a_response_answers_its_message() -> None:
     ready = Payload.of("y@test", "text/csv", b"1,2")
-    found = MESSAGE.reply("Accept", b"<b/>", ("z@test", "text/xml", b"<c/>"), ready)
+    found = MESSAGE.response("Accept", b"<b/>", io.BytesIO(b"<c/>"), ready, media_type="text/xml")
     assert found == Submission(
         "cpa",
         Service("orders", "retail"),
         "Accept",
         (
-            Payload.of("payload-1@oncewire", "application/octet-stream", b"<b/>"),
-            Payload.of("z@test", "text/xml", b"<c/>"),
+            Payload.of("payload-1@oncewire", "text/xml", b"<b/>"),
+            Payload.of("payload-2@oncewire", "text/xml", b"<c/>"),
             ready,
         ),
         conversation_id="talk",
         ref_to_message_id="m-1",
     )
-    again = ReceivedMessage.from_facts(MESSAGE.facts(), [b"<a/>"])
-    assert again.reply("Accept", message_id="re-m-1").message_id == "re-m-1"
-    assert again.reply("Accept").service == Service("orders", "retail")
+    again = message_from(MESSAGE.facts(), [b"<a/>"])
+    assert again.response("Accept", message_id="re-m-1").message_id == "re-m-1"
+    assert again.response("Accept").service == Service("orders", "retail")
 
 
 @pytest.mark.requirement("SYNC-6", "SYNC-7")
@@ -244,11 +246,11 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
             rows = reader.journal_of(sent.message_id)
     finally:
         served.close()
-    assert outcome is OutgoingState.DELIVERED
+    assert outcome is Outcome.DELIVERED
     assert (reply.action, reply.ref_to_message_id) == ("Accept", sent.message_id)
     assert (reply.service, reply.conversation_id) == ("retail:orders", sent.conversation_id)
     (receipt,) = reply.payloads
-    assert (receipt.content_id, receipt.data) == ("receipt@shop", b"<accepted/>")
+    assert (receipt.media_type, receipt.data) == ("application/xml", b"<accepted/>")
     # The acknowledgement came in the answer itself: there was one reply, on one connection.
     assert [row.ref_to for row in rows if row.kind == "ack_sent"] == [reply.message_id]
 
@@ -262,16 +264,16 @@ def test_the_program_on_the_page_takes_answers_and_confirms(
             sent = await acme.send(
                 "globex", b"<order/>", options=SendOptions(message_id="m-1@acme")
             )
-            assert await acme.wait(sent.message_id, 30) is OutgoingState.DELIVERED
+            assert await acme.wait(sent.message_id, 30) is Outcome.DELIVERED
             await scope["work"]()
-            assert await globex.wait("re-m-1@acme", 30) is OutgoingState.DELIVERED
+            assert await globex.wait("re-m-1@acme", 30) is Outcome.DELIVERED
             (answer,) = await acme.take()
             # The loop begins anew: the same answer under the same id is no second message.
             talk = {name: getattr(answer, name) for name in ("conversation_id", "service")}
             kind = {"service_type": answer.service_type}
             order = {**MESSAGE.facts(), **facts, **talk, **kind}
-            again = ReceivedMessage.from_facts(order, [b"<order/>"])
-            repeated = again.reply("Accept", b"<accepted/>", message_id="re-m-1@acme")
+            again = message_from(order, [b"<order/>"])
+            repeated = again.response("Accept", b"<accepted/>", message_id="re-m-1@acme")
             assert (await globex.submit(repeated)).repeated
             return answer, (await globex.status()).counts["in.confirmed"]
 

@@ -18,16 +18,16 @@ import pytest
 
 from oncewire.entry.delivery import directory, function, webhook
 from oncewire.entry.delivery.choice import application_of
-from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.delivery.received_message import ReceivedMessage, message_from
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Submission
+from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
-from oncewire.protocol.states import OutgoingState
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
@@ -98,7 +98,7 @@ def test_a_file_that_cannot_have_its_name_leaves_nothing(tmp_path: Path) -> None
 
 
 def test_two_messages_with_one_content_are_two_files(tmp_path: Path) -> None:
-    other = ReceivedMessage.from_facts({**MESSAGE.facts(), "message_id": "other"}, [b"<a/>"])
+    other = message_from({**MESSAGE.facts(), "message_id": "other"}, [b"<a/>"])
     names = {*directory.put_message(tmp_path, MESSAGE), *directory.put_message(tmp_path, other)}
     assert len(names) == 4
 
@@ -300,7 +300,7 @@ def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
 
     async def call() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(function.ReceivedMessage, "of", lambda _taken: MESSAGE)
+            patch.setattr(function, "message_of", lambda _taken: MESSAGE)
             assert await function.Function(good).deliver(taken) == (one,)
             with pytest.raises(InvalidValue, match="int"):
                 await function.Function(bad).deliver(taken)
@@ -322,7 +322,7 @@ def test_a_function_that_wants_to_end_the_process_only_refuses(
     chosen = awaited if coroutine else plain
     chosen.failed = chosen  # type: ignore[attr-defined]
     application = function.Function(chosen)
-    notice = Notice("m", Severity.ERROR, OutgoingState.NOT_DELIVERED, "why", "m#1")
+    notice = Notice("m", Severity.ERROR, Outcome.NOT_DELIVERED, "why", "m#1")
     with pytest.raises(NotAllowed, match=problem.__name__):
         asyncio.run(application.notify(notice))
 
@@ -366,8 +366,8 @@ def test_only_2xx_takes_an_event(status: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_each_failure_of_a_message_is_an_event_of_its_own() -> None:
     def event(notice_id: str) -> object:
-        state = OutgoingState.NOT_DELIVERED
-        return webhook.failure_of(Notice("m", Severity.ERROR, state, "why", notice_id))["id"]
+        outcome = Outcome.NOT_DELIVERED
+        return webhook.failure_of(Notice("m", Severity.ERROR, outcome, "why", notice_id))["id"]
 
     assert event("m#1") == event("m#1")
     assert event("m#1") != event("m#2")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.files import NotHere
 from oncewire.entry.messages import recorded as archive
 from oncewire.entry.messages.recorded import exchanges
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
 
 FILES = {
     "order-17.request.http": b"ask 17",

@@ -10,7 +10,7 @@ import pytest
 from oncewire.entry.doctor.ping import Reached, ping
 from oncewire.entry.party.itself import CPA_ID, agreement_with_itself, kept_itself
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.party_handler import open_party_blocking
+from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import OncewireError
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service

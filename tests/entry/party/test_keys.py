@@ -7,9 +7,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from oncewire.entry.files import NotHere
 from oncewire.entry.party.keys import KeyKind, describe_keys, is_private, make_keys
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY
 from oncewire.transport.contract import OutcomeKind

@@ -7,14 +7,13 @@ import pytest
 
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
-from oncewire.entry.files import NotHere
 from oncewire.entry.party.agreements import agreements_of, load_all
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner, partner_file, with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.transports import client_settings, http_transport, server_settings
-from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed
+from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld
 from oncewire.message.header import AckRequest
 from oncewire.transport.budget import BudgetLimits

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.files import NotHere
 from oncewire.entry.party import settings
 from oncewire.entry.party.settings import KEYS, ApplicationWay, find_file, flags_of, load
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.instant import seconds
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.running.party_handler import open_party_blocking
+from oncewire.entry.running.open_party import open_party_blocking
 from tests.entry.driven import Driven, Manager, ask, wait_until
 from tests.entry.served import Served
 

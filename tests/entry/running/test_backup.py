@@ -11,7 +11,7 @@ import pytest
 from oncewire.entry.delivery.directory import Directory
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.backup import MANIFEST, check_backup, take_backup
-from oncewire.entry.running.party_handler import open_party_blocking
+from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import NotAllowed, OncewireError, StoreProblem
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.keys import Keys
@@ -719,7 +719,7 @@ def test_a_submission_can_be_repeated_after_its_agreement_changed(
     with pytest.raises(InvalidValue, match="used for another message"):
         pair.alpha.submit(order(b"pay 999 EUR to Bert"))
     if change_ is other:
-        with pytest.raises(UnknownMessage):
+        with pytest.raises(NotHere):
             pair.alpha.submit(order(message_id="order-2@alpha"))
 
 

@@ -126,7 +126,7 @@ class Ledger:
 
     async def notify(self, notice: Notice) -> None:
         """The application hears that a message of its own failed."""
-        self.write(failed=notice.message_id, state=notice.state.value)
+        self.write(failed=notice.message_id, state=notice.outcome.value)
 
 
 class Party:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.errors import NotAllowed, UnknownMessage
+from oncewire.errors import NotAllowed, NotHere
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
 from tests.handler.chain import Chain, options
@@ -89,7 +89,7 @@ def test_a_conversation_is_a_channel_with_the_terms_of_its_agreement() -> None:
 
 def test_what_has_no_numbering_cannot_be_restarted() -> None:
     pair = Pair("window", "")
-    with pytest.raises(UnknownMessage, match="no channel nowhere"):
+    with pytest.raises(NotHere, match="no channel nowhere"):
         pair.alpha.restart("nowhere")
     with pair.alpha.node.transition() as tx:
         tx.save_sending_channel(SendingChannel("gone>away", epoch=1, used=9, phase=Phase.RUNNING))

@@ -37,6 +37,7 @@ _BUSINESS = (
     ("timeToPerform", "business.time_to_perform"),
     ("retryCount", "business.retry_count"),
 )
+# v0-078 says AtMostOnce for the reliable way (C1).
 _SEMANTICS = {"OnceAndOnlyOnce": True, "AtMostOnce": True, "BestEffort": False,
               "Unspecified": False}  # fmt: skip
 _XML_ENCRYPTION = {"XMLENC", "XMLENCRYPTION", "HTTP://WWW.W3.ORG/2001/04/XMLENC#"}
@@ -90,6 +91,8 @@ def _reliable(channel: Channel) -> dict[str, object]:
     if channel.is_2_0 and acked == "perMessage":
         # The header decides; what we ask for ourselves follows from the binding.
         found["delivery.reliable"] = exchange.has_reliable
+    # Order is kept by numbers, and only reliable messages have them (C3); what a CPA guarantees
+    # without them, `not_offered` names.
     if _guaranteed(exchange) and found.get("delivery.reliable", acked != "never"):
         found["sequence.ordered"] = True
     return found
@@ -142,6 +145,7 @@ def security_values(
         if sender.sender.hash_function:
             found["security.digest_algorithm"] = sender.sender.hash_function
         named = (sender.sender.signature_algorithm or "") + (sender.sender.hash_function or "")
+        # Not taken from anybody by default; here both parties signed that they use it.
         if "sha1" in named.lower():
             found["security.allow_sha1"] = True
         algorithm = _envelope(sender, receiver)

@@ -226,7 +226,7 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
 
 def _own_of(config: Path | None) -> str | None:
     """Our party id if there are settings here; a file alone can be looked at without any."""
-    from oncewire.entry.files import NotHere
+    from oncewire.errors import NotHere
 
     try:
         return loaded(config).settings.party.party_id or None
@@ -235,8 +235,7 @@ def _own_of(config: Path | None) -> str | None:
 
 
 def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:
-    from oncewire.entry.files import NotHere
-    from oncewire.errors import OncewireError
+    from oncewire.errors import NotHere, OncewireError
 
     if Path(name).is_file():
         return Path(name)

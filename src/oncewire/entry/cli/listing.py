@@ -94,7 +94,7 @@ def has_store(settings: Settings) -> bool:
 
 def find_channel(reader: Reader, wanted: str) -> str:
     """The channel that is meant: itself, or the only one that contains the text."""
-    from oncewire.errors import InvalidValue, UnknownMessage
+    from oncewire.errors import InvalidValue, NotHere
 
     sending, receiving = reader.channels()
     # A damaged channel, and the handler's own, are named by their incidents.
@@ -114,7 +114,7 @@ def find_channel(reader: Reader, wanted: str) -> str:
             f"{len(found)} channels have {wanted!r} in their name",
             remedy="give more of it: " + ", ".join(found[:5]),
         )
-    raise UnknownMessage(
+    raise NotHere(
         f"there is no channel {wanted}",
         remedy="`oncewire status` lists them; an agreement without order has none",
     )

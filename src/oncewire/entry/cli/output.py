@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from oncewire import errors
-from oncewire.entry.files import NotHere
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +37,7 @@ INTERRUPTED = 130
 _DOCUMENTED = range(BAD_INPUT, TROUBLE + 1)
 
 _CODES: tuple[tuple[type[errors.OncewireError], int], ...] = (
-    (NotHere, NOT_FOUND),
+    (errors.NotHere, NOT_FOUND),
     (errors.UnknownMessage, NOT_FOUND),
     (errors.NotAllowed, NOT_ALLOWED),
     (errors.StoreProblem, TROUBLE),

@@ -20,9 +20,8 @@ from oncewire.entry.cli.pipeline_reports import (
 )
 from oncewire.entry.cli.place import loaded
 from oncewire.entry.cli.spark import spark_lacks
-from oncewire.entry.files import NotHere
 from oncewire.entry.party.settings import FILE
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

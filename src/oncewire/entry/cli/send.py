@@ -70,7 +70,6 @@ def send(
     def work() -> Report:
         from oncewire.entry.messages.submitting import SendOptions
         from oncewire.errors import InvalidValue
-        from oncewire.message.instant import parse_duration
 
         if each and len(files) > 1 and message_id:
             raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
@@ -80,7 +79,7 @@ def send(
             conversation,
             message_id,
             ref_to,
-            parse_duration(time_to_live) if time_to_live else None,
+            time_to_live or None,
         )
         settings = loaded(config).settings
         submissions = _submissions(settings, files, to, cpa, options, each=each)

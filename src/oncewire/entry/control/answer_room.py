@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncewire.entry.control.language import LINE_MAX, PARTS_MAX, line_of
-from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.delivery.received_message import message_of
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import BODY_MAX
 
@@ -33,7 +33,7 @@ class AnswerRoom:
         """Put a message beside those that were admitted before; False: it does not fit."""
         parts = len(taken.payloads)
         size = sum(payload.size for payload in taken.payloads)
-        line = len(line_of(ReceivedMessage.of(taken).facts())) + NUMBER * (parts + 1)
+        line = len(line_of(message_of(taken).facts())) + NUMBER * (parts + 1)
         if size > self._left or parts > self._parts or line > self._line:
             return False
         self._left, self._parts, self._line = (

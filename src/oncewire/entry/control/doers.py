@@ -17,8 +17,8 @@ from oncewire.errors import HandlerFailed, NotAllowed
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import LEASE, Handler
 from oncewire.handler.upkeep.operate import find_outgoing
+from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.contract import Store
 
 R = TypeVar("R")
@@ -67,9 +67,10 @@ class Running(Verbs):
         """See `Here`."""
         return await self.handler.operate(decide, step)
 
-    async def outcome(self, message_id: str, timeout: float) -> OutgoingState | None:
+    async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """See `Here`."""
-        return await self.handler.wait(message_id, timeout)
+        state = await self.handler.wait(message_id, timeout)
+        return None if state is None else outcome_in(state)
 
     async def condition(self) -> Status:
         """See `Here`; one that takes no turns is not called running."""
@@ -113,11 +114,10 @@ class AtRest(Verbs):
         self.engine.commit()
         return result
 
-    async def outcome(self, message_id: str, timeout: float) -> OutgoingState | None:  # noqa: ARG002
+    async def outcome(self, message_id: str, timeout: float) -> Outcome | None:  # noqa: ARG002
         """See `Here`: without a handler nothing happens, so only what is final is known."""
         with self.engine.node.store.transition() as tx:
-            state = find_outgoing(tx, message_id).outgoing.state
-        return state if state in FINAL_OUTGOING else None
+            return outcome_in(find_outgoing(tx, message_id).outgoing.state)
 
     async def condition(self) -> Status:
         """See `Here`."""

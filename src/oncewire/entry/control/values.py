@@ -16,15 +16,16 @@ from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.received_message import (
     ReceivedMessage,
     content,
+    message_from,
     notice_facts,
     notice_from,
 )
 from oncewire.errors import InvalidValue
 from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
 from oncewire.message.status import MessageStatus, StatusResponse
-from oncewire.protocol.states import OutgoingState
 
 Parts = list[bytes]
 
@@ -168,14 +169,14 @@ def _write_message(message: ReceivedMessage, parts: Parts) -> dict[str, Any]:
 
 def _read_message(facts: Mapping[str, Any], parts: Parts) -> ReceivedMessage:
     contents = [parts.pop(0) for _ in facts["payloads"]]
-    return ReceivedMessage.from_facts(facts, contents)
+    return message_from(facts, contents)
 
 
 _STATUS = {each.name for each in fields(Status)}
 
 _WORD = ValueForm(
-    lambda state, _parts: state.value,
-    lambda word, _parts: OutgoingState(word),
+    lambda outcome, _parts: outcome.value,
+    lambda word, _parts: Outcome(word),
 )
 _NOTICE = ValueForm(
     lambda notice, _parts: notice_facts(notice),
@@ -197,7 +198,7 @@ FORMS: dict[str, ValueForm] = {
     "Accepted": ValueForm(
         lambda accepted, _parts: asdict(accepted), lambda facts, _parts: Accepted(**facts)
     ),
-    "OutgoingState | None": _or_none(_WORD),
+    "Outcome | None": _or_none(_WORD),
     "list[ReceivedMessage]": _list_of(ValueForm(_write_message, _read_message)),
     "list[Notice]": _list_of(_NOTICE),
     "StatusResponse | None": _or_none(_RESPONSE),

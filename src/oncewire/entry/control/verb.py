@@ -120,15 +120,26 @@ class Awaiting(ABC):
     """A face of the verbs whose calls are awaited."""
 
     @abstractmethod
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        """Do it, or have it done."""
+
+
+class Performing(Awaiting):
+    """One that may also be given a verb itself: by whoever has the verb, and not its name."""
+
+    @abstractmethod
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it, or have it done."""
+
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        return await self.perform(method, given)
 
 
 class Blocking(ABC):
     """A face of the verbs whose calls return when they are done."""
 
     @abstractmethod
-    def perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
+    def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
         """Have it done, and wait for it."""
 
 
@@ -159,7 +170,7 @@ class Method(Generic[P, R]):
 def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
     @functools.wraps(method.body)
     async def call(self: Awaiting, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self.perform(method, method.signature.bind(*args, **kwargs))
+        return await self._perform(method, method.signature.bind(*args, **kwargs))
 
     return call
 
@@ -167,7 +178,7 @@ def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
 def _blocking(method: Method[P, R]) -> Callable[..., R]:
     @functools.wraps(method.body)
     def call(self: Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.perform_blocking(method, method.signature.bind(*args, **kwargs))
+        return self._perform_blocking(method, method.signature.bind(*args, **kwargs))
 
     return call
 

@@ -3,7 +3,7 @@ else. `verb` says what is made from a definition.
 
 A body says what is done by whoever has the store open (`here`): a handler of this process or an
 engine at rest, see `doers`. Other faces only pass a call on: `client.Remote` to the handler that
-runs elsewhere, the Python API of `entry/running/party_handler.py` to whichever it found.
+runs elsewhere, the Python API of `entry/running/open_party.py` to whichever it found.
 
 This module is read at every start of the command line, so it imports nothing heavy.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from oncewire.entry.control.verb import (
-    Awaiting,
     Command,
     Need,
     NoCommand,
+    Performing,
     Permission,
     Told,
     Within,
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from oncewire.handler.engine import Engine
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
+    from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
-    from oncewire.protocol.states import OutgoingState
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an argument means, which is the same in every verb that has it."""
+    """What an argument means, which is the same in every verb that has it; in the words of the
+    command line, which finds ids and channels by parts of them."""
 
     help: str
     # The least and the most that the control socket lets through; what is beyond is cut.
@@ -65,21 +66,26 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a party is doing."""
+    """How a party is doing.
+
+    `party`: its name.
+    `running`: whether a handler runs; without one nothing is sent or received.
+    `pid`, `url`: the handler's process, and the address where partners reach it.
+    `counts`: messages in each state: `out.delivered`, `in.confirmed` and so on.
+    `incidents`: how many things wait for an operator's decision.
+    `passing`: the handler runs only until the program or command that started it is done.
+    `lag_ms`: the longest that anything waited for its turn in the last minute, in milliseconds.
+    `stuck`: why it is not called running although its process is there.
+    """
 
     party: str
-    # Whether a handler runs; without one nothing is sent or received.
     running: bool
     pid: int
     url: str = ""
-    # Messages in each state: out.delivered, in.confirmed, ...
     counts: dict[str, int] = field(default_factory=dict)
     incidents: int = 0
-    # It runs only until the command that started it is done.
     passing: bool = False
-    # The longest that anything waited for its turn within the last minute, in milliseconds.
     lag_ms: int = 0
-    # Why it is not called running although its process is there.
     stuck: str = ""
 
 
@@ -122,7 +128,7 @@ class Here(Protocol):
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Run a verb of the engine; returns when it is durable, or raises why it is not."""
 
-    async def outcome(self, message_id: str, timeout: float) -> OutgoingState | None:
+    async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """The outcome of a message, waited for where something can still happen."""
 
     async def condition(self) -> Status:
@@ -138,10 +144,11 @@ class PartyVerbs:
     here: Here
 
     @verb(Need.STORE, Permission.LOOK, Within("send"))
-    async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
-        """The outcome of a message, or None when it has none within so many seconds.
+    async def wait(self, message_id: str, timeout: float = 60.0) -> Outcome | None:
+        """Wait until a message of ours has its outcome, no longer than so many seconds.
 
-        Without a handler nothing happens, so there only what is final is known.
+        There is none to tell while the message is under way. Without a handler nothing happens,
+        so only what is final is told, at once.
         """
         return await self.here.outcome(message_id, timeout)
 
@@ -152,11 +159,11 @@ class PartyVerbs:
         Large ones come in fewer at a time: as many as an answer of the control socket carries.
         """
         from oncewire.entry.control.answer_room import AnswerRoom
-        from oncewire.entry.delivery.received_message import ReceivedMessage
+        from oncewire.entry.delivery.received_message import message_of
 
         lease, room = self.here.lease, AnswerRoom()
         given = await self.here.operate(lambda engine: engine.hand_over(limit, lease, room), "take")
-        return [ReceivedMessage.of(taken) for taken in given]
+        return [message_of(taken) for taken in given]
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))
     async def notices(self, limit: int = 16) -> list[Notice]:
@@ -165,11 +172,12 @@ class PartyVerbs:
 
     @verb(Need.HANDLER, Permission.OPERATE, Command("ask", tell=told_of))
     async def ask(self, message_id: str, timeout: float = 30.0) -> StatusResponse | None:
-        """Ask the receiver of a message what became of it; None when no answer came in time.
+        """Ask the receiver of a message what became of it, and wait for what it says.
 
-        An answer that the receiver has it settles a message whose fate was unknown. One that it
-        knows no such message settles nothing, for a copy may still be on its way. Not every
-        dialect has the question: under rm-0.78 it is an error.
+        When nothing comes in time, nothing new is known. An answer that the receiver has it settles
+        a message whose fate was unknown. One that it knows no such message settles nothing, for a
+        copy may still be on its way. Not every dialect has the question: under rm-0.78 it is an
+        error.
         """
         return await self.here.handler.ask_status(message_id, timeout)
 
@@ -224,10 +232,11 @@ class PartyVerbs:
         ),
     )
     async def hold(self, message_id: str, held: bool = True) -> None:
-        """Keep a message, sent or received, for legal reasons: retention leaves it until `release`.
+        """Keep a message, sent or received, for legal reasons, until the hold is lifted.
 
-        Without a hold a message is kept for persistDuration and what the agreement adds to it
-        (delivery.keep), and always until everybody is done with it. `held=False` lifts it.
+        Retention leaves it meanwhile. Without a hold a message is kept for persistDuration and
+        what the agreement adds to it (delivery.keep), and always until everybody is done with
+        it. `oncewire release` lifts the hold; so does a program, with `held=False`.
         """
         await self.here.operate(lambda engine: engine.hold(message_id, held=held))
 
@@ -251,7 +260,7 @@ class PartyVerbs:
         return await self.here.condition()
 
 
-class Verbs(PartyVerbs, Awaiting):
+class Verbs(PartyVerbs, Performing):
     """All verbs, in the words of the control socket; programs have those that stand here in
     handier ones. Each returns when what it says is durable, or raises why it is not so."""
 
@@ -262,12 +271,18 @@ class Verbs(PartyVerbs, Awaiting):
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
     async def confirm(self, sender: str, message_id: str) -> bool:
-        """The caller has the message; False when that was known already."""
+        """Say that the application has a message: it is handed over no more.
+
+        What comes back is whether that was new; saying it twice is harmless.
+        """
         return await self.here.operate(lambda engine: engine.confirm(sender, message_id), "confirm")
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("notices confirm"))
     async def confirm_notice(self, notice_id: str) -> bool:
-        """The caller knows of the failure; False when it is not owed any more."""
+        """Say that somebody knows of a failure: nobody is told of it again.
+
+        What comes back is whether the notice was still owed; saying it twice is harmless.
+        """
         return await self.here.operate(lambda engine: engine.confirm_notice(notice_id), "told")
 
     @verb(Need.STORE, Permission.OPERATE, NoCommand("every command that changes files asks for it"))

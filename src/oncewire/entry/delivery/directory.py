@@ -21,6 +21,7 @@ from pathlib import Path
 from oncewire.entry.delivery.received_message import (
     ReceivedMessage,
     content,
+    message_of,
     notice_facts,
     payload_facts,
 )
@@ -114,7 +115,7 @@ class Directory:
 
     async def deliver(self, taken: GivenMessage) -> None:
         """Write the files; returning means that they are on the disk under their names."""
-        await asyncio.to_thread(put_message, self.folder, ReceivedMessage.of(taken))
+        await asyncio.to_thread(put_message, self.folder, message_of(taken))
 
     async def notify(self, notice: Notice) -> None:
         """A failure becomes a file too; returning means that it is on the disk."""

@@ -23,7 +23,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.delivery.received_message import ReceivedMessage, message_of
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
@@ -75,7 +75,7 @@ class Function:
 
     async def deliver(self, taken: GivenMessage) -> Sequence[Submission]:
         """Call it; what it returns is stored with the confirmation."""
-        message = ReceivedMessage.of(taken)
+        message = message_of(taken)
         answers = await _called(self._function, message)
         if answers is None:
             return ()

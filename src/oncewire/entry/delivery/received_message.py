@@ -8,30 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
+from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.sending.submit import Submission
+from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
 from oncewire.message.payload import Payload
-from oncewire.protocol.states import OutgoingState
-
-MEDIA_TYPE = "application/octet-stream"
-"""What bytes are of which nobody says more."""
-
-Document: TypeAlias = bytes | tuple[str, str, bytes] | Payload
-"""Bytes; or their name (the Content-ID), media type and bytes; or a payload that is at hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """One message that was handed over; confirm it with `sender` and `message_id`."""
+    """One message that was handed over: `response` answers it, `party.confirm` ends its hand-over.
 
-    # The authenticated From Party: together with `message_id` the key of duplicates.
+    `sender`: the authenticated From Party: together with `message_id` the key of duplicates.
+    `message_id`, `conversation_id`, `cpa_id`: of its header; `cpa_id` names the agreement.
+    `from_party`, `to_party`: the parties as the header names them.
+    `service`, `action`: what is asked for.
+    `timestamp`: when its sender wrote it, as xsd:dateTime in UTC.
+    `ref_to_message_id`: the message of ours that it responds to, or empty.
+    `redelivered`: it was given before, and the handler was never told that it arrived.
+    `payloads`: the documents, each a `Payload` with its bytes in `data`.
+    `service_type`: the type of the service, where it has one; `service` then begins with it
+    and a colon.
+    `warnings`: what its sender warns of beside the document, each as code and sentence.
+    """
+
     sender: str
     message_id: str
     conversation_id: str
@@ -40,45 +47,32 @@ class ReceivedMessage:
     to_party: str
     service: str
     action: str
-    # When its sender wrote it, as xsd:dateTime in UTC.
     timestamp: str
     ref_to_message_id: str = ""
-    # It was given before, and the handler was never told that it arrived.
     redelivered: bool = False
     payloads: tuple[Payload, ...] = ()
-    # The type of the service, where it has one: `service` then begins with it and a colon.
     service_type: str = ""
-    # What its sender warns of beside the document, each as code and sentence.
     warnings: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, taken: GivenMessage) -> ReceivedMessage:
-        """From what the handler hands over."""
-        header = taken.header
-        return cls(
-            taken.sender,
-            taken.message_id,
-            header.conversation_id,
-            header.cpa_id,
-            str(header.from_party),
-            str(header.to_party),
-            "" if header.service is None else str(header.service),
-            header.action or "",
-            format_instant(header.timestamp),
-            header.ref_to_message_id or "",
-            taken.redelivered,
-            taken.payloads,
-            "" if header.service is None else header.service.type or "",
-            tuple(f"{error.code}: {error.description}".rstrip(": ") for error in taken.warnings),
-        )
+    def response(
+        self,
+        action: str,
+        *documents: Document,
+        media_type: str = "",
+        message_id: str | None = None,
+    ) -> Submission:
+        """The response to this message, ready for `party.submit`: same agreement, service and
+        conversation, with this message's id as its RefToMessageId.
 
-    def reply(self, action: str, *documents: Document, message_id: str | None = None) -> Submission:
-        """The submission that answers this message: same agreement, service and conversation,
-        with this message's id as its RefToMessageId.
-
-        A function returns it. Who takes messages and submits answers by himself gives a
-        `message_id` that follows from this message's: submitted again it is sent once.
+        Documents are those of `party.send`; without any, the action says it all. A function
+        returns it. Who takes messages and submits responses by himself gives a `message_id` that
+        follows from this message's: submitted again it is sent once.
         """
+        if not isinstance(action, str):
+            raise InvalidValue(
+                f"the action of the response is no str: {repr(action)[:32]}",
+                remedy="give the action as a text first, then the documents",
+            )
         service = self.service
         if self.service_type:
             service = service.removeprefix(f"{self.service_type}:")
@@ -86,7 +80,7 @@ class ReceivedMessage:
             self.cpa_id,
             Service(service, self.service_type or None),
             action,
-            tuple(_payload(document, number) for number, document in enumerate(documents, 1)),
+            payloads_of(documents, media_type),
             conversation_id=self.conversation_id,
             message_id=message_id,
             ref_to_message_id=self.message_id,
@@ -111,26 +105,38 @@ class ReceivedMessage:
             "payloads": [payload_facts(payload) for payload in self.payloads],
         }
 
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], contents: Sequence[bytes]) -> ReceivedMessage:
-        """What `facts` told, with the payloads' bytes beside it."""
-        described = facts["payloads"]
-        payloads = tuple(
-            Payload.of(each_facts["content_id"], each_facts["media_type"], data)
-            for each_facts, data in zip(described, contents, strict=True)
-        )
-        rest = {name: value for name, value in facts.items() if name != "payloads"}
-        rest["warnings"] = tuple(facts.get("warnings", ()))
-        return cls(**rest, payloads=payloads)
+
+def message_of(taken: GivenMessage) -> ReceivedMessage:
+    """The message that the handler hands over."""
+    header = taken.header
+    return ReceivedMessage(
+        taken.sender,
+        taken.message_id,
+        header.conversation_id,
+        header.cpa_id,
+        str(header.from_party),
+        str(header.to_party),
+        "" if header.service is None else str(header.service),
+        header.action or "",
+        format_instant(header.timestamp),
+        header.ref_to_message_id or "",
+        taken.redelivered,
+        taken.payloads,
+        "" if header.service is None else header.service.type or "",
+        tuple(f"{error.code}: {error.description}".rstrip(": ") for error in taken.warnings),
+    )
 
 
-def _payload(document: Document, number: int) -> Payload:
-    if isinstance(document, Payload):
-        return document
-    if isinstance(document, bytes):
-        return Payload.of(f"payload-{number}@oncewire", MEDIA_TYPE, document)
-    name, media_type, data = document
-    return Payload.of(name, media_type, data)
+def message_from(facts: Mapping[str, Any], contents: Sequence[bytes]) -> ReceivedMessage:
+    """What `ReceivedMessage.facts` told, with the payloads' bytes beside it."""
+    described = facts["payloads"]
+    payloads = tuple(
+        Payload.of(each_facts["content_id"], each_facts["media_type"], data)
+        for each_facts, data in zip(described, contents, strict=True)
+    )
+    rest = {name: value for name, value in facts.items() if name != "payloads"}
+    rest["warnings"] = tuple(facts.get("warnings", ()))
+    return ReceivedMessage(**rest, payloads=payloads)
 
 
 def notice_facts(notice: Notice) -> dict[str, str]:
@@ -138,7 +144,7 @@ def notice_facts(notice: Notice) -> dict[str, str]:
     return {
         "notice_id": notice.notice_id,
         "message_id": notice.message_id,
-        "outcome": notice.state.value,
+        "outcome": notice.outcome.value,
         "severity": notice.severity.value,
         "reason": notice.reason,
     }
@@ -149,7 +155,7 @@ def notice_from(facts: Mapping[str, str]) -> Notice:
     return Notice(
         facts["message_id"],
         Severity(facts["severity"]),
-        OutgoingState(facts["outcome"]),
+        Outcome(facts["outcome"]),
         facts["reason"],
         facts["notice_id"],
     )

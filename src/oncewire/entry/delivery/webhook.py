@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from oncewire.entry.delivery.received_message import (
     ReceivedMessage,
     content,
+    message_of,
     notice_facts,
     payload_facts,
 )
@@ -125,7 +126,7 @@ class Webhook:
 
     async def deliver(self, taken: GivenMessage) -> None:
         """Post it; returning means that the application answered 2xx."""
-        event = event_of(ReceivedMessage.of(taken))
+        event = event_of(message_of(taken))
         await self._post(event)
 
     async def _post(self, event: dict[str, Any]) -> None:

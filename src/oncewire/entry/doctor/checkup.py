@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.entry.doctor.ping import Echo, Reached
-from oncewire.entry.files import NotHere
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.running.assemble import store_path
 from oncewire.entry.running.transports import withdrawn_by
-from oncewire.errors import OncewireError
+from oncewire.errors import NotHere, OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
 

@@ -6,14 +6,13 @@ with `oncewire send`, which keeps, numbers and repeats them.
 
 from __future__ import annotations
 
-import mimetypes
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from oncewire.entry.files import NotHere, read_bytes
-from oncewire.errors import InvalidValue
+from oncewire.entry.messages.documents import file_payload
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.message import (
     AckRequest,
     AckRequested,
@@ -39,8 +38,6 @@ from oncewire.wire.parcel import Parcel
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
     from oncewire.entry.party.keys import KeyFiles
-
-_MEDIA_TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +146,8 @@ def _chosen(word: str, option: str, words: type[Word]) -> Word:
 def payload_of(place: str, number: int) -> Payload:
     """`FILE` or `FILE;media/type` as the payload with that number."""
     name, semicolon, media_type = place.partition(";")
-    path = Path(name)
-    guessed = mimetypes.guess_type(path.name)[0] or _MEDIA_TYPE
     try:
-        data = read_bytes(path, "payload")
+        return file_payload(Path(name), media_type.strip(), number)
     except NotHere as error:
         if not semicolon:
             raise
@@ -161,7 +156,6 @@ def payload_of(place: str, number: int) -> Payload:
             remedy=f"after `;` stands the media type, here {media_type!r}: check the name before "
             "it, or rename a file that has one in its name",
         ) from None
-    return Payload.of(f"payload-{number}@oncewire", media_type.strip() or guessed, data)
 
 
 def message_of(wanted: Wanted) -> Message:

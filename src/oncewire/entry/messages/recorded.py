@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from oncewire.entry.files import NotHere, read_bytes
-from oncewire.errors import InvalidValue
+from oncewire.entry.files import read_bytes
+from oncewire.errors import InvalidValue, NotHere
 
 FILES_MAX = 200_000
 FILE_MAX = 64 * 1024 * 1024

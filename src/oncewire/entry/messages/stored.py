@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncewire.entry.files import NotHere, read_bytes
-from oncewire.errors import NotAllowed
+from oncewire.entry.files import read_bytes
+from oncewire.errors import NotAllowed, NotHere
 from oncewire.message.instant import format_instant
 from oncewire.store.spool import check_name
 from oncewire.wire.parcel import Parcel

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import outbound
-from oncewire.entry.files import NotHere
 from oncewire.entry.messages.composing import typed
 from oncewire.entry.party.agreements import TRANSPORTS, Kept, Readable
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.ids import Service
-from oncewire.message.instant import Duration
+from oncewire.message.instant import Duration, parse_duration
 
 if TYPE_CHECKING:
     from oncewire.message.payload import Payload
@@ -22,18 +22,59 @@ if TYPE_CHECKING:
 SERVICE = "urn:oncewire:service:documents"
 ACTION = "Deliver"
 
+_LIFETIME = 'give a timedelta, or an ISO 8601 duration such as "PT1H"'
+
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """How a document is to be sent; what is empty follows from the agreement."""
+    """How a document is to be sent; what is left out follows from the agreement.
+
+    `service`, `action`: what the partner is to do with it, where the agreement has several.
+    `conversation_id`: messages that belong together share one; a new one is made otherwise.
+    `message_id`: for a program that may repeat a call: the same id is sent once.
+    `ref_to_message_id`: the message that this one responds to.
+    `time_to_live`: a timedelta, or an ISO 8601 duration such as "PT1H": worthless after that.
+    `best_effort`: send it without repeats and acknowledgements, although the agreement has them.
+    """
 
     service: str = ""
     action: str = ""
     conversation_id: str = ""
     message_id: str = ""
     ref_to_message_id: str = ""
-    time_to_live: Duration | None = None
+    time_to_live: timedelta | str | None = None
     best_effort: bool = False
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.type == "str" and not isinstance(value, str):
+                raise InvalidValue(
+                    f"{each.name} is no str: {repr(value)[:32]}", remedy=f"give {each.name} as text"
+                )
+        lifetime_of(self.time_to_live)
+
+
+def lifetime_of(given: timedelta | str | None) -> Duration | None:
+    """A time to live as the protocol counts it; InvalidValue for what is none."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        found = parse_duration(given)
+    elif isinstance(given, timedelta):
+        found = given // timedelta(microseconds=1)
+    else:
+        # A number does not say of what it is.
+        raise InvalidValue(
+            f"time_to_live {given!r} is of type {type(given).__name__}", remedy=_LIFETIME
+        )
+    if found <= 0:
+        raise InvalidValue(f"time_to_live {given} is over before it begins", remedy=_LIFETIME)
+    return found
+
+
+AS_AGREED = SendOptions()
+"""Nothing is said: all of it follows from the agreement."""
 
 
 def find_agreement(readable: Readable, to: str = "", cpa_id: str = "") -> Agreement:
@@ -71,7 +112,7 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         )
     raise InvalidValue(
         "several agreements are possible" if to or cpa_id else "it is not said to whom",
-        remedy=f"choose one with --to or --cpa: {known}",
+        remedy=f"name one of them, by its partner or its CPAId: {known}",
     )
 
 
@@ -105,7 +146,7 @@ def submission_of(
         conversation_id=options.conversation_id or None,
         message_id=options.message_id or None,
         ref_to_message_id=options.ref_to_message_id or None,
-        time_to_live=options.time_to_live,
+        time_to_live=lifetime_of(options.time_to_live),
         best_effort=options.best_effort,
     )
 
@@ -132,6 +173,6 @@ def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Ser
         names = ", ".join(f"{each_service} / {action or 'any'}" for each_service, action in choices)
         raise InvalidValue(
             f"agreement {agreement.cpa_id} has several services and actions",
-            remedy=f"choose with --service and --action: {names}",
+            remedy=f"name one service and action: {names}",
         )
     return service or Service(SERVICE), options.action or ACTION

@@ -13,9 +13,9 @@ from oncewire.agreement.check.abilities import Abilities, refuse_unable
 from oncewire.agreement.cppa.document import read_document
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.entry.files import NotHere, read_bytes, read_text
+from oncewire.entry.files import read_bytes, read_text
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import AgreementProblem, OncewireError
+from oncewire.errors import AgreementProblem, NotHere, OncewireError
 
 TRANSPORTS = ("http",)
 """The transports that are built."""

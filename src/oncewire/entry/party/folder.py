@@ -17,17 +17,10 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncewire.entry.files import (
-    PRIVATE,
-    PRIVATE_FOLDER,
-    NotHere,
-    make_folder,
-    read_text,
-    write_new,
-)
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_text, write_new
 from oncewire.entry.party.keys import KeyFiles, KeyKind, make_keys
 from oncewire.entry.party.settings import FILE, Settings, load
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
 from oncewire.message.kinds import quoted

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.files import NotHere, make_folder, write_new
+from oncewire.entry.files import make_folder, write_new
 from oncewire.entry.party.folder import Card, card_of, check_name
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.instant import Instant, format_instant
 from oncewire.message.kinds import quoted
 

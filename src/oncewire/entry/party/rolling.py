@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.files import PRIVATE, NotHere, read_bytes, read_text, write_new
+from oncewire.entry.files import PRIVATE, read_bytes, read_text, write_new
 from oncewire.entry.party.folder import Card
 from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, make_keys
 from oncewire.entry.party.partners import (
@@ -21,7 +21,7 @@ from oncewire.entry.party.partners import (
     revoked_of,
     with_values,
 )
-from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.instant import Instant
 from oncewire.message.kinds import quoted
 

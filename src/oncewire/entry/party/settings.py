@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from oncewire.entry.files import NotHere, read_text
+from oncewire.entry.files import read_text
 from oncewire.entry.party.setting_kinds import kind_of
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.instant import Duration, seconds
 from oncewire.message.key import NamedKey, did_you_mean
 

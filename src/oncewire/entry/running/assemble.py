@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.entry.files import PRIVATE_FOLDER, NotHere, make_folder, read_bytes
+from oncewire.entry.files import PRIVATE_FOLDER, make_folder, read_bytes
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.party.itself import agreement_with_itself
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.transports import http_transport
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.keys import Keys

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, NotHere, make_folder
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder
 from oncewire.entry.party.settings import FILE
 from oncewire.entry.running.assemble import store_path
-from oncewire.errors import NotAllowed, StoreProblem
+from oncewire.errors import NotAllowed, NotHere, StoreProblem
 from oncewire.message.instant import Instant, format_instant
 
 if TYPE_CHECKING:

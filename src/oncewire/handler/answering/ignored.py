@@ -16,8 +16,9 @@ from oncewire.agreement.naming import sender_of
 from oncewire.handler.node import Node
 from oncewire.handler.tally import is_told
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.protocol.detail import TEXT_MAX
 from oncewire.protocol.effects import Note
-from oncewire.protocol.notes import TEXT_MAX, Ignored, Refused
+from oncewire.protocol.notes import Ignored, Refused
 from oncewire.store.contract import Transaction
 
 logger = logging.getLogger("oncewire.handler")

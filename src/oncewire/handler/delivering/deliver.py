@@ -19,9 +19,10 @@ from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.incoming import Incoming
-from oncewire.protocol.notes import Confirmed, Detail, HandedOver
+from oncewire.protocol.notes import Confirmed, HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming

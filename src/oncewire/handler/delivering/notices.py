@@ -15,6 +15,7 @@ from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Severity
 from oncewire.protocol.effects import Note, Raise, Resolve
@@ -34,7 +35,8 @@ def notice_of(outgoing: Outgoing) -> Notice:
     certain = outgoing.state is OutgoingState.NOT_DELIVERED
     severity = Severity.ERROR if certain else Severity.WARNING
     notice_id = f"{outgoing.message_id}{_MARK}{outgoing.failures}"
-    return Notice(outgoing.message_id, severity, outgoing.state, outgoing.reason, notice_id)
+    outcome = Outcome(outgoing.state.value)
+    return Notice(outgoing.message_id, severity, outcome, outgoing.reason, notice_id)
 
 
 def is_due(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:

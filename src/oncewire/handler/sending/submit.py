@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.agreement.rules import sends_synchronously
-from oncewire.errors import InvalidValue, NotAllowed, UnknownMessage
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.node import BODY_MAX, Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
@@ -43,17 +43,25 @@ handler takes."""
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What an application hands over."""
+    """What an application hands in: documents, and under which agreement and for what.
+
+    `cpa_id`: the agreement, as `oncewire agreement show` names it.
+    `service`, `action`: what the partner is to do with it.
+    `payloads`: the documents; none are needed, the action may say it all.
+    `conversation_id`: of the conversation that it belongs to; a new one is made for None.
+    `message_id`: given by an application that may repeat a submission after a crash.
+    `ref_to_message_id`: the message that it responds to.
+    `time_to_live`: in microseconds from now; as agreed for None.
+    `best_effort`: without repeats and acknowledgements, although the agreement has them.
+    """
 
     cpa_id: str
     service: Service
     action: str
     payloads: tuple[Payload, ...] = ()
     conversation_id: str | None = None
-    # An application that repeats a submission after a crash gives the id itself.
     message_id: str | None = None
     ref_to_message_id: str | None = None
-    # Lifetime from now; None: as agreed.
     time_to_live: Duration | None = None
     best_effort: bool = False
 
@@ -84,11 +92,15 @@ def _is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The store has it; from the commit on it is sent, or somebody is told."""
+    """The store has it: from now on it is sent, or somebody is told.
+
+    `message_id`: by which `wait`, `ask` and `oncewire why` know it.
+    `conversation_id`: for further messages that belong to it.
+    `repeated`: the same id was submitted before with the same content; nothing new happened.
+    """
 
     message_id: str
     conversation_id: str
-    # The same id was submitted before with the same content; nothing new happened.
     repeated: bool = False
 
 
@@ -127,7 +139,7 @@ def agreement_called(node: Node, cpa_id: str) -> Agreement:
     """The agreement an application names."""
     found = node.agreements.by_cpa_id(cpa_id)
     if not found:
-        raise UnknownMessage(
+        raise NotHere(
             f"there is no agreement {cpa_id!r}",
             remedy="name one that `oncewire agreement show` lists",
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
-from oncewire.errors import NotAllowed, StoreDamaged, UnknownMessage
+from oncewire.errors import NotAllowed, NotHere, StoreDamaged, UnknownMessage
 from oncewire.handler.arriving.poison import (
     call_operator,
     find_to_end,
@@ -76,9 +76,7 @@ def find_channel(tx: Transaction, key: str) -> SendingChannel:
     """The channel, or an error that says where to look."""
     channel = tx.sending_channel(key)
     if channel is None:
-        raise UnknownMessage(
-            f"no channel {key} sends from here", remedy="`oncewire incidents` names channels"
-        )
+        raise NotHere(f"no channel {key} sends from here", remedy="`oncewire status` lists them")
     return channel
 
 

@@ -33,6 +33,7 @@ from oncewire.journal.trace import (
 )
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.protocol import notes
+from oncewire.protocol.detail import read_terms
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms, terms_id_of
 
@@ -165,7 +166,7 @@ class Context:
                 )
             )
         elif terms_id not in self.terms:
-            self.terms[terms_id] = notes.read_terms(row.detail)
+            self.terms[terms_id] = read_terms(row.detail)
 
     def is_lifted(self, row: Row, since: int) -> bool:
         """Whether an operator ended the pause of a row's receiver after that position."""

@@ -10,6 +10,7 @@ from oncewire.pipeline.sample_year.plan import Plan
 from oncewire.pipeline.sample_year.row_writer import KEYS, Draft, RowWriter
 from oncewire.pipeline.sample_year.writer import write_stream
 from oncewire.protocol import notes
+from oncewire.protocol.detail import write_terms
 from oncewire.protocol.kinds import Kind
 
 
@@ -42,9 +43,7 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
             writer.write(handler, boot, Kind.STARTED, detail=said)
         first = handler.boots[0] + 1
         for terms_id, values in sorted(terms[handler.name].items()):
-            writer.write(
-                handler, first, Kind.TERMS, terms_id=terms_id, detail=notes.write_terms(values)
-            )
+            writer.write(handler, first, Kind.TERMS, terms_id=terms_id, detail=write_terms(values))
         writer.write(handler, plan.end, Kind.STOPPED)
     return writer.rows
 

@@ -17,6 +17,7 @@ from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Inst
 from oncewire.pipeline.sample_year.row_writer import NOWHERE, Place, RowWriter
 from oncewire.pipeline.sample_year.stream import Handler
 from oncewire.protocol import notes
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import RetryCount, Terms
 
@@ -39,7 +40,7 @@ class Hop:
     sent: int = 0
     arrivals: list[Instant] = field(default_factory=list)
 
-    def note(self, when: Instant, kind: Kind, said: notes.Detail | None = None) -> None:
+    def note(self, when: Instant, kind: Kind, said: Detail | None = None) -> None:
         """A row without columns of its own."""
         self.writer.write(
             self.handler,

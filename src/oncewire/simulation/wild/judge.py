@@ -31,6 +31,7 @@ from oncewire.journal.trace import (
 )
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol import notes
+from oncewire.protocol.detail import read_terms
 from oncewire.protocol.terms import DuplicateAnswer, SyncRetries, Terms
 from oncewire.simulation.wild.ledger import Ledger
 from oncewire.simulation.wild.plan import ClockStep, Order
@@ -80,7 +81,7 @@ class History:
         self.notices: set[str] = set()
         for row in rows:
             if row.kind == TERMS and row.terms_id is not None:
-                self.terms[row.terms_id] = notes.read_terms(row.detail)
+                self.terms[row.terms_id] = read_terms(row.detail)
             if row.message_id is not None:
                 self.traces[row.node, row.message_id].append(row)
                 if row.kind == SUBMITTED and notes.Submitted.read(row.detail).notice:

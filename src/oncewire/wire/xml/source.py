@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyexpat
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from lxml import etree
 
@@ -33,7 +33,7 @@ def spans(
     count = 0
     parser = pyexpat.ParserCreate(encoding)
 
-    def start(_name: str, _attributes: object) -> None:
+    def start(_name: str, _attributes: dict[str, str]) -> None:
         nonlocal count
         # By count: lxml and expat see the same elements in the same order.
         open_elements.append((count, parser.CurrentByteIndex))
@@ -44,6 +44,17 @@ def spans(
         if number in left:
             found[number] = (begin, end_of_element(envelope, parser.CurrentByteIndex, begin))
 
+    walk(parser, envelope, start, end)
+    return found
+
+
+def walk(
+    parser: pyexpat.XMLParserType,
+    envelope: bytes,
+    start: Callable[[str, dict[str, str]], None],
+    end: Callable[[str], None],
+) -> None:
+    """Have the parser report every element of a header that was read before, as bytes lie."""
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     try:
@@ -54,7 +65,6 @@ def spans(
             location="header",
             remedy="send well-formed XML",
         ) from None
-    return found
 
 
 def end_of_element(envelope: bytes, index: int, begin: int) -> int:

@@ -1,4 +1,4 @@
-"""Partner service of few messages, counted by the driver itself: the same as `service` on Spark."""
+"""Partner service of few messages, counted by the driver: what `partner_service` does on Spark."""
 
 from __future__ import annotations
 

@@ -1,0 +1,191 @@
+"""The Python API: a party by the name of its folder, for programs that send and receive.
+
+    async with open_party("acme") as party:
+        sent = await party.send("globex", b"<order/>", media_type="application/xml")
+        print(await party.wait(sent.message_id, timeout=30))
+        for message in await party.take():
+            ...                                # your work, with message.payloads[0].data
+            await party.confirm(message)
+
+If the party's handler runs (`oncewire serve`), it is asked; otherwise one runs in this process
+for as long as the party is open. Programs without an event loop use `open_party_blocking`, which
+has the same verbs without `await`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from inspect import BoundArguments
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
+from oncewire.entry.control.verbs import PartyVerbs, Verbs
+from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.messages.documents import Document, payloads_of
+from oncewire.entry.messages.submitting import (
+    AS_AGREED,
+    SendOptions,
+    find_agreement,
+    submission_of,
+)
+from oncewire.entry.party.agreements import AgreementFolder
+from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.running.reach import reach_running
+from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.handler.actions import Notice
+from oncewire.handler.sending.submit import Accepted, Submission
+
+R = TypeVar("R")
+
+
+class Reached:
+    """What an open party and its blocking twin share: who does the verbs, and for how long."""
+
+    def __init__(self, settings: Settings, verbs: Verbs) -> None:
+        self.verbs, self.agreements = verbs, AgreementFolder(settings)
+        self._name, self._closed = settings.party.name, False
+
+    def close(self) -> None:
+        """Take no more verbs: nobody is there any more who could do them."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse a call that would never be answered."""
+        if self._closed:
+            raise NotAllowed(
+                f"the party {self._name} is closed",
+                remedy="call it inside the `with` block that opened it",
+            )
+
+
+class _Party(PartyVerbs):
+    """What a program may ask, with and without an event loop: the verbs of the table, and here
+    those that a program has in handier words than the control socket."""
+
+    _reached: Reached
+
+    @Method
+    async def send(
+        self,
+        to: str,
+        *documents: Document,
+        media_type: str = "",
+        options: SendOptions | None = None,
+    ) -> Accepted:
+        """Send documents to a partner as one message; when this returns, it is stored.
+
+        `to` is the partner's name or PartyId. A document is bytes, a Path, a file that is open for
+        reading bytes, or a Payload; a message without any has its action alone to say, which the
+        standard allows. A program that may repeat a call after a crash gives `options` a
+        message_id of its own: the same id with the same content is accepted again and sent once.
+        """
+        _given("to", to, str, "name the partner first, then the documents")
+        wishes = AS_AGREED if options is None else options
+        _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
+        agreement = find_agreement(self._reached.agreements.readable(), to)
+        payloads = payloads_of(documents, media_type)
+        return await self._reached.verbs.send(submission_of(agreement, payloads, wishes))
+
+    @Method
+    async def submit(self, submission: Submission) -> Accepted:
+        """Send a submission that is at hand, such as `message.response(...)`."""
+        return await self._reached.verbs.send(submission)
+
+    @Method
+    async def confirm(self, message: ReceivedMessage) -> bool:
+        """Say that you have a message that `take` gave: it is not handed out again.
+
+        True when that was new; saying it twice is harmless.
+        """
+        _given("message", message, ReceivedMessage, "give the message that `take` returned")
+        return await self._reached.verbs.confirm(message.sender, message.message_id)
+
+    @Method
+    async def confirm_notice(self, notice: Notice) -> bool:
+        """Say that you know of a failure that `notices` told: it is not told again.
+
+        True when it was still owed; saying it twice is harmless.
+        """
+        _given("notice", notice, Notice, "give the notice that `notices` returned")
+        return await self._reached.verbs.confirm_notice(notice.notice_id)
+
+
+def _given(name: str, value: object, kind: type, remedy: str) -> None:
+    """Refuse an argument that is of another kind than it must be."""
+    if not isinstance(value, kind):
+        raise InvalidValue(f"{name} is no {kind.__name__}: {repr(value)[:32]}", remedy=remedy)
+
+
+class OpenParty(_Party, Awaiting):
+    """An open party, as `open_party` gives it. Each verb returns when what it says is durable, or
+    raises why it is not; ids are given whole."""
+
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
+
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        self._reached.check_open()
+        if isinstance(method, Verb):
+            return await self._reached.verbs.perform(method, given)
+        return await method.body(self, *given.args, **given.kwargs)
+
+
+@asynccontextmanager
+async def open_party(place: Path | str) -> AsyncIterator[OpenParty]:
+    """The party whose folder (or oncewire.toml) is named, for as long as the block lasts.
+
+    If its handler runs (`oncewire serve`), that one is asked; otherwise one runs here meanwhile.
+    """
+    async with _reach(place) as reached:
+        yield OpenParty(reached)
+
+
+@asynccontextmanager
+async def _reach(place: Path | str) -> AsyncIterator[Reached]:
+    settings = load(Path(place)).settings
+    async with reach_running(settings) as verbs:
+        reached = Reached(settings, verbs)
+        try:
+            yield reached
+        finally:
+            reached.close()
+
+
+class BlockingParty(_Party, Blocking):
+    """An open party, as `open_party_blocking` gives it: the verbs of `OpenParty` without `await`,
+    each returning when it is done. Threads may share it."""
+
+    def __init__(self, reached: Reached, loop: asyncio.AbstractEventLoop) -> None:
+        self._reached, self._loop = reached, loop
+        self._party = OpenParty(reached)
+
+    def _perform_blocking(self, method: Method[..., R], given: BoundArguments) -> R:
+        self._reached.check_open()
+        verb: Callable[..., Coroutine[Any, Any, R]] = getattr(self._party, method.name)
+        work = verb(*given.args, **given.kwargs)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+@contextmanager
+def open_party_blocking(place: Path | str) -> Iterator[BlockingParty]:
+    """`open_party` without an event loop: it runs in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="oncewire", daemon=True)
+    thread.start()
+    door = _reach(place)
+    try:
+        entered = asyncio.run_coroutine_threadsafe(door.__aenter__(), loop)
+        reached = entered.result()
+        try:
+            yield BlockingParty(reached, loop)
+        finally:
+            left = asyncio.run_coroutine_threadsafe(door.__aexit__(None, None, None), loop)
+            left.result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
