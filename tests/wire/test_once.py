@@ -96,7 +96,7 @@ DRAFTS = {
     "rm-0.78": ACK_078.encode(),
 }
 LISTS = frozenset(
-    "partyid routingheader reference error acknowledgment schema description".split()
+    ["partyid", "routingheader", "reference", "error", "acknowledgment", "schema", "description"]
 )
 
 

@@ -43,7 +43,8 @@ class Reply:
     body: bytes = b""
     # Seconds after which the sender may come back; only with 429 and 503.
     retry_after: int | None = None
-    # Whether a partner sent the request, as far as its agreement lets that be known.
+    # Whether a partner is there: what it sent is its own, as far as its agreement lets that be
+    # known, and no repetition of what anybody may have recorded.
     known: bool = False
     # Whether the request was refused: nothing came of it, and it could be anybody's.
     refused: bool = False

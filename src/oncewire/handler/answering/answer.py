@@ -53,8 +53,9 @@ class Answer:
     awaited: Awaited | None = None
     # Nothing can go back yet: at a hub, what the next hop says goes back too.
     relayed: Awaited | None = None
-    # The partner who sent what is answered, as far as its agreement lets that be known.
-    partner: str | None = None
+    # What is answered is a partner's, as far as its agreement lets that be known, and is no
+    # repetition: the partner itself is there.
+    partner_is_there: bool = False
     # Nothing came of what is answered, and it could be anybody's: no row names its bytes.
     refused: bool = False
 
