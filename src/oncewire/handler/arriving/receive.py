@@ -22,7 +22,6 @@ from oncewire.handler.answering.answer import (
     DAMAGED,
     NOTHING,
     Answer,
-    answer_fault,
     answer_unread,
     post_signal,
 )
@@ -47,7 +46,7 @@ from oncewire.handler.hub.passing import (
 from oncewire.handler.hub.relay import not_passed, nothing_more
 from oncewire.handler.hub.stranded import go_on_at_last
 from oncewire.handler.node import Node
-from oncewire.handler.reading import Reading
+from oncewire.handler.reading import Reading, RefusedByTerms
 from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.sealing.intact import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
@@ -124,7 +123,10 @@ def receive_message(
             # error about that message would be believed by the one who sent it. A fault only
             # goes to the one who is there.
             _journal_refused(node, tx, PartialHeader.of(message), error, source)
-            told = answer_fault(error) if isinstance(error, SoapFault) else NOTHING
+            told = NOTHING
+            if isinstance(error, SoapFault):
+                fault = RefusedByTerms((error,), PartialHeader.of(message))
+                told = answer_unread(node, fault, source, received)
             return replace(told, refused=True)
         _settle_refused(node, tx, received, source)
         return replace(_refuse(node, tx, received, error, source), refused=True)
@@ -250,9 +252,7 @@ def _refuse(
     _journal_refused(node, tx, PartialHeader.of(message), error, source, about)
     if message.kind in ANSWERS:
         return NOTHING
-    if isinstance(error, SoapFault):
-        return answer_fault(error)
-    fault = ReadFault((error,), PartialHeader.of(message))
+    fault = RefusedByTerms((error,), PartialHeader.of(message))
     return answer_unread(node, fault, source, received)
 
 
