@@ -77,6 +77,10 @@ class Allowance(Protocol):
     transport answers for it.
     """
 
+    @property
+    def is_strangers(self) -> bool:
+        """Whether nobody knows who it is: partners go first."""
+
     def hold(self, count: int, /) -> bool:
         """So many more bytes are kept in memory; less, where the count is negative. False:
         memory is short, what can go to the disk should."""
@@ -90,6 +94,8 @@ class Allowance(Protocol):
 
 class Unlimited:
     """The allowance of a transport that nobody but we ourselves can reach."""
+
+    is_strangers = False
 
     def hold(self, _count: int) -> bool:
         """See `Allowance`."""

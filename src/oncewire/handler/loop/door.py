@@ -128,7 +128,7 @@ class Door:
                 with contextlib.suppress(TransportProblem):
                     allowance.spend(thread_time() - began)
 
-        return await self._relaying.receive(receive), known
+        return await self._relaying.receive(receive, aside=allowance.is_strangers), known
 
     def _let_go(self, parcel: StoredParcel, *, kept: bool) -> None:
         spool = self._engine.node.store.spool
