@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 HOST = "127.0.0.1"
 ADDRESSES = 200
@@ -140,6 +140,16 @@ class Strangers:
                 length = int(line.split(b":")[1])
         await reader.readexactly(length)
 
+    @contextlib.asynccontextmanager
+    async def hearing(self, reader: asyncio.StreamReader) -> AsyncIterator[asyncio.Future[None]]:
+        """Listen while something is still being said."""
+        heard = asyncio.ensure_future(self.hear(reader))
+        try:
+            yield heard
+        finally:
+            heard.cancel()
+            await asyncio.gather(heard, return_exceptions=True)
+
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(min(seconds, max(0.0, self._until - time.monotonic())))
 
@@ -166,13 +176,11 @@ async def dripping_body(
     """A body of which a byte comes now and then."""
     body = one.message()
     writer.write(head(50_000_000) + body[:-20])
-    heard = asyncio.ensure_future(one.hear(reader))
-    while not one.over and not heard.done():
-        writer.write(b"x")
-        await writer.drain()
-        await one.wait(2.0)
-    heard.cancel()
-    await asyncio.gather(heard, return_exceptions=True)
+    async with one.hearing(reader) as heard:
+        while not one.over and not heard.done():
+            writer.write(b"x")
+            await writer.drain()
+            await one.wait(2.0)
 
 
 async def big_body(
@@ -180,14 +188,12 @@ async def big_body(
 ) -> None:
     """A body that comes steadily and does not stop."""
     writer.write(head(200_000_000) + multipart(envelope(0), b"", b""))
-    heard = asyncio.ensure_future(one.hear(reader))
     block = b"0123456789abcdef" * 2048
-    while not one.over and not heard.done():
-        writer.write(block)
-        await writer.drain()
-        await one.wait(0.25)
-    heard.cancel()
-    await asyncio.gather(heard, return_exceptions=True)
+    async with one.hearing(reader) as heard:
+        while not one.over and not heard.done():
+            writer.write(block)
+            await writer.drain()
+            await one.wait(0.25)
 
 
 async def garbage(

@@ -130,6 +130,12 @@ class Child:
         if self._process.stdout.readline() != "ready\n":
             raise SystemExit("a process of the benchmark did not start")
 
+    def seconds(self) -> float:
+        """What it has had of the processors, whoever else wanted them."""
+        with open(f"/proc/{self._process.pid}/stat", encoding="ascii") as stat:  # noqa: PTH123
+            user, system = stat.read().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def end(self) -> str:
         """What it said last."""
         said, _ = self._process.communicate(timeout=60)
@@ -197,9 +203,12 @@ async def measure(seconds: float, count: int, seed: int) -> dict[str, object]:
             sink.ready()
             async with party(folder, "alpha", "beta", ports) as handler:
                 await _exchange(handler, 2.0)
+                spent = [beta.seconds()]
                 calm = await _phase(handler, sink_port, count, seconds, seed)
                 before = _disk(folder / "beta")
+                spent.append(beta.seconds())
                 aimed = await _phase(handler, ports["beta"], count, seconds, seed)
+                spent.append(beta.seconds())
                 growth = _disk(folder / "beta") - before
                 # What is still under way is taken before anybody counts.
                 await asyncio.sleep(1.0)
@@ -209,6 +218,8 @@ async def measure(seconds: float, count: int, seed: int) -> dict[str, object]:
             raise
         finally:
             sink.kill()
+    met = sum(aimed["strangers"]["told"].values())
+    cost = (spent[2] - spent[1]) - (spent[1] - spent[0])
     sent = int(2.0 * RATE) + calm["sent"] + aimed["sent"]
     return {
         "connections": count,
@@ -217,6 +228,7 @@ async def measure(seconds: float, count: int, seed: int) -> dict[str, object]:
         "beside_a_sink": calm,
         "aimed_at_us": aimed,
         "p99_ratio": round(aimed["p99_ms"] / calm["p99_ms"], 2) if calm["p99_ms"] else None,
+        "cpu_ms_per_stranger": round(1000 * cost / met, 3) if met else None,
         "rss_mb": found["rss_mb"],
         "disk_growth_mb": round(growth / 1024**2, 2),
         "lost": sent - found["taken"],

@@ -138,7 +138,9 @@ def test_a_known_type_with_another_value_is_another_party() -> None:
     desk = Desk(toml("ebms2", '"urn:test:own"', PARTNER, "a"), at="2026-01-01T00:00:00Z")
     reply = desk.hand_in(from_alpha(ALPHA, PartyId("987654321", "urn:duns")))
     assert desk.take() == []
-    assert reply.error[0] == "Inconsistent"
+    # Whoever else it is, he is not told who the parties are.
+    assert reply.error[0] == "ValueNotRecognized"
+    assert [one.code for one in desk.engine.node.refusals.counted] == ["Inconsistent"]
 
 
 def test_a_message_that_was_filed_under_another_of_its_ids_is_a_copy() -> None:

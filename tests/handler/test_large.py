@@ -131,14 +131,14 @@ async def test_whom_nobody_knows_is_refused_by_his_header(tmp_path: Path) -> Non
         stranger = large(from_party=Party.of("urn:test:mallory"))
         reply = await wire.deliver(stranger.delivery())
         assert reply.status == 200
-        assert b"Inconsistent" in reply.body
+        assert b"ValueNotRecognized" in reply.body
         assert reply.refused
         # What made it large, and no more than was already on its way.
         assert stranger.given < SPOOL_ABOVE + 2 * BATCH
         # Whose digest shows that it is what he sent is told the same, though it takes longer.
         stated = large(from_party=Party.of("urn:test:mallory"))
         reply = await wire.deliver(stated.delivery(Content_Digest=stated.digest()))
-        assert b"Inconsistent" in reply.body
+        assert b"ValueNotRecognized" in reply.body
         other = large(cpa_id="nobody-knows")
         assert b"ValueNotRecognized" in (await wire.deliver(other.delivery())).body
         assert files(tmp_path / "b.db") == []

@@ -189,6 +189,25 @@ def test_a_part_of_the_manifest_that_is_not_signed_is_refused_by_name() -> None:
     assert "is not signed" in said["problem"]
 
 
+@pytest.mark.parametrize("name", ["Timestamp", "MessageData", "Action", "DuplicateElimination"])
+def test_what_stands_twice_under_a_signature_is_refused(name: str) -> None:
+    """Whoever reads the second, or the last, would see another message than we."""
+    pair = signed_pair()
+
+    def twice(envelope: bytes) -> bytes:
+        one = rb"(<eb:%b\b[^>]*?(?:/>|>.*?</eb:%b>))" % ((name.encode(),) * 2)
+        changed, count = re.subn(one, rb"\1\1", envelope, count=1, flags=re.DOTALL)
+        assert count == 1
+        return changed
+
+    pair.deliver("beta", signed_as(sent(pair), twice, ("one@x", "two@x")))
+    assert pair.take() == []
+    (refused,) = [row for row in rows(pair, ORDER, "beta") if row.kind == "refused"]
+    said = json.loads(refused.detail or "")
+    assert said["code"] == "Inconsistent"
+    assert said["location"].endswith(f"/{name}")
+
+
 def test_a_signed_part_that_the_manifest_does_not_name_is_its_senders() -> None:
     pair = signed_pair()
 

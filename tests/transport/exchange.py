@@ -5,10 +5,11 @@ import contextlib
 import datetime
 import hashlib
 import itertools
+import math
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,15 @@ async def endpoint(
     tls: ServerTls | None = None,
     client: HttpClientSettings | None = None,
     budget: BudgetLimits | None = None,
+    late: float = math.inf,
 ) -> AsyncIterator[HttpTransport]:
-    """A started HTTP transport on a free loopback port, which may also send to itself."""
+    """A started HTTP transport on a free loopback port, which may also send to itself.
+
+    However slow the machine is, its loop counts as in time, unless a test says otherwise.
+    """
+    chosen = replace(limits or HttpLimits(), late=late)
     transport = HttpTransport(
-        HttpServerSettings(limits=limits or HttpLimits(), tls=tls, budget=budget or BudgetLimits()),
+        HttpServerSettings(limits=chosen, tls=tls, budget=budget or BudgetLimits()),
         client or HttpClientSettings(addresses=LOOPBACK),
     )
     await transport.start(receiver)

@@ -48,6 +48,16 @@ class Reading:
         raise self.found or ReadFault((MimeProblem("the body was damaged on its way"),))
 
 
+class RefusedByTerms(ReadFault):
+    """A message that can be read, and that an agreement refuses: what is wrong with it says what
+    was agreed, so nobody hears of it but the partner."""
+
+    @classmethod
+    def of(cls, fault: ReadFault) -> RefusedByTerms:
+        """The same refusal, for a reason of the agreement's."""
+        return cls(fault.errors, fault.known, fault.envelope, fault.notes, fault.fault)
+
+
 class TooLong(OncewireError):
     """Reading took longer than anything that is meant to be read."""
 

@@ -15,9 +15,9 @@ import functools
 import hashlib
 import ipaddress
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.contract import Peer
@@ -114,6 +114,8 @@ class _Group:
     spool_each: int
     open: int = 0
     spooled: int = 0
+    # Who waits for a place, in the order in which they came.
+    waiting: dict[asyncio.Future[None], _Address] = field(default_factory=dict)
 
 
 class Budgets:
@@ -131,7 +133,6 @@ class Budgets:
         )
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._processor = _Bucket()
-        self._waiting: deque[tuple[_Address, _Group, asyncio.Future[None]]] = deque()
         self.held = 0
 
     def is_known(self, peer: Peer) -> bool:
@@ -181,15 +182,12 @@ class Budgets:
 
     async def _wait(self, address: _Address, group: _Group) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = (address, group, turn)
-        self._waiting.append(waiting)
+        group.waiting[turn] = address
         try:
             async with asyncio.timeout(self.limits.patience):
                 await turn
         except BaseException as gone:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-            else:
+            if group.waiting.pop(turn, None) is None:
                 # A place was kept for it in the very moment it left.
                 self.left(address, group)
             if isinstance(gone, TimeoutError):
@@ -202,11 +200,11 @@ class Budgets:
         """A request is over: somebody who waits may come in."""
         address.open -= 1
         group.open -= 1
-        for waiting in self._waiting:
-            if _has_place(waiting[0], waiting[1]):
-                self._waiting.remove(waiting)
-                _take_place(waiting[0], waiting[1])
-                waiting[2].set_result(None)
+        for turn, waiting in group.waiting.items():
+            if _has_place(waiting, group):
+                del group.waiting[turn]
+                _take_place(waiting, group)
+                turn.set_result(None)
                 return
 
     def hold(self, count: int) -> bool:
@@ -262,6 +260,11 @@ class Visit:
         # Seconds of a processor so far.
         self.spent = 0.0
 
+    @property
+    def is_strangers(self) -> bool:
+        """See `contract.Allowance`."""
+        return self._budgets.is_stranger(self._group)
+
     def hold(self, count: int) -> bool:
         """See `contract.Allowance`."""
         self._held += count
@@ -280,9 +283,8 @@ class Visit:
 
     def spend(self, seconds: float) -> None:
         """See `contract.Allowance`."""
-        stranger = self._budgets.is_stranger(self._group)
         self.spent += seconds
-        self._budgets.spend(self._address, seconds, stranger=stranger)
+        self._budgets.spend(self._address, seconds, stranger=self.is_strangers)
 
     def leave(self) -> None:
         """The request is over."""

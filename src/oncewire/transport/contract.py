@@ -43,7 +43,8 @@ class Reply:
     body: bytes = b""
     # Seconds after which the sender may come back; only with 429 and 503.
     retry_after: int | None = None
-    # Whether a partner sent the request, as far as its agreement lets that be known.
+    # Whether a partner is there: what it sent is its own, as far as its agreement lets that be
+    # known, and no repetition of what anybody may have recorded.
     known: bool = False
     # Whether the request was refused: nothing came of it, and it could be anybody's.
     refused: bool = False
@@ -76,6 +77,10 @@ class Allowance(Protocol):
     transport answers for it.
     """
 
+    @property
+    def is_strangers(self) -> bool:
+        """Whether nobody knows who it is: partners go first."""
+
     def hold(self, count: int, /) -> bool:
         """So many more bytes are kept in memory; less, where the count is negative. False:
         memory is short, what can go to the disk should."""
@@ -89,6 +94,8 @@ class Allowance(Protocol):
 
 class Unlimited:
     """The allowance of a transport that nobody but we ourselves can reach."""
+
+    is_strangers = False
 
     def hold(self, _count: int) -> bool:
         """See `Allowance`."""

@@ -22,6 +22,7 @@ from aiohttp import web
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
+from oncewire.transport.lag import Lag
 from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
@@ -60,6 +61,9 @@ class HttpLimits:
     connections: int = 1000
     # From one address that no partner came from lately: more than any client opens.
     per_address: int = 256
+    # A loop that is behind by more than that has no time for strangers: a message passes it ten
+    # times or so on its way.
+    late: float = 0.05
     # Requests that are worked on when the endpoint stops may take so long to finish.
     stop_grace: float = 10.0
 
@@ -143,6 +147,7 @@ class HttpListener:
         self._guests: dict[object, Guest] = {}
         # How many of them come from each place.
         self._from: Counter[str] = Counter()
+        self._lag = Lag(limits.late)
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
@@ -164,6 +169,7 @@ class HttpListener:
         self._sockets = await _bind(self._host, self._port)
         for made in self._sockets:
             self._listen(made)
+        self._lag.start()
         self._begin(self._sweep())
 
     def renew(self, tls: ssl.SSLContext, *, afresh: bool) -> None:
@@ -177,6 +183,7 @@ class HttpListener:
 
     async def stop(self) -> None:
         """Accept no more, let requests finish within the grace period, close everything."""
+        self._lag.stop()
         for made in self._sockets:
             asyncio.get_running_loop().remove_reader(made)
         while self._tasks:
@@ -237,10 +244,12 @@ class HttpListener:
                 return
             came.setblocking(False)
             peer = Peer(str(where[0]))
-            if self._room(peer):
+            if not self._is_known(peer) and not self._lag.takes_stranger(self._now()):
+                self._turn_away(came, peer, "this endpoint is busy")
+            elif self._room(peer):
                 self._begin(self._admit(came, peer))
             else:
-                self._turn_away(came, peer)
+                self._turn_away(came, peer, "all connections are taken")
 
     async def _admit(self, came: socket.socket, peer: Peer) -> None:
         if self._server is None:
@@ -303,8 +312,8 @@ class HttpListener:
             return False
         return self._show_out(min(strangers, key=lambda item: item[0])[1])
 
-    def _turn_away(self, came: socket.socket, peer: Peer) -> None:
-        self._turned_away.count(peer, "all connections are taken", known=self._is_known(peer))
+    def _turn_away(self, came: socket.socket, peer: Peer, problem: str) -> None:
+        self._turned_away.count(peer, problem, known=self._is_known(peer))
         if self._tls is None:
             try:
                 came.setblocking(False)

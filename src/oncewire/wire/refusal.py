@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncewire.errors import EbxmlError, InvalidValue, OncewireError, SoapFault
+from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OncewireError, SoapFault
 from oncewire.message import (
     ANSWERS,
     DeliverySemantics,
@@ -151,6 +151,16 @@ class Findings:
     def invalid(self, kind: type[EbxmlError], problem: InvalidValue, location: str) -> None:
         """A value that breaks its own rule becomes a fault of the message at that place."""
         self.faults.append(kind(problem.problem, location=location, remedy=problem.remedy))
+
+    def twice(self, name: str, location: str) -> None:
+        """Something stands more often than it may. Which of them is meant nobody can say."""
+        location = location[:256]
+        # Said once, however often it stands there, and however often that is found.
+        told = {getattr(fault, "location", "") for fault in self.faults}
+        if location not in told:
+            remedy = f"send one {name[:64]}"
+            problem = f"{name[:64]} stands more than once"
+            self.faults.append(Inconsistent(problem, location=location, remedy=remedy))
 
     def note(self, oddity: str) -> None:
         """Keep an oddity that was tolerated."""

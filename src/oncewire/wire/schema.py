@@ -22,56 +22,12 @@ from oncewire.errors import SoapFault
 from oncewire.message import Dialect
 from oncewire.wire.drafts.element import DraftElement
 from oncewire.wire.ebms2.names import DS, EB, SOAP, XLINK, XML
+from oncewire.wire.ebms2.structure import STRUCTURE
 from oncewire.wire.xml.tree import Element
 
 PROBLEMS_MAX = 20
 """More than these help nobody: the first breach usually causes the rest."""
 
-# Children: `?` optional, `*` any number, `+` at least one; `other*` is any foreign element.
-# Attributes: `!` required, `?` optional; `other` is any foreign attribute.
-# In place of children, `= type` is text of that type.
-# §2.3.7 to §2.3.9: what every header block has.
-_BLOCK = "id? version! soap:mustUnderstand! other"
-_BODY_BLOCK = "id? version! other"
-_HEADER_DATA = "From To CPAId ConversationId Service Action MessageData"
-_TABLE: dict[str, tuple[str, str]] = {
-    "MessageHeader": (f"{_HEADER_DATA} DuplicateElimination? Description* other*", _BLOCK),
-    "From": ("PartyId+ Role?", ""),
-    "To": ("PartyId+ Role?", ""),
-    "PartyId": ("= text", "type?text"),
-    "CPAId": ("= text", ""),
-    "ConversationId": ("= text", ""),
-    "Service": ("= text", "type?text"),
-    "Action": ("= text", ""),
-    "MessageData": ("MessageId Timestamp RefToMessageId? TimeToLive?", ""),
-    "MessageId": ("= text", ""),
-    "Timestamp": ("= xs:dateTime", ""),
-    "RefToMessageId": ("= text", ""),
-    "TimeToLive": ("= xs:dateTime", ""),
-    # Any text passes: its presence is what counts (§3.1.7).
-    "DuplicateElimination": ("= xs:string", ""),
-    "Description": ("= text", "xml:lang!"),
-    "SyncReply": ("other*", f"{_BLOCK} soap:actor!"),
-    "MessageOrder": ("SequenceNumber other*", _BLOCK),
-    "SequenceNumber": ("= xs:nonNegativeInteger", "status?order"),
-    "AckRequested": ("other*", f"{_BLOCK} soap:actor? signed!xs:boolean"),
-    # No wildcard behind ds:Reference (§6.3.2.5): a Reference would fit both.
-    "Acknowledgment": ("Timestamp RefToMessageId From? ds*", f"{_BLOCK} soap:actor?"),
-    "ErrorList": ("Error+ other*", f"{_BLOCK} highestSeverity!severity"),
-    "Error": (
-        "Description? other*",
-        "id? codeContext?xs:anyURI errorCode!text severity!severity location?text other",
-    ),
-    "Manifest": ("Reference+ other*", _BODY_BLOCK),
-    # xlink:type is fixed (§3.2.1), and may be left out.
-    "Reference": (
-        "Schema* Description* other*",
-        "id? xlink:type?=simple xlink:href! xlink:role? other",
-    ),
-    "Schema": ("", "location!xs:anyURI version?text"),
-    "StatusRequest": ("RefToMessageId other*", _BODY_BLOCK),
-    "StatusResponse": ("RefToMessageId Timestamp? other*", f"{_BODY_BLOCK} messageStatus!status"),
-}
 # §9.1.1, §4.2.3.2.4 and §7.3.
 _ENUMERATIONS = {
     "order": ("Reset", "Continue"),
@@ -161,7 +117,7 @@ def _ebxml_schema() -> str:
         + "</xs:restriction></xs:simpleType>"
         for name, values in _ENUMERATIONS.items()
     )
-    elements = "".join(_element(name, *row) for name, row in _TABLE.items())
+    elements = "".join(_element(name, *row) for name, row in STRUCTURE.items())
     return (
         f'{_OPEN} xmlns:t="{EB}" xmlns:soap="{SOAP}" xmlns:xlink="{XLINK}" '
         f'targetNamespace="{EB}" elementFormDefault="qualified" attributeFormDefault="qualified">'

@@ -80,6 +80,37 @@ async def test_a_turn_that_takes_long_lets_others_in_between(
     await shell.stop()
 
 
+async def test_who_stands_aside_comes_after_the_others_and_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many strangers wait, a partner waits for one of them; and the other way round."""
+    pair = Pair()
+    shell = Shell(pair.alpha, lambda action: None)
+    seconds = [0.0]
+    monkeypatch.setattr("oncewire.handler.loop.shell.monotonic", lambda: seconds[0])
+    done: list[str] = []
+
+    def slow(name: str) -> None:
+        seconds[0] += 1.0
+        done.append(name)
+
+    def ask(name: str, *, aside: bool) -> asyncio.Future[None]:
+        return asyncio.ensure_future(shell.do("look", lambda: slow(name), aside=aside))
+
+    verbs = [ask(f"stranger {n}", aside=True) for n in range(3)]
+    verbs += [ask(f"partner {n}", aside=False) for n in range(2)]
+    await asyncio.sleep(0)
+    shell.turn()
+    assert done == ["partner 0", "stranger 0"]
+    shell.turn()
+    assert done[2:] == ["partner 1", "stranger 1"]
+    # Who stops lets all of them have their turn.
+    shell.start()
+    await shell.stop()
+    await asyncio.gather(*verbs)
+    assert done[4:] == ["stranger 2"]
+
+
 async def test_a_commit_that_fails_for_any_reason_is_told_to_those_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

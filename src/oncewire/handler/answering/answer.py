@@ -6,10 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
+from oncewire.agreement.agreements import CPA_ID
 from oncewire.agreement.rules import replies_unasked
-from oncewire.errors import EbxmlError, InvalidValue, SoapFault
+from oncewire.errors import (
+    EbxmlError,
+    InvalidValue,
+    SecurityFailure,
+    SoapFault,
+    ValueNotRecognized,
+)
 from oncewire.handler.actions import PostAnswer
 from oncewire.handler.node import Node
+from oncewire.handler.reading import RefusedByTerms
 from oncewire.handler.route import Route, as_of_today, route_under
 from oncewire.handler.sealing.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.sealing.secure import is_authentic, receipt_references
@@ -53,8 +61,9 @@ class Answer:
     awaited: Awaited | None = None
     # Nothing can go back yet: at a hub, what the next hop says goes back too.
     relayed: Awaited | None = None
-    # The partner who sent what is answered, as far as its agreement lets that be known.
-    partner: str | None = None
+    # What is answered is a partner's, as far as its agreement lets that be known, and is no
+    # repetition: the partner itself is there.
+    partner_is_there: bool = False
     # Nothing came of what is answered, and it could be anybody's: no row names its bytes.
     refused: bool = False
 
@@ -233,11 +242,18 @@ def answer_unread(
     prove that he is that partner is a stranger: he is told where he is, and in words that
     nobody signed. Any other answer would end the message of the one he claims to be.
     """
-    if not fault.answerable:
-        return answer_fault(fault.error)
     known = fault.known
     agreement = agreement_of(node, known, source)
-    if agreement is None or not is_authentic(node, agreement, source, received):
+    by_terms = isinstance(fault, RefusedByTerms)
+    if agreement is not None and (by_terms or fault.answerable):
+        stranger = not is_authentic(node, agreement, source, received)
+    else:
+        stranger = agreement is None
+    if stranger and by_terms:
+        fault = _discreet(fault, named=agreement is not None)
+    if not fault.answerable:
+        return answer_fault(fault.error)
+    if agreement is None or stranger:
         return _answer_stranger(node, fault) if source.can_answer else NOTHING
     route = signal_route(agreement, MessageKind.ERROR)
     if known.dialect is not None:
@@ -254,6 +270,24 @@ def answer_unread(
         return Answer(200, answer.parcel)
     post_signal(node, agreement, answer)
     return NOTHING
+
+
+def _discreet(fault: ReadFault, *, named: bool) -> ReadFault:
+    """A refusal that says nothing of what was agreed, and with whom. One text for all reasons:
+    whoever can tell them apart can ask his way through an agreement."""
+    error: EbxmlError | SoapFault
+    if named:
+        error = SecurityFailure(
+            "the message does not prove who sent it, or is not what was agreed",
+            remedy="compare agreement and certificates with the receiver, who knows the reason",
+        )
+    else:
+        problem = "no agreement here covers the message"
+        remedy = "use the CPAId and the PartyIds of the agreement, with their types"
+        error = ValueNotRecognized(problem, location=CPA_ID, remedy=remedy)
+        if isinstance(fault.error, SoapFault):
+            error = SoapFault("Client", problem, remedy=remedy)
+    return ReadFault((error,), fault.known)
 
 
 def _answer_stranger(node: Node, fault: ReadFault) -> Answer:

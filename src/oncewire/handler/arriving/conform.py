@@ -13,6 +13,7 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.errors import Inconsistent, MimeProblem, NotSupported, ValueNotRecognized
 from oncewire.handler.answering.answer import agreement_of
 from oncewire.handler.node import Node
+from oncewire.handler.reading import RefusedByTerms
 from oncewire.handler.route import is_receiver, peer_label
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
@@ -82,7 +83,7 @@ def refusal_by_schema(node: Node, parcel: Parcel, fault: ReadFault, source: Sour
     try:
         codec.read(parcel, node.limits, validation=Validation.ENFORCE)
     except ReadFault as strict:
-        return strict
+        return RefusedByTerms.of(strict)
     return fault
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.handler.reading import Reading
+from oncewire.handler.reading import Reading, RefusedByTerms
 from oncewire.handler.sealing.intact import stated_digest
 from oncewire.handler.sealing.spooled import SpooledParcel
 from oncewire.store.contract import Spool, SpoolFile
@@ -81,13 +81,15 @@ class Intake:
                 if isinstance(event, HeaderRead):
                     self.header = event.received
         except ReadFault as fault:
-            self._refuse(fault)
+            too_large = getattr(fault.error, "location", "") == "payload_bytes"
+            self._refuse(RefusedByTerms.of(fault) if too_large else fault)
 
     def refuse(self, error: EbxmlError | SoapFault) -> None:
         """The agreement does not want it, or nobody here knows its sender."""
         if self.header is not None and self.fault is None:
             known = PartialHeader.of(self.header.message)
-            self._refuse(ReadFault((error,), known, self.header.envelope, self.header.notes))
+            header = self.header
+            self._refuse(RefusedByTerms((error,), known, header.envelope, header.notes))
 
     def limit_payloads(self, size: int) -> None:
         """No payload may have more bytes than that."""

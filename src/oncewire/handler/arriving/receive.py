@@ -22,13 +22,13 @@ from oncewire.handler.answering.answer import (
     DAMAGED,
     NOTHING,
     Answer,
-    answer_fault,
     answer_unread,
     post_signal,
 )
 from oncewire.handler.answering.ignored import Claim, ignore, ignore_unbacked, word_for
 from oncewire.handler.arriving.arrive import Arriving
 from oncewire.handler.arriving.conform import refusal_by_schema
+from oncewire.handler.arriving.fresh import Standing, is_news, standing
 from oncewire.handler.arriving.heard import Reply, heard
 from oncewire.handler.arriving.original import Original, copied, is_known, received_from, spoken_of
 from oncewire.handler.arriving.place import Placed, place, place_as_answer
@@ -46,8 +46,8 @@ from oncewire.handler.hub.passing import (
 from oncewire.handler.hub.relay import not_passed, nothing_more
 from oncewire.handler.hub.stranded import go_on_at_last
 from oncewire.handler.node import Node
-from oncewire.handler.reading import Reading
-from oncewire.handler.route import agreement_of_hop, peer_label
+from oncewire.handler.reading import Reading, RefusedByTerms
+from oncewire.handler.route import agreement_of_hop
 from oncewire.handler.sealing.intact import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
 from oncewire.handler.sealing.secure import check_connection, check_passing, is_authentic
@@ -103,6 +103,7 @@ def receive_message(
     """Take one message that could be read."""
     message = received.message
     kept = stored or stored_parcel(received.parcel)
+    before = standing(node, tx, message)
     asked = asked_here(tx, message) if is_answer(message) else None
     original = copied(node, tx, message) if _is_for_application(message) else None
     try:
@@ -115,14 +116,17 @@ def receive_message(
         message, resolution = placed.message, placed.resolution
         if placed.for_others:
             taken = _take_for_others(node, tx, received, kept, resolution, source, asked)
-            return replace(taken, partner=peer_label(resolution.agreement))
+            return _of_partner(node, tx, received.message, before, taken)
     except (EbxmlError, SoapFault) as error:
         if original is not None:
             # Whoever says he repeats what we have and cannot prove it is told nothing: an
             # error about that message would be believed by the one who sent it. A fault only
             # goes to the one who is there.
             _journal_refused(node, tx, PartialHeader.of(message), error, source)
-            told = answer_fault(error) if isinstance(error, SoapFault) else NOTHING
+            told = NOTHING
+            if isinstance(error, SoapFault):
+                fault = RefusedByTerms((error,), PartialHeader.of(message))
+                told = answer_unread(node, fault, source, received)
             return replace(told, refused=True)
         _settle_refused(node, tx, received, source)
         return replace(_refuse(node, tx, received, error, source), refused=True)
@@ -136,7 +140,14 @@ def receive_message(
             node, tx, received, kept, message, resolution, source,
             under_original=original is not None and original.repeats_pass,
         ).take()  # fmt: skip
-    return replace(taken, partner=peer_label(resolution.agreement))
+    return _of_partner(node, tx, received.message, before, taken)
+
+
+def _of_partner(
+    node: Node, tx: Transaction, message: Message, before: Standing, taken: Answer
+) -> Answer:
+    after = standing(node, tx, message)
+    return replace(taken, partner_is_there=is_news(before, after))
 
 
 def _placed(
@@ -241,9 +252,7 @@ def _refuse(
     _journal_refused(node, tx, PartialHeader.of(message), error, source, about)
     if message.kind in ANSWERS:
         return NOTHING
-    if isinstance(error, SoapFault):
-        return answer_fault(error)
-    fault = ReadFault((error,), PartialHeader.of(message))
+    fault = RefusedByTerms((error,), PartialHeader.of(message))
     return answer_unread(node, fault, source, received)
 
 

@@ -80,11 +80,11 @@ class Door:
             return await self._come_back(problem)
         kept = False
         try:
-            answer = await self._receive(inbound, source, delivery.allowance)
+            answer, known = await self._receive(inbound, source, delivery.allowance)
             kept = not answer.refused
             if answer.awaited is not None:
                 answer = await self._reply_in_time(answer.awaited)
-            return self._reply(answer)
+            return self._reply(answer, known=known)
         except StoreProblem as problem:
             # Not stored, so not acknowledged: the sender keeps it and comes back.
             return await self._come_back(problem)
@@ -106,19 +106,29 @@ class Door:
     async def _expects(self, header: Received) -> Expected:
         return await self._shell.do("look", lambda: self._engine.expects(header))
 
-    async def _receive(self, inbound: Inbound, source: Source, allowance: Allowance) -> Answer:
+    async def _receive(
+        self, inbound: Inbound, source: Source, allowance: Allowance
+    ) -> tuple[Answer, bool]:
+        """What goes back, and whether a partner is there."""
+        known = False
+
         def receive() -> Answer:
+            nonlocal known
             # Those before it in this turn may have used up what there was for all of them.
             allowance.spend(0.0)
             began = thread_time()
             try:
-                return self._engine.receive(inbound.parcel, source, inbound.stored, inbound.reading)
+                taken = self._engine.receive(
+                    inbound.parcel, source, inbound.stored, inbound.reading
+                )
+                known = taken.partner_is_there
+                return taken
             finally:
                 # It is over: what it cost counts against whatever comes next.
                 with contextlib.suppress(TransportProblem):
                     allowance.spend(thread_time() - began)
 
-        return await self._relaying.receive(receive)
+        return await self._relaying.receive(receive, aside=allowance.is_strangers), known
 
     def _let_go(self, parcel: StoredParcel, *, kept: bool) -> None:
         spool = self._engine.node.store.spool
@@ -148,8 +158,8 @@ class Door:
             if not waiting:
                 del self._replying[key]
 
-    def _reply(self, answer: Answer) -> Reply:
-        known, refused = answer.partner is not None, answer.refused
+    def _reply(self, answer: Answer, *, known: bool) -> Reply:
+        refused = answer.refused
         if answer.parcel is None:
             return Reply(
                 answer.status, retry_after=answer.retry_after, known=known, refused=refused

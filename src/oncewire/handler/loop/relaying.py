@@ -38,8 +38,9 @@ class Relaying:
         self._under_way = asyncio.Semaphore(UNDER_WAY_MAX)
         shell.engine.node.relaying = self._connections.requests
 
-    async def receive(self, verb: Callable[[], Answer]) -> Answer:
-        """Take an arrival in, and wait for its next hop if its answer says so."""
+    async def receive(self, verb: Callable[[], Answer], *, aside: bool = False) -> Answer:
+        """Take an arrival in, and wait for its next hop if its answer says so. `aside`: after
+        all others that have arrived."""
         spoken = asyncio.Event()
         opened: list[Connection] = []
 
@@ -51,7 +52,7 @@ class Relaying:
             return answer
 
         try:
-            answer = await self._shell.do("receive", take)
+            answer = await self._shell.do("receive", take, aside=aside)
             for connection in opened:
                 answer = await self._wait(connection, spoken)
             return answer

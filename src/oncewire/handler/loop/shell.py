@@ -33,6 +33,9 @@ TURN_SECONDS = 0.1
 """Seconds after which no further verb of a turn begins: whoever sends many that each take long
 must not keep the loop from everybody else, nor from finding that he is over his budget."""
 
+ASIDE_SECONDS = 0.02
+"""Seconds of a turn after which no further verb begins that stands aside for the others."""
+
 IDLE = 1.0
 """Seconds between looks at the timers when nothing else happens."""
 
@@ -61,6 +64,8 @@ class Shell:
         self._perform = perform
         self._kill = kill or KillPoints()
         self._queue: deque[_Work] = deque()
+        # Those that are for nobody we know: whatever else waits goes first.
+        self._aside: deque[_Work] = deque()
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -81,12 +86,13 @@ class Shell:
             # Why it ended is told by `failed`; here only that it did.
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def do(self, step: str, verb: Callable[[], T]) -> T:
-        """Run a verb; returns its result once it is durable, or raises why it is not."""
+    async def do(self, step: str, verb: Callable[[], T], *, aside: bool = False) -> T:
+        """Run a verb; returns its result once it is durable, or raises why it is not. `aside`:
+        after all others that wait, and a few of its like in each turn."""
         if self.failed is not None:
             raise self.failed
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Work(step, verb, future))
+        (self._aside if aside else self._queue).append(_Work(step, verb, future))
         self._awake.set()
         return await future
 
@@ -105,7 +111,9 @@ class Shell:
                 f"the handler failed: {type(problem).__name__}: {problem}"[:300],
                 remedy="it ends and is to be started again; nothing that was stored is lost",
             )
-        works, self._queue = self._queue, deque()
+        works = [*self._queue, *self._aside]
+        self._queue.clear()
+        self._aside.clear()
         for work in works:
             if not work.future.done():
                 work.future.set_exception(self.failed)
@@ -113,15 +121,19 @@ class Shell:
     async def _take_turns(self) -> None:
         while self.failed is None:
             timeout = self._pause()
-            if timeout > 0 and not self._queue and not self._stopping:
+            if timeout > 0 and not self._waits and not self._stopping:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._awake.wait(), timeout)
             self._awake.clear()
             self.turn()
-            if self._stopping and not self._queue:
+            if self._stopping and not self._waits:
                 return
             # Let the callers of this turn, and arrivals, have theirs before the next.
             await asyncio.sleep(0)
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._queue or self._aside)
 
     def _pause(self) -> float:
         rest = self._rest()
@@ -160,16 +172,20 @@ class Shell:
                 work.future.set_result(work.result)
         for action in actions:
             self._let_go(action)
-        if self._queue:
+        if self._waits:
             self._awake.set()
 
     def _works(self, begun: list[_Work]) -> Iterator[_Work]:
         """The verbs of one turn, in the order in which they came; `begun` is told of each."""
-        until = monotonic() + TURN_SECONDS
-        while self._queue and len(begun) < TURN_MAX and (not begun or monotonic() < until):
-            work = self._queue.popleft()
-            begun.append(work)
-            yield work
+        began = monotonic()
+        for queue, seconds in ((self._queue, TURN_SECONDS), (self._aside, ASIDE_SECONDS)):
+            # One at least: who stands aside is not forgotten, however many others there are.
+            first = True
+            while queue and len(begun) < TURN_MAX and (first or monotonic() < began + seconds):
+                work = queue.popleft()
+                first = False
+                begun.append(work)
+                yield work
 
     def _let_go(self, action: Action) -> None:
         """One action's trouble is its own: what else was committed must leave too."""

@@ -182,15 +182,15 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
 def _reference(item: DraftElement) -> Reference:
     return Reference(
         # xlink:href, with or without its namespace; only attributes here, as MS 1.0 has it.
-        href=item.attributes.get("href", "").strip(),
-        role=item.attributes.get("role"),
-        id=item.attributes.get("id"),
+        href=(item.attribute("href") or "").strip(),
+        role=item.attribute("role"),
+        id=item.attribute("id"),
         schemas=tuple(
-            (schema.attributes.get("location", ""), schema.attributes.get("version"))
+            (schema.attribute("location") or "", schema.attribute("version"))
             for schema in item.all("schema")
         ),
         descriptions=tuple(
-            (words.attributes.get("lang", ""), words.element.text or "")
+            (words.attribute("lang") or "", words.element.text or "")
             for words in item.all("description")
         ),
     )
@@ -270,11 +270,12 @@ def _error(item: DraftElement, seconds: int | None, findings: Findings) -> Error
 
 def _message_words(item: DraftElement) -> str:
     # An attribute in the drafts (SYNC-17), a Description in what came after.
-    words = item.attributes.get("errormessage")
+    stated = item.value("errormessage") is not None
+    said = item.first("errormessage" if stated else "description")
+    words = item.attribute("errormessage")
     if words is not None:
         return words
-    children = item.children.get("errormessage") or item.children.get("description")
-    return (children[0].text or "") if children else ""
+    return (said.element.text or "") if said else ""
 
 
 def acknowledgments(

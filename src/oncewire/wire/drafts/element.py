@@ -8,22 +8,33 @@ for by name alone.
 from __future__ import annotations
 
 from oncewire.wire.drafts.names import canonical_tag
-from oncewire.wire.xml.tree import WHITESPACE, Element
+from oncewire.wire.refusal import Findings
+from oncewire.wire.xml.tree import WHITESPACE, Element, local_name
 
 
 class DraftElement:
-    """A view on an lxml element; `names` are canonical (lower case, aliases joined)."""
+    """A view on an lxml element; `names` are canonical (lower case, aliases joined).
 
-    __slots__ = ("attributes", "children", "element")
+    Whoever asks for one thing of a name must find no more than one. Of two another reader may take
+    the other: the first counts for whatever has to be said, and `findings` hears of it.
+    """
 
-    def __init__(self, element: Element) -> None:
+    __slots__ = ("_doubled", "_findings", "attributes", "children", "element")
+
+    def __init__(self, element: Element, findings: Findings | None = None) -> None:
         self.element = element
+        self._findings = findings
         self.children: dict[str, list[Element]] = {}
         for child in element:
             self.children.setdefault(canonical_tag(child.tag), []).append(child)
         self.attributes: dict[str, str] = {}
+        self._doubled: set[str] = set()
         for key, value in element.items():
-            self.attributes.setdefault(canonical_tag(str(key)), str(value))
+            name = canonical_tag(str(key))
+            if name in self.attributes:
+                # In two namespaces, or in two spellings.
+                self._doubled.add(name)
+            self.attributes.setdefault(name, str(value))
 
     @property
     def order(self) -> list[tuple[str, Element]]:
@@ -31,24 +42,47 @@ class DraftElement:
         return [(canonical_tag(child.tag), child) for child in self.element]
 
     def first(self, name: str) -> DraftElement | None:
-        """The first child of that name."""
+        """The only child of that name."""
         found = self.children.get(name)
-        return DraftElement(found[0]) if found else None
+        if not found:
+            return None
+        if len(found) > 1:
+            self._twice(found[1])
+        return DraftElement(found[0], self._findings)
 
     def all(self, name: str) -> list[DraftElement]:
         """Every child of that name."""
-        return [DraftElement(child) for child in self.children.get(name, ())]
+        return [DraftElement(child, self._findings) for child in self.children.get(name, ())]
+
+    def attribute(self, name: str) -> str | None:
+        """The only attribute of that name, as it is written."""
+        if name in self._doubled and self._findings is not None:
+            place = _place(self.element)
+            self._findings.twice(f"the attribute {name}", f"{place}/@{name}")
+        return self.attributes.get(name)
 
     def value(self, name: str) -> str | None:
         """An attribute of that name, or the text of a child of that name."""
         # The attribute first: that is how the drafts print most of their values.
-        value = self.attributes.get(name)
+        value, found = self.attribute(name), self.children.get(name, [])
+        if found and (value is not None or len(found) > 1):
+            self._twice(found[-1])
         if value is not None:
             return value.strip(WHITESPACE)
-        found = self.children.get(name)
         return (found[0].text or "").strip(WHITESPACE) if found else None
+
+    def _twice(self, element: Element) -> None:
+        if self._findings is not None:
+            self._findings.twice(local_name(element), _place(element))
 
     @property
     def text(self) -> str:
         """The element's text without the white space around it."""
         return (self.element.text or "").strip(WHITESPACE)
+
+
+def _place(element: Element) -> str:
+    """Where an element stands, as errors name places: without the root, which is one for all."""
+    names = [local_name(element)]
+    names.extend(local_name(parent) for parent in element.iterancestors())
+    return "//" + "/".join(reversed(names[:-1] or names))

@@ -83,7 +83,7 @@ class DraftReading(Findings):
         super().__init__()
         self.dialect: Dialect = dialect
         self.kind_of = kind_of
-        self.root = DraftElement(root)
+        self.root = DraftElement(root, self)
         self.envelope = envelope
         self.charset = charset
         self.signed = "signature" in self.root.children
@@ -96,17 +96,6 @@ class DraftReading(Findings):
                 OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
             )
             return
-        # Of two blocks another reader may take the other one; RoutingHeader and Acknowledgment are
-        # lists.
-        for name in ("Header", "Manifest", "RoutingHeaderList", "ErrorList", "StatusData"):
-            if len(self.root.children.get(name.lower(), ())) > 1:
-                self.fault(
-                    Inconsistent(
-                        f"the message has more than one {name}",
-                        location=f"//{name}",
-                        remedy="send one",
-                    )
-                )
         for name, _ in self.root.order:
             if name not in _KNOWN_ROOT:
                 self.note(f"the element {name[:64]} is not known and was passed over")
@@ -183,7 +172,7 @@ class DraftReading(Findings):
             agreement, header, "conversationid", "ConversationId"
         )
         service = self.service = self._service(agreement, header)
-        action = self.action = agreement.value("action") or header.value("action") or None
+        action = self.action = self._either(agreement, header, "action", "Action") or None
         kind = self.kind = self._kind(service, action)
         # Signals of v0-078 have neither (ACK-6).
         if kind is MessageKind.NORMAL:
@@ -208,9 +197,12 @@ class DraftReading(Findings):
         # Known early, because errors of such a message go back on its connection too (SYNC-12).
         self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
         expiry = self._instant(data, "timetolive", "TimeToLive")
-        if expiry is None and quality is not None:
-            # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
-            expiry = self._instant(quality, "timetolive", "TimeToLive")
+        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
+        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
+        if expiry is None:
+            expiry = earlier
+        elif earlier is not None:
+            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
         # The rest may be missing, these not: no answer and no record without them.
         if (
             from_party is None
@@ -248,12 +240,7 @@ class DraftReading(Findings):
 
     def _id(self, place: DraftElement, other: DraftElement, name: str, shown: str) -> str | None:
         location = f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
-        if len(place.children.get(name, ())) > 1:
-            self.fault(Inconsistent(f"there is more than one {shown}", location=location))
-        # In the group or beside it: partners between the drafts of 2000 and 2001 write either.
-        value = place.value(name)
-        if value is None:
-            value = other.value(name)
+        value = self._either(place, other, name, shown)
         if value is None:
             self._missing(shown, location)
             return None
@@ -263,9 +250,20 @@ class DraftReading(Findings):
             self.invalid(Inconsistent, problem, location)
             return None
 
+    def _either(
+        self, place: DraftElement, other: DraftElement, name: str, shown: str
+    ) -> str | None:
+        """A value in the group or beside it: partners between the drafts of 2000 and 2001 write
+        either."""
+        value = place.value(name)
+        beside = other.value(name) if other is not place else None
+        if value is not None and beside is not None:
+            self.twice(shown, f"//Header/{shown}")
+        return beside if value is None else value
+
     def _service(self, place: DraftElement, other: DraftElement) -> Service | None:
         element = place.first("service") or other.first("service")
-        value = place.value("service") or other.value("service")
+        value = self._either(place, other, "service", "Service")
         if not value:
             return None
         try:
@@ -355,18 +353,10 @@ class DraftReading(Findings):
     def _sync(self, header: DraftElement) -> tuple[SyncReplyMode | None, bool]:
         """The wish for a synchronous reply, and whether it means "as agreed" (SYNC-15, C31)."""
         location = "//Header/SynchronousMessagingInfo/@syncReplyMode"
-        found = header.all("synchronousmessaginginfo")
-        if not found:
+        found = header.first("synchronousmessaginginfo")
+        if found is None:
             return None, False
-        if len(found) > 1:
-            self.fault(
-                Inconsistent(
-                    "there is more than one SynchronousMessagingInfo",
-                    location="//Header/SynchronousMessagingInfo",
-                    remedy="ask once",
-                )
-            )
-        word = found[0].value("syncreplymode") or ""
+        word = found.value("syncreplymode") or ""
         mode = n.SYNC_MODES.get(word)
         if mode is not None:
             return mode, False

@@ -18,6 +18,7 @@ from oncewire.message import (
 )
 from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import names as n
+from oncewire.wire.ebms2.structure import children
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.moments import read_moment
 from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
@@ -126,14 +127,13 @@ def message_order(element: Element, findings: Findings) -> SequenceNumber | None
     """MessageOrder (§9.1)."""
     check_version(element, "//Header/MessageOrder", findings)
     # The number is the block's whole content (§9.1.1); what others add beside it is theirs.
-    for child in element:
-        if child.tag == n.SEQUENCE_NUMBER:
-            return _sequence(child, child.get(n.A_STATUS), "//Header/MessageOrder", findings)
+    location = "//Header/MessageOrder"
+    numbers = [child for child in children(element, findings) if child.tag == n.SEQUENCE_NUMBER]
+    if numbers:
+        return _sequence(numbers[0], numbers[0].get(n.A_STATUS), location, findings)
     findings.fault(
         Inconsistent(
-            "MessageOrder has no SequenceNumber",
-            location="//Header/MessageOrder",
-            remedy="number the message",
+            "MessageOrder has no SequenceNumber", location=location, remedy="number the message"
         )
     )
     return None
@@ -180,7 +180,7 @@ def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     for child in element:
         if child.tag != n.ROUTING_HEADER:
             continue
-        fields = {grandchild.tag: text_of(grandchild) for grandchild in child}
+        fields = {field.tag: text_of(field) for field in children(child, findings)}
         stamp = fields.get(f"{{{n.RMX}}}Timestamp")
         try:
             hops.append(
@@ -209,7 +209,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
         if child.tag != n.REFERENCE:
             continue
         try:
-            reference, others = _reference(child)
+            reference, others = _reference(child, findings)
         except InvalidValue as problem:
             findings.invalid(Inconsistent, problem, f"{location}/Reference/@href")
             continue
@@ -228,13 +228,13 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
     return references, foreign
 
 
-def _reference(element: Element) -> tuple[Reference, list[Element]]:
+def _reference(element: Element, findings: Findings) -> tuple[Reference, list[Element]]:
     """One Reference (§3.2.1): href is what counts, the rest is kept for the application."""
     schemas: list[tuple[str, str | None]] = []
     descriptions: list[tuple[str, str]] = []
     compression: Compression | None = None
     foreign: list[Element] = []
-    for child in element:
+    for child in children(element, findings):
         tag = child.tag
         if tag == n.SCHEMA:
             schemas.append((child.get(n.A_LOCATION) or "", child.get(n.A_VERSION)))

@@ -10,6 +10,7 @@ from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import names as n
+from oncewire.wire.ebms2.structure import children
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
 
@@ -71,22 +72,20 @@ class MessageHeaderReading(Findings):
                     remedy="the MessageHeader is for the whole way and has no actor",
                 )
             )
-        for child in element:
+        for child in children(element, self):
             tag = child.tag
             if tag == n.CPA_ID:
-                self.cpa_id = self._once(self.cpa_id, child, f"{MH}/CPAId")
+                self.cpa_id = self._text(child, f"{MH}/CPAId")
             elif tag == n.CONVERSATION_ID:
-                self.conversation_id = self._once(
-                    self.conversation_id, child, f"{MH}/ConversationId"
-                )
+                self.conversation_id = self._text(child, f"{MH}/ConversationId")
             elif tag == n.ACTION:
-                self.action = self._once(self.action, child, f"{MH}/Action")
+                self.action = self._text(child, f"{MH}/Action")
             elif tag == n.SERVICE:
                 self._service(child)
             elif tag == n.FROM:
-                self.from_party = self._party(self.from_party, child, f"{MH}/From")
+                self.from_party = self._party(child, f"{MH}/From")
             elif tag == n.TO:
-                self.to_party = self._party(self.to_party, child, f"{MH}/To")
+                self.to_party = self._party(child, f"{MH}/To")
             elif tag == n.MESSAGE_DATA:
                 self._message_data(child)
             elif tag == n.DUPLICATE_ELIMINATION:
@@ -100,27 +99,26 @@ class MessageHeaderReading(Findings):
                 # Extensions of others are carried on as they are (§2.3.6).
                 self.foreign.append(child)
 
-    def _once(self, before: str | None, element: Element, location: str) -> str | None:
-        """The text of an element that may stand once."""
-        # Of two values another reader may take the other one, and of a text with markup in it only
-        # the beginning: two handlers would speak of different messages.
-        if before is not None or len(element):
+    def _text(self, element: Element, location: str) -> str | None:
+        """The text of an element that holds nothing else."""
+        # Of a text with markup in it another reader may take only the beginning: two handlers
+        # would speak of different messages.
+        if len(element):
             name = location[location.rfind("/") + 1 :]
-            trouble = "stands twice" if before is not None else "holds elements instead of text"
             self.fault(
                 Inconsistent(
-                    f"{name} {trouble}",
+                    f"{name} holds elements instead of text",
                     location=location,
                     remedy=f"send one {name} as plain text",
                 )
             )
-            return before
+            return None
         return (element.text or "").strip(WHITESPACE)
 
     def _service(self, element: Element) -> None:
         location = f"{MH}/Service"
-        value = self._once(self.service.value if self.service else None, element, location)
-        if not value or self.service is not None:
+        value = self._text(element, location)
+        if not value:
             return
         # An empty type says as little as none.
         kind = element.get(n.A_TYPE) or None
@@ -138,15 +136,10 @@ class MessageHeaderReading(Findings):
                 )
             )
 
-    def _party(self, before: Party | None, element: Element, location: str) -> Party | None:
-        # The parties decide the agreement, and with it every check that follows.
-        if before is not None:
-            name = location[location.rfind("/") + 1 :]
-            self.fault(Inconsistent(f"{name} stands twice", location=location))
-            return before
+    def _party(self, element: Element, location: str) -> Party | None:
         named: list[tuple[str, str | None]] = []
         role: str | None = None
-        for child in element:
+        for child in children(element, self):
             tag = child.tag
             if tag == n.PARTY_ID:
                 if len(child):
@@ -212,15 +205,15 @@ class MessageHeaderReading(Findings):
         ids.append(party_id)
 
     def _message_data(self, element: Element) -> None:
-        for child in element:
+        for child in children(element, self):
             tag = child.tag
             if tag == n.MESSAGE_ID:
-                self.message_id = self._once(self.message_id, child, f"{MD}/MessageId")
+                self.message_id = self._text(child, f"{MD}/MessageId")
             elif tag == n.TIMESTAMP:
                 # UTC by §3.1.6.2; from whoever writes another zone it is converted.
                 self.timestamp = blocks.instant(child, f"{MD}/Timestamp", self)
             elif tag == n.REF_TO_MESSAGE_ID:
-                value = self._once(None, child, f"{MD}/RefToMessageId")
+                value = self._text(child, f"{MD}/RefToMessageId")
                 if value:
                     # Two are kept until the acknowledgements are read: they tell which one counts.
                     self.ref_to.append(value)
@@ -231,7 +224,7 @@ class MessageHeaderReading(Findings):
         """rmx:Split, inside the header so that it is signed (BIG-4, BIG-5)."""
         split_id = ""
         number = total = None
-        for child in element:
+        for child in children(element, self):
             if child.tag == n.SPLIT_ID:
                 split_id = blocks.text_of(child)
             elif child.tag == n.SPLIT_NUMBER:

@@ -106,5 +106,8 @@ SPLIT_NUMBER = f"{{{RMX}}}SplitNumber"
 HOP_SEQUENCE = f"{{{RMX}}}HopSequence"
 ROUTING_HEADER_LIST = f"{{{RMX}}}RoutingHeaderList"
 ROUTING_HEADER = f"{{{RMX}}}RoutingHeader"
+ROUTING_FIELDS = tuple(
+    f"{{{RMX}}}{name}" for name in ("SenderURI", "ReceiverURI", "ErrorURI", "Timestamp")
+)
 COMPRESSION = f"{{{RMX}}}Compression"
 MIN_RETRY_SECS = f"{{{RMX}}}MinRetrySecs"

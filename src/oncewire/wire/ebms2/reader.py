@@ -26,7 +26,8 @@ from oncewire.message import (
 from oncewire.wire.ebms2 import blocks, signals
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.ebms2 import rules as ebms2_rules
-from oncewire.wire.ebms2.header import MH, UNNAMED, MessageHeaderReading
+from oncewire.wire.ebms2.header import MD, MH, UNNAMED, MessageHeaderReading
+from oncewire.wire.ebms2.structure import children
 from oncewire.wire.xml.source import exact_bytes
 from oncewire.wire.xml.tree import Element
 
@@ -60,16 +61,8 @@ class Ebms2Reading(MessageHeaderReading):
             return
         message_header: Element | None = None
         unknown: list[Element] = []
-        seen: set[str] = set()
-        for block in header:
+        for block in children(header, self):
             tag = block.tag
-            # Of two blocks a signature may cover one and a reader take the other; the first counts,
-            # and the message is refused.
-            if tag in _ONCE:
-                if tag in seen:
-                    self._twice(tag, "Header")
-                    continue
-                seen.add(tag)
             if tag == n.MESSAGE_HEADER:
                 message_header = block
                 self.read_message_header(block)
@@ -145,16 +138,6 @@ class Ebms2Reading(MessageHeaderReading):
             return False
         return True
 
-    def _twice(self, tag: str, where: str) -> None:
-        name = tag[tag.rfind("}") + 1 :]
-        self.fault(
-            Inconsistent(
-                f"the message has more than one {name}",
-                location=f"//{where}/{name}",
-                remedy=f"send one {name}",
-            )
-        )
-
     def _acknowledgment(self, block: Element) -> None:
         value, references = signals.acknowledgment(block, self)
         if value is not None:
@@ -165,13 +148,8 @@ class Ebms2Reading(MessageHeaderReading):
             self.digests.extend((number, reference) for reference in references)
 
     def _body(self, body: Element) -> None:
-        seen: set[str] = set()
-        for child in body:
+        for child in children(body, self):
             tag = child.tag
-            if tag in seen and tag in _BODY:
-                self._twice(tag, "Body")
-                continue
-            seen.add(tag)
             if tag == n.MANIFEST:
                 self.manifest, self.reference_foreign = blocks.manifest(child, self)
             elif tag == n.STATUS_REQUEST:
@@ -250,6 +228,7 @@ class Ebms2Reading(MessageHeaderReading):
             for acknowledgment in self.acknowledgments:
                 if acknowledgment.ref_to_message_id in self.ref_to:
                     return acknowledgment.ref_to_message_id
+            self.twice("RefToMessageId", f"{MD}/RefToMessageId")
         return self.ref_to[0]
 
     def _routing(self) -> tuple[RoutingHeader, ...]:
@@ -284,9 +263,9 @@ class Ebms2Reading(MessageHeaderReading):
             self.fault(error)
             return ()
         foreign = tuple(next(written) for _ in self.foreign)
-        for number, children in enumerate(self.reference_foreign):
-            if children:
-                kept = tuple(next(written) for _ in children)
+        for number, others in enumerate(self.reference_foreign):
+            if others:
+                kept = tuple(next(written) for _ in others)
                 self.manifest[number] = blocks.with_foreign(self.manifest[number], kept)
         for number, element in self.digests:
             digest = signals.signed_digest(element, next(written), self)
@@ -294,19 +273,3 @@ class Ebms2Reading(MessageHeaderReading):
                 known = self.acknowledgments[number]
                 self.acknowledgments[number] = signals.with_digest(known, digest)
         return foreign
-
-
-# Each at most once (§3.2, §7.2, §7.3); other content of the Body is not ours and is left alone.
-_BODY = frozenset({n.MANIFEST, n.STATUS_REQUEST, n.STATUS_RESPONSE})
-# AckRequested and Acknowledgment may stand once per actor, which `rules` judges; a Signature any
-# number of times, each signer adding one (§4.1.1).
-_ONCE = frozenset(
-    {
-        n.MESSAGE_HEADER,
-        n.SYNC_REPLY,
-        n.MESSAGE_ORDER,
-        n.ERROR_LIST,
-        n.HOP_SEQUENCE,
-        n.ROUTING_HEADER_LIST,
-    }
-)

@@ -23,6 +23,7 @@ from oncewire.message.fault import CODE_CONTEXT
 from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import names as n
+from oncewire.wire.ebms2.structure import children
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
 
@@ -38,7 +39,7 @@ def acknowledgment(
     ref_to: str | None = None
     party: Party | None = None
     references: list[Element] = []
-    for child in element:
+    for child in children(element, findings):
         tag = child.tag
         if tag == n.TIMESTAMP:
             stamp = blocks.instant(child, f"{location}/Timestamp", findings)
@@ -73,7 +74,7 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
     """Who acknowledges, which on several hops is not the To Party (§6.3.2.4)."""
     ids = []
     role = None
-    for child in element:
+    for child in children(element, findings):
         # Not held to the rule of types: nothing is sent to this name, it is shown and compared.
         if child.tag == n.PARTY_ID and blocks.text_of(child):
             try:
@@ -92,7 +93,7 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
 def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
     """One ds:Reference of a signed acknowledgement, with its own bytes."""
     method = value = ""
-    for child in element:
+    for child in children(element, findings):
         if child.tag == n.DS_DIGEST_METHOD:
             method = child.get("Algorithm") or ""
         elif child.tag == n.DS_DIGEST_VALUE:
@@ -118,7 +119,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
     location = "//Header/ErrorList"
     blocks.check_version(element, location, findings)
     errors = []
-    for child in element:
+    for child in children(element, findings):
         if child.tag == n.ERROR:
             error = _error(child, findings)
             if error is not None:
@@ -146,7 +147,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
 def _error(element: Element, findings: Findings) -> Error | None:
     description = ""
     pause: int | None = None
-    for child in element:
+    for child in children(element, findings):
         if child.tag == n.DESCRIPTION:
             description = child.text or ""
         elif child.tag == n.MIN_RETRY_SECS:
@@ -177,19 +178,23 @@ def _error(element: Element, findings: Findings) -> Error | None:
     return None
 
 
-def _named(element: Element, location: str, findings: Findings) -> str:
+def _named(element: Element, location: str, findings: Findings) -> tuple[str, Instant | None]:
+    """The message that is asked about, and when it came if that is said."""
     blocks.check_version(element, location, findings)
-    for child in element:
+    named, stamp = "", None
+    for child in children(element, findings):
         if child.tag == n.REF_TO_MESSAGE_ID:
-            return blocks.text_of(child)
-    return ""
+            named = blocks.text_of(child)
+        elif child.tag == n.TIMESTAMP:
+            stamp = blocks.instant(child, f"{location}/Timestamp", findings)
+    return named, stamp
 
 
 def status_request(element: Element, findings: Findings) -> StatusRequest | None:
     """StatusRequest (§7.2): the message asked about stands in it, not in MessageData."""
     location = "//Body/StatusRequest"
     try:
-        return StatusRequest(_named(element, location, findings))
+        return StatusRequest(_named(element, location, findings)[0])
     except InvalidValue as problem:
         findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
         return None
@@ -198,12 +203,8 @@ def status_request(element: Element, findings: Findings) -> StatusRequest | None
 def status_response(element: Element, findings: Findings) -> StatusResponse | None:
     """StatusResponse (§7.3): what became of the message, and when it came if it did."""
     location = "//Body/StatusResponse"
-    named = _named(element, location, findings)
+    named, stamp = _named(element, location, findings)
     status = element.get(n.A_MESSAGE_STATUS) or ""
-    stamp = None
-    for child in element:
-        if child.tag == n.TIMESTAMP:
-            stamp = blocks.instant(child, f"{location}/Timestamp", findings)
     try:
         return StatusResponse(named, MessageStatus(status.strip(WHITESPACE)), stamp)
     except InvalidValue as problem:
