@@ -19,10 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many workers share the tests; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= 2
 
-.PHONY: help setup python java postgres test quick check hooks format requirements mutants coverage soak fuzz bench demo clean
+.PHONY: help setup python java postgres test quick check hooks format requirements mutants coverage soak fuzz bench bench-setup demo clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: java postgres $(STAMP) ## make .venv with every extra; install a Java runtime where that is allowed
 
@@ -73,8 +73,11 @@ soak: setup ## the long runs
 fuzz: setup ## mutated messages against the reader
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-bench: setup ## measured speed
+bench: setup ## measured speed, each figure beside its limit; ARGS="exchange --every"
 	$(BIN)/python -m bench $(ARGS)
+
+bench-setup: setup ## install what the handler is measured beside: RabbitMQ, NATS, pyas2lib
+	@bash scripts/setup-bench.sh "$(VENV)"
 
 demo: setup ## two parties over a bad network, and the verdict
 	$(BIN)/oncewire demo $(ARGS)

@@ -4,13 +4,13 @@
 
 The message is a request with hop blocks and one part, as the standard's transform wants it. Both
 sides start from bytes and do the whole work: parse, transforms, digests, signature value. Ours also
-checks the certificate, the places of all blocks and hands back the verified tree.
+checks the certificate, the places of all blocks and hands back the verified tree. `oncewire bench
+signature` has the same against the bare key alone, and needs no xmlsec.
 """
 
 import sys
-import time
-from collections.abc import Callable
 
+from oncewire.entry.bench.turns import by_turns
 from oncewire.wire.security import algorithms, nodeset, signature, signing
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests
@@ -22,22 +22,6 @@ CONTENT = b"<order>" + b"<line>7 boxes</line>" * 100 + b"</order>"
 # Brings the envelope to the 2.5 KB that real ones have.
 _MORE = "<x:Trace xmlns:x='urn:ex:trace'>" + "<x:Hop><x:At>hub</x:At></x:Hop>" * 24 + "</x:Trace>"
 KINDS = {"rsa-sha256": "rsa", "ecdsa-sha256": "p256"}
-
-
-def microseconds(works: list[Callable[[], object]], seconds: float) -> list[float]:
-    """The best of many short turns of each, taken by turns: what disturbs one disturbs all.
-
-    Counted is the processor's time of this thread, so that a busy machine costs precision only.
-    """
-    best = [float("inf")] * len(works)
-    end = time.perf_counter() + seconds * len(works)
-    while time.perf_counter() < end:
-        for place, work in enumerate(works):
-            begin = time.thread_time()
-            for _ in range(5):
-                work()
-            best[place] = min(best[place], (time.thread_time() - begin) / 5 * 1e6)
-    return best
 
 
 def measure(name: str, seconds: float) -> dict[str, list[float]]:
@@ -70,23 +54,23 @@ def measure(name: str, seconds: float) -> dict[str, list[float]]:
     octets = b"x" * 1000
     value = algorithms.sign_octets(who.key, name, octets)
     # The bare key operation comes along: nobody can be faster than that.
-    verify = microseconds(
-        [
-            ours_verify,
-            lambda: reference_engine.verifies(signed, who.certificate_pem, by_uri),
-            lambda: algorithms.verify_octets(who.certificate, name, octets, value, 0),
-        ],
-        seconds,
+    (verify,) = by_turns(
+        {
+            "ours": ours_verify,
+            "xmlsec": lambda: reference_engine.verifies(signed, who.certificate_pem, by_uri),
+            "bare": lambda: algorithms.verify_octets(who.certificate, name, octets, value, 0),
+        },
+        seconds * 3,
     )
-    sign = microseconds(
-        [
-            ours_sign,
-            lambda: reference_engine.sign(to_fill, who.key_pem, by_uri),
-            lambda: algorithms.sign_octets(who.key, name, octets),
-        ],
-        seconds,
+    (sign,) = by_turns(
+        {
+            "ours": ours_sign,
+            "xmlsec": lambda: reference_engine.sign(to_fill, who.key_pem, by_uri),
+            "bare": lambda: algorithms.sign_octets(who.key, name, octets),
+        },
+        seconds * 3,
     )
-    return {f"verify {name}": verify, f"sign {name}": sign}
+    return {f"verify {name}": list(verify.values()), f"sign {name}": list(sign.values())}
 
 
 def main() -> None:
@@ -100,8 +84,8 @@ def main() -> None:
     for name in KINDS:
         for what, (ours, theirs, bare) in measure(name, seconds).items():
             print(f"{what:<22}{ours:>10.0f}{theirs:>12.0f}{theirs / ours:>13.1f}{bare:>13.0f}")
-    (parse,) = microseconds([lambda: nodeset.parse(envelope)], seconds)
-    print(f"bare lxml parse of the unsigned envelope: {parse:.0f} us")
+    (parse,) = by_turns({"parse": lambda: nodeset.parse(envelope)}, seconds)
+    print(f"bare lxml parse of the unsigned envelope: {parse['parse']:.0f} us")
 
 
 if __name__ == "__main__":

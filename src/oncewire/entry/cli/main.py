@@ -30,6 +30,7 @@ GROUPS = (
     "backup",
     "keys",
     "demo",
+    "bench",
     "agreements",
     "message",
     "config",

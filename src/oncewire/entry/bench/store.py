@@ -1,27 +1,28 @@
-"""How many transitions a second the store takes, and what of it is SQLite itself.
+"""Store: how many transitions a second it takes, against the bytes alone and one fsync a commit.
 
-    python -m bench.store [messages]
-
-A message's life is three transitions on each side: submit, send, acknowledge; receive,
-hand over, confirm. Each writes its state and its journal rows. The same run also inserts
-bare rows of the same size through apsw, with and without a random key, so that a figure
-can be compared between machines by its ratio.
+A message's life is three transitions on each side: submit, send, acknowledge; receive, hand over,
+confirm. Each writes its state and its journal rows. The limit appends as many bytes to a file and
+calls fdatasync as often. The same run inserts bare rows of that size through apsw, with and without
+a random key: what SQLite itself takes of the difference.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
-import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
+from oncewire.entry.bench.figures import Figure, Outcome, Plan
+from oncewire.errors import StoreProblem
 from oncewire.journal.row import Row
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import seconds
@@ -43,14 +44,21 @@ from oncewire.store.sqlite.store import SqliteStore
 SEED = 1
 TERMS = Terms()
 TERMS_ID = TERMS.terms_id
-BODY = random.Random(SEED).randbytes(2_500)
+BODY = random.Random(SEED).randbytes(2_500)  # noqa: S311  (nothing secret)
 ACK = BODY[:1_200]
 DIGEST = hashlib.sha256(BODY).hexdigest()
-BOOT = str(uuid.UUID(int=random.Random(SEED).getrandbits(128)))
+BOOT = str(uuid.UUID(int=random.Random(SEED).getrandbits(128)))  # noqa: S311
 FACTS = MessageFacts(
     "cpa", "talk", "buyer", "seller", "orders", "order", 1, None, MessageKind.NORMAL, DIGEST, 2_500
 )
 Step = Callable[[Transaction], object]
+T = TypeVar("T")
+
+
+def _there(found: T | None) -> T:
+    if found is None:
+        raise StoreProblem("the store does not give back what it was given")
+    return found
 
 
 def _row(kind: str, message_id: str, at: int) -> Row:
@@ -72,8 +80,7 @@ def sending(message_id: str, at: int) -> Iterator[Step]:
         tx.journal([_row("submitted", message_id, at)])
 
     def send(tx: Transaction) -> None:
-        stored = tx.outgoing(message_id)
-        assert stored is not None
+        stored = _there(tx.outgoing(message_id))
         due = at + seconds(60)
         sent = replace(
             stored.outgoing, attempts=1, attempts_here=1, first_sent_at=at, last_sent_at=at,
@@ -83,8 +90,7 @@ def sending(message_id: str, at: int) -> Iterator[Step]:
         tx.journal([_row("sent", message_id, at)])
 
     def acknowledge(tx: Transaction) -> None:
-        stored = tx.outgoing(message_id)
-        assert stored is not None
+        stored = _there(tx.outgoing(message_id))
         done = replace(stored.outgoing, state=OutgoingState.DELIVERED, next_attempt_at=None)
         tx.save_outgoing(done)
         tx.journal([_row("acknowledged", message_id, at)])
@@ -104,14 +110,12 @@ def receiving(message_id: str, at: int) -> Iterator[Step]:
         tx.journal([_row("received", message_id, at), _row("ack_sent", message_id, at)])
 
     def hand_over(tx: Transaction) -> None:
-        stored = tx.incoming("buyer", message_id)
-        assert stored is not None
+        stored = _there(tx.incoming("buyer", message_id))
         tx.save_incoming(stored.incoming.handed_over(at + seconds(60)))
         tx.journal([_row("handed_over", message_id, at)])
 
     def confirm(tx: Transaction) -> None:
-        stored = tx.incoming("buyer", message_id)
-        assert stored is not None
+        stored = _there(tx.incoming("buyer", message_id))
         tx.save_incoming(stored.incoming.confirmed(at))
         tx.journal([_row("confirmed", message_id, at)])
 
@@ -119,7 +123,7 @@ def receiving(message_id: str, at: int) -> Iterator[Step]:
 
 
 def _ids(count: int) -> list[str]:
-    chance = random.Random(SEED)
+    chance = random.Random(SEED)  # noqa: S311
     return [f"{uuid.UUID(int=chance.getrandbits(128))}@buyer.example" for _ in range(count)]
 
 
@@ -164,29 +168,58 @@ def bare(folder: Path, count: int, group: int, *, keyed: bool) -> tuple[float, f
     return count / took, cpu / count * 1e6
 
 
-def main(count: int, folder: Path) -> None:
-    """Print the table."""
-    print(f"seed {SEED}, {count} messages of 2.5 KB, SQLite {apsw.sqlite_lib_version()}")
-    print(f"{'':44}{'per second':>12}{'CPU us each':>13}")
+def raw(folder: Path, count: int, group: int) -> float:
+    """The bytes of as many transitions appended to a file, with one fdatasync a group; a second."""
+    place = os.open(folder / f"raw-{uuid.uuid4()}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        started = time.perf_counter()
+        for done in range(1, count + 1):
+            os.write(place, BODY)
+            if done % group == 0 or done == count:
+                os.fdatasync(place)
+        return count / (time.perf_counter() - started)
+    finally:
+        os.close(place)
 
-    def show(what: str, measured: tuple[float, float]) -> None:
-        print(f"{what:44}{measured[0]:12,.0f}{measured[1]:13.0f}")
 
-    keyed: dict[int, tuple[float, float]] = {}
-    for group in (1, 64):
-        short = count if group > 1 else max(count // 10, 100)
-        show(f"bare insert, {group} per commit", bare(folder, short * 6, group, keyed=False))
-        keyed[group] = bare(folder, short * 6, group, keyed=True)
-        show(f"bare insert with random key, {group} per commit", keyed[group])
-        store = SqliteStore.open(folder / f"store-{group}.db", node="buyer")
-        measured = lives(store, short, group)
+def _sqlite(folder: Path, count: int, group: int) -> tuple[float, float]:
+    store = SqliteStore.open(folder / "store.db", node="buyer")
+    try:
+        return lives(store, max(1, count // 6), group)
+    finally:
         store.close()
-        show(f"sqlite transition, {group} per commit", measured)
-        ratio = measured[0] / keyed[group][0]
-        print(f"{'  ratio to the bare insert with random key':44}{ratio:12.2f}")
-    show("memory transition, 64 per commit", lives(MemoryStore(), count, 64))
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="bench-store-") as name:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000, Path(name))
+WORKS: dict[str, Callable[[Path, int, int], tuple[float, float]]] = {
+    "sqlite transition": _sqlite,
+    "bare insert, random key": lambda folder, count, group: bare(folder, count, group, keyed=True),
+    "bare insert": lambda folder, count, group: bare(folder, count, group, keyed=False),
+    "memory transition": lambda _, count, group: lives(MemoryStore(), max(1, count // 6), group),
+}
+
+
+def measure(what: str, plan: Plan, group: int) -> Figure:
+    """One kind of work, by turns with the limit."""
+    # So many that it lasts about as long as was asked for, on a machine as there are many.
+    count = max(group, int(plan.seconds * (100 if group == 1 else 1500)))
+    rates, limits, costs = [], [], []
+    for _ in range(plan.repeats):
+        with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name:
+            limits.append(raw(Path(name), count, group))
+            rate, cost = WORKS[what](Path(name), count, group)
+        rates.append(rate)
+        costs.append(cost)
+    more = {"us": round(min(costs), 1)}
+    return Figure(f"{what}, {group} per commit", tuple(rates), tuple(limits), more)
+
+
+def run(plan: Plan) -> Outcome:
+    """The store on SQLite and in memory, and bare SQLite."""
+    figures = [measure(what, plan, group) for group in (64, 1) for what in WORKS]
+    return Outcome(
+        "store",
+        "transitions",
+        "the same bytes appended to a file, one fdatasync a commit",
+        tuple(figures),
+        findings=(f"SQLite {apsw.sqlite_lib_version()}, messages of 2.5 KB, seed {SEED}",),
+    )
