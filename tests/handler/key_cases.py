@@ -351,6 +351,8 @@ class Judged:
 
 VIA: Said = {"via.party_id": "urn:test:hub", "via.http": "https://hub/msh"}
 
+ODD_CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
+
 JUDGED = [
     Judged("status", "proposed", "status"),
     Judged("payload.compress", "gzip", "payload.compress"),
@@ -361,6 +363,8 @@ JUDGED = [
     Judged("business.time_to_perform", "P1D", "business.time_to_perform"),
     Judged("business.retry_count", 3, "business.retry_count"),
     Judged("own.client_certificates", ["ab" * 32], "own.client_certificates"),
+    *(Judged(f"{side}.{name}", [ODD_CERTIFICATE], f"{side}.{name}")
+      for side in ("own", "partner") for name in ("certificates", "signing_certificates")),
     Judged("own.behind", ["urn:test:gamma"], "own.behind"),
     Judged("via.timeout", 100, "delivery.timeout",
            {**VIA, "via.retries": 0, "via.retry_interval": 1}),

@@ -97,8 +97,8 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "anybody is answered as the partner he names",
         "oncewire.handler.answering.answer",
-        "    if agreement is None or not is_authentic(node, agreement, source, received):\n",
-        "    if agreement is None:\n",
+        "        stranger = not is_authentic(node, agreement, source, received)\n",
+        "        stranger = False\n",
         tests=(
             f"{_UNPROVEN}::test_an_unproven_message_gets_no_signed_answer",
             f"{_UNPROVEN}::test_an_unsigned_post_ends_nothing_over_sockets",

@@ -230,8 +230,8 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "a turn takes as long as its verbs like",
         "oncewire.handler.loop.shell",
-        "(not begun or monotonic() < until)",
-        "(not begun or until > 0)",
+        "(first or monotonic() < began + seconds)",
+        "(first or seconds > 0)",
         tests=(
             "tests/handler/loop/test_shell.py::test_a_turn_that_takes_long_lets_others_in_between",
         ),

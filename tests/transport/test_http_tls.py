@@ -94,7 +94,7 @@ def test_a_certificate_that_is_trusted_no_more_opens_nothing(world: Certificates
                 await client.send(cargo(b"a"), transport.url, timeout=30) for client in clients
             ]
             assert [one.kind for one in before] == [OutcomeKind.SENT, OutcomeKind.SENT]
-            transport.renew(server, world.client())
+            transport.renew(HttpServerSettings(tls=server), world.client())
             after = [
                 await client.send(cargo(b"b"), transport.url, timeout=30) for client in clients
             ]

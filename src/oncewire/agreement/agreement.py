@@ -138,6 +138,10 @@ class PartyTerms:
     endpoints: tuple[Endpoint, ...] = ()
     # SHA-256 fingerprints (lower-case hex) of the TLS client certificates it may show.
     client_certificates: tuple[str, ...] = ()
+    # Certificates (DER) that it is known by: what it shows on connections, and what it signs and
+    # decrypts with. Ours are what the partner was told, and our key should be one of them.
+    certificates: tuple[bytes, ...] = ()
+    signing_certificates: tuple[bytes, ...] = ()
     # Other parties that are reached through this one.
     behind: tuple[PartyId, ...] = ()
 

@@ -16,6 +16,7 @@ from oncewire.agreement.agreement import (
     Value,
     Via,
 )
+from oncewire.agreement.certificates import fingerprint
 from oncewire.agreement.compose import Layer, bind, compose, merge
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.profiles import profile_values
@@ -176,6 +177,9 @@ def _identity(draft: Draft) -> tuple[Value, ...]:
         facts.append((f"{name}.uri", side.handler_uri))
         facts.append((f"{name}.addresses", side.endpoints))
         facts.append((f"{name}.client_certificates", side.client_certificates))
+        for key in ("certificates", "signing_certificates"):
+            shown = tuple(f"sha256:{fingerprint(der)[:16]}" for der in getattr(side, key))
+            facts.append((f"{name}.{key}", shown))
         facts.append((f"{name}.behind", side.behind))
     facts += [
         ("via", draft.via),

@@ -8,6 +8,7 @@ import hashlib
 import re
 import textwrap
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -88,15 +89,38 @@ def to_pem(der: bytes, label: str = "CERTIFICATE") -> str:
 
 def facts(der: bytes) -> CertificateFacts | None:
     """Subject and validity; None when the bytes are no certificate that can be read."""
+    certificate = _loaded(der)
+    if certificate is None:
+        return None
+    return CertificateFacts(
+        subject=certificate.subject.rfc4514_string(),
+        not_before=int(certificate.not_valid_before_utc.timestamp()) * SECOND,
+        not_after=int(certificate.not_valid_after_utc.timestamp()) * SECOND,
+    )
+
+
+def leaves(ders: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Of a certificate with its chain, in any order, those that issued none of the others."""
+    given = tuple(ders)
+    known = {der: _loaded(der) for der in given}
+    issuers = {
+        certificate.issuer
+        for certificate in known.values()
+        if certificate is not None and certificate.issuer != certificate.subject
+    }
+    found = tuple(
+        der
+        for der, certificate in known.items()
+        if certificate is None or certificate.subject not in issuers
+    )
+    return found or given
+
+
+def _loaded(der: bytes) -> x509.Certificate | None:
     try:
         with warnings.catch_warnings():
             # Serial numbers that today's rules forbid are common among partners.
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
-            certificate = x509.load_der_x509_certificate(der)
-            return CertificateFacts(
-                subject=certificate.subject.rfc4514_string(),
-                not_before=int(certificate.not_valid_before_utc.timestamp()) * SECOND,
-                not_after=int(certificate.not_valid_after_utc.timestamp()) * SECOND,
-            )
+            return x509.load_der_x509_certificate(der)
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         return None

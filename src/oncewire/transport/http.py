@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery
 from oncewire.transport.http_client import HttpClient, HttpClientSettings
 from oncewire.transport.http_server import HttpServer, HttpServerSettings
-from oncewire.transport.http_tls import PeerTls, ServerTls
+from oncewire.transport.http_tls import PeerTls
 from oncewire.transport.turned_away import Call
 
 
@@ -46,11 +46,11 @@ class HttpTransport:
         if self._server is not None:
             self._server.turned_away.call = call
 
-    def renew(self, tls: ServerTls | None, client: HttpClientSettings) -> None:
+    def renew(self, server: HttpServerSettings, client: HttpClientSettings) -> None:
         """Use other certificates from the next connection on: ours, and whom we believe."""
         self._client.renew(client)
-        if self._server is not None and tls is not None:
-            self._server.renew(tls)
+        if self._server is not None:
+            self._server.renew(server)
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Open the client's pool and begin to listen; TransportProblem if that cannot be."""

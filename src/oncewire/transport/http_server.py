@@ -44,6 +44,8 @@ class HttpServerSettings:
     tls: ServerTls | None = None
     limits: HttpLimits = field(default_factory=HttpLimits)
     budget: BudgetLimits = field(default_factory=BudgetLimits)
+    # Other paths by which partners know the same endpoint.
+    also: frozenset[str] = frozenset()
 
 
 class BrokenBody(TransportProblem):
@@ -59,6 +61,7 @@ class HttpServer:
 
     def __init__(self, settings: HttpServerSettings | None = None) -> None:
         self.settings = settings or HttpServerSettings()
+        self._also = self.settings.also
         self._budgets = Budgets(self.settings.budget)
         self.turned_away = TurnedAway(monotonic)
         self._listener: HttpListener | None = None
@@ -103,10 +106,12 @@ class HttpServer:
         await listener.start(self._answer)
         self._listener = listener
 
-    def renew(self, tls: ServerTls) -> None:
-        """Show another certificate, and believe others, from the next connection on. Where
-        somebody is believed no more, no connection stays that he may have made."""
-        if self._listener is None or self._tls is None:
+    def renew(self, settings: HttpServerSettings) -> None:
+        """Show another certificate, and believe others, from the next connection on; be there
+        under other paths. Where somebody is believed no more, no connection stays that he may
+        have made."""
+        self._also, tls = settings.also, settings.tls
+        if self._listener is None or self._tls is None or tls is None:
             return
         context = server_context(tls)
         gone = set(self._tls.trusted) - set(tls.trusted)
@@ -225,7 +230,7 @@ class HttpServer:
 
     def _refusal(self, request: web.BaseRequest) -> Reply | None:
         """What is wrong before the body, if anything."""
-        if request.path != self.settings.path:
+        if request.path != self.settings.path and request.path not in self._also:
             return _plain(404, "no such endpoint")
         if request.method != "POST":
             return _plain(405, "this endpoint takes POST only", ("Allow", "POST"))

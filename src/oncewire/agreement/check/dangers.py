@@ -15,6 +15,7 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.check.exposure import (
     EXPIRING_SOON,
     certificates,
+    known_certificates,
     recognition,
     signatures,
     unprotected_ways,
@@ -47,6 +48,7 @@ def agreement_dangers(agreement: Agreement, now: Instant | None) -> Iterator[Dan
     yield from _period(agreement, now)
     yield from _parties(agreement)
     yield from _unread(agreement)
+    yield from known_certificates(agreement, now)
     yield from recognition(agreement)
     yield from via_dangers(agreement)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction
 from oncewire.agreement.certificates import facts
@@ -200,37 +200,49 @@ def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger
         ("security.partner_encryption_certificates", security.partner_encryption_certificates),
         ("security.trust_anchors", security.trust_anchors),
     ):
-        known = [facts(der) for der in ders]
-        if None in known:
+        yield from _of_certificates(key, ders, now)
+
+
+def known_certificates(agreement: Agreement, now: Instant | None) -> Iterator[Danger]:
+    """The same of those that the two parties are known by."""
+    for name, side in (("own", agreement.own), ("partner", agreement.partner)):
+        yield from _of_certificates(f"{name}.certificates", side.certificates, now)
+        key, signing = f"{name}.signing_certificates", side.signing_certificates
+        yield from _of_certificates(key, signing, now)
+
+
+def _of_certificates(key: str, ders: Iterable[bytes], now: Instant | None) -> Iterator[Danger]:
+    known = [facts(der) for der in ders]
+    if None in known:
+        yield Danger(
+            Severity.ERROR, key, "a certificate cannot be read", "ask the partner for it again"
+        )
+    good = [cert for cert in known if cert is not None]
+    if now is None:
+        return
+    # During a roll-over two are valid at once: the older one may run out.
+    last = max((cert.not_after for cert in good), default=None)
+    for cert in good:
+        if cert.not_after <= now:
+            severity = Severity.ERROR if cert.not_after == last else Severity.HINT
             yield Danger(
-                Severity.ERROR, key, "a certificate cannot be read", "ask the partner for it again"
+                severity,
+                key,
+                f"the certificate {cert.subject} expired at {format_instant(cert.not_after)}",
+                "install the partner's new certificate",
             )
-        good = [cert for cert in known if cert is not None]
-        if now is None:
-            continue
-        # During a roll-over two are valid at once: the older one may run out.
-        last = max((cert.not_after for cert in good), default=None)
-        for cert in good:
-            if cert.not_after <= now:
-                severity = Severity.ERROR if cert.not_after == last else Severity.HINT
-                yield Danger(
-                    severity,
-                    key,
-                    f"the certificate {cert.subject} expired at {format_instant(cert.not_after)}",
-                    "install the partner's new certificate",
-                )
-            elif cert.not_after <= now + EXPIRING_SOON and cert.not_after == last:
-                yield Danger(
-                    Severity.DANGER,
-                    key,
-                    f"the certificate {cert.subject} expires at {format_instant(cert.not_after)}",
-                    "ask the partner for its new certificate now",
-                )
-            if cert.not_before > now:
-                yield Danger(
-                    Severity.HINT,
-                    key,
-                    f"the certificate {cert.subject} is valid from "
-                    f"{format_instant(cert.not_before)} on",
-                    "keep the old one until then",
-                )
+        elif cert.not_after <= now + EXPIRING_SOON and cert.not_after == last:
+            yield Danger(
+                Severity.DANGER,
+                key,
+                f"the certificate {cert.subject} expires at {format_instant(cert.not_after)}",
+                "ask the partner for its new certificate now",
+            )
+        if cert.not_before > now:
+            yield Danger(
+                Severity.HINT,
+                key,
+                f"the certificate {cert.subject} is valid from "
+                f"{format_instant(cert.not_before)} on",
+                "keep the old one until then",
+            )

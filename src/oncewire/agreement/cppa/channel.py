@@ -48,6 +48,7 @@ class Channel:
     sends_on: str | None = None
     endpoints: tuple[Endpoint, ...] = ()
     client_certificate: str | None = None
+    server_certificate: str | None = None
     access_authentication: bool = False
     sender: Exchange = field(default_factory=Exchange)
     receiver: Exchange = field(default_factory=Exchange)
@@ -72,15 +73,20 @@ def read_channel(
         is_2_0=modern is not None,
         sends_on=_transport_name(text_of(transport, "TransportSender", "TransportProtocol")),
         endpoints=read_endpoints(transport),
-        client_certificate=attribute(
-            child(transport, "TransportSender", "TransportClientSecurity", "ClientCertificateRef"),
-            "certId",
-        ),
+        client_certificate=_secured(transport, "Client"),
+        server_certificate=_secured(transport, "Server"),
         access_authentication=child(transport, "TransportSender", "AccessAuthentication")
         is not None,
         sender=_exchange(old if old is not None else child(exchange, "ebXMLSenderBinding")),
         receiver=_exchange(old if old is not None else child(exchange, "ebXMLReceiverBinding")),
     )
+
+
+def _secured(transport: Element | None, side: str) -> str | None:
+    """The certificate that a TransportClientSecurity or TransportServerSecurity refers to."""
+    place = "TransportSender" if side == "Client" else "TransportReceiver"
+    path = (place, f"Transport{side}Security", f"{side}CertificateRef")
+    return attribute(child(transport, *path), "certId")
 
 
 def read_endpoints(transport: Element | None) -> tuple[Endpoint, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from oncewire.agreement.agreement import (
     SIGNAL_SERVICE,
@@ -21,7 +22,7 @@ from oncewire.agreement.agreement import (
     Via,
 )
 from oncewire.agreement.build import Draft, Entry, build
-from oncewire.agreement.certificates import fingerprint
+from oncewire.agreement.certificates import fingerprint, leaves
 from oncewire.agreement.compose import Layer, layer, merge
 from oncewire.agreement.cppa.channel import Channel
 from oncewire.agreement.cppa.document import CpaAction, CpaDocument, CpaParty, read_document
@@ -126,9 +127,9 @@ def _with_ids(party: CpaParty, stated: Party | None, argument: str) -> CpaParty:
         return replace(party, ids=stated.ids)
     if not party.ids:
         raise AgreementProblem(
-            f"the party {party.label} has no PartyId in the CPA",
+            f"the party {party.label} has no PartyId in the CPA, as in those of PHINMS",
             key=argument,
-            remedy=f"say who it is with {argument}",
+            remedy="write the agreement with `oncewire agreement new --profile phinms`",
         )
     return party
 
@@ -142,8 +143,8 @@ def _agreement(
             rest,
             cpa_id=document.cpa_id,
             profile=name,
-            own=_party_terms(ours),
-            partner=_party_terms(theirs),
+            own=_seen_by(theirs, _party_terms(ours)),
+            partner=_seen_by(ours, _party_terms(theirs)),
             entries=tuple(_entries(ours, theirs)),
             listed_only=any(party.actions for party in (ours, theirs)),
             status=document.status,
@@ -176,6 +177,23 @@ def _moment(text: str | None, what: str) -> Instant | None:
         raise AgreementProblem(f"{what}: {error.problem}", key=what, remedy=error.remedy) from None
 
 
+def _seen_by(other: CpaParty, side: PartyTerms) -> PartyTerms:
+    """A party shows a certificate only to an address of the other's that has TLS."""
+    ways = [end.address for end in other.endpoints if end.transport == "http"]
+    if any(address.lower().startswith("https:") for address in ways):
+        return side
+    return replace(side, client_certificates=())
+
+
+def _used(party: CpaParty, *places: str) -> tuple[bytes, ...]:
+    """The certificates that a party's channels name at these places, without their chains."""
+    names = dict.fromkeys(
+        attrgetter(place)(channel) for channel in party.channels.values() for place in places
+    )
+    found = (der for name in names for der in leaves(party.certificates.get(name or "", ())))
+    return tuple(dict.fromkeys(found))
+
+
 def _party_terms(party: CpaParty) -> PartyTerms:
     http = next(
         (endpoint.address for endpoint in party.endpoints if endpoint.transport == "http"), None
@@ -191,6 +209,10 @@ def _party_terms(party: CpaParty) -> PartyTerms:
         handler_uri=http,
         endpoints=party.endpoints,
         client_certificates=tuple(dict.fromkeys(shown)),
+        certificates=_used(party, "server_certificate", "client_certificate"),
+        signing_certificates=_used(
+            party, "sender.signing_certificate", "receiver.encryption_certificate"
+        ),
     )
 
 

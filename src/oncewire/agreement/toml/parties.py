@@ -12,7 +12,8 @@ from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
 from oncewire.message.ids import Party, PartyId
 
-SIDE = ("party_id", "type", "role", "name", "uri", "client_certificates", "behind", *TRANSPORTS)
+SIDE = ("party_id", "type", "role", "name", "uri", "client_certificates", "certificates",
+        "signing_certificates", "behind", *TRANSPORTS)  # fmt: skip
 VIA = (
     "party_id", "type", "uri", "timeout", "retries", "retry_interval", "sync_timeout", *TRANSPORTS,
 )  # fmt: skip
@@ -32,6 +33,8 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
         handler_uri=word(f"{name}.uri", uri) if uri is not None else _first_http(endpoints),
         endpoints=endpoints,
         client_certificates=_fingerprints(name, table, load),
+        certificates=_certificates(name, "certificates", table, load),
+        signing_certificates=_certificates(name, "signing_certificates", table, load),
         behind=_party_ids(name, table, "behind") if "behind" in table else (),
     )
 
@@ -100,6 +103,12 @@ def _fingerprints(name: str, table: Table, load: Load | None) -> tuple[str, ...]
         for content in contents(key, item, load):
             found += [fingerprint(der) for der in read_certificates(content)]
     return tuple(dict.fromkeys(found))
+
+
+def _certificates(name: str, key: str, table: Table, load: Load | None) -> tuple[bytes, ...]:
+    """Certificates as PEM text or as the names of files."""
+    found = contents(f"{name}.{key}", table.get(key, []), load)
+    return tuple(dict.fromkeys(der for content in found for der in read_certificates(content)))
 
 
 def read_via(table: Table) -> Via | None:

@@ -17,6 +17,7 @@ from oncewire.agreement.agreement import (
     Value,
     Via,
 )
+from oncewire.agreement.certificates import to_pem
 from oncewire.agreement.compose import DERIVED, compose, merge
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.profiles import profile_values
@@ -219,6 +220,12 @@ def _side(side: PartyTerms) -> list[str]:
         lines.append(f"uri = {quoted(side.handler_uri)}")
     if side.client_certificates:
         lines.append(f"client_certificates = {literal(list(side.client_certificates))}")
+    for key, ders in (
+        ("certificates", side.certificates),
+        ("signing_certificates", side.signing_certificates),
+    ):
+        if ders:
+            lines.append(f"{key} = {literal([to_pem(der) for der in ders])}")
     if side.behind:
         lines.append(f"behind = {_ids(side.behind)}")
     return lines + _addresses(side.endpoints)

@@ -22,7 +22,7 @@ from oncewire.entry.bench.counting import Counting
 from oncewire.entry.bench.parties import RECEIVER
 
 if TYPE_CHECKING:
-    from oncewire.entry.running.party_handler import OpenParty
+    from oncewire.entry.running.open_party import OpenParty
 
 Task = dict[str, Any]
 PATIENCE = 120.0
@@ -148,7 +148,7 @@ def _tell(result: Task) -> None:
 
 async def run(folder: Path, counting: Counting) -> None:
     """Open the party and do what is asked of it."""
-    from oncewire.entry.running.party_handler import open_party
+    from oncewire.entry.running.open_party import open_party
 
     async with open_party(folder) as party:
         side = Side(party, counting)

@@ -1,4 +1,5 @@
-"""`oncewire agreement ...`: look for dangers in an agreement, show it whole, begin a new one."""
+"""`oncewire agreement ...`: look for dangers in an agreement, show it whole, begin a new one; a
+partner's CPA comes in by `imports`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.imports import import_cpa
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
 
@@ -32,6 +34,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command("check")(check)
     group.command("show")(show)
+    group.command("import")(import_cpa)
     group.command("new")(new)
     group.command("profiles")(profiles)
     app.add_typer(group, name="agreement")

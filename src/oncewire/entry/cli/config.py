@@ -128,9 +128,11 @@ def _key_problems(settings: Settings) -> Iterator[Problem]:
 
 
 def _agreement_problems(settings: Settings) -> Iterator[Problem]:
+    from oncewire.agreement.agreement import Origin
     from oncewire.agreement.check.checks import check_all
     from oncewire.agreement.check.finding import Severity
     from oncewire.entry.party.agreements import able, load_all
+    from oncewire.entry.party.importing import other_certificate
     from oncewire.errors import OncewireError
 
     try:
@@ -140,6 +142,11 @@ def _agreement_problems(settings: Settings) -> Iterator[Problem]:
         return
     own = settings.party.party_id
     for known in kept:
+        for other in other_certificate(settings, known.agreement):
+            yield Problem(other.sentence, str(known.file), other.fix)
+        if any(value.origin is Origin.CPA for value in known.agreement.values):
+            # There we go by the name that the CPA gives us.
+            continue
         if own not in {party_id.value for party_id in known.agreement.own.party.ids}:
             yield Problem(
                 f"{known.file.name} is an agreement of {known.agreement.own.party}, not of {own}",

@@ -62,6 +62,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
     import asyncio
 
     from oncewire.entry.doctor import checkup
+    from oncewire.entry.doctor.agreed import check_agreed
     from oncewire.entry.doctor.ping import ping as ping_all
 
     with output.progress("looking", 5, quiet=quiet) as advance:
@@ -76,6 +77,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         found += checkup.check_kept(settings)
         advance(1)
         found += problems
+        found += check_agreed(settings, now(), kept)
         found += _itself(settings, timeout or 5.0)
         if timeout is not None and kept:
             for echo in asyncio.run(ping_all(settings, kept, timeout)):

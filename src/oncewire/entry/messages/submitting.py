@@ -99,7 +99,9 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
             paper for paper in kept if cpa_id in (paper.agreement.cpa_id, *_other_names(paper))
         ]
     elif to:
-        found = [paper for paper in kept if _is_called(paper, to)]
+        # A name of ours is one agreement's; a PartyId may be that of several.
+        found = [paper for paper in kept if to in (paper.file.stem, paper.agreement.cpa_id)]
+        found = found or [paper for paper in kept if _is_called(paper, to)]
     else:
         found = list(kept)
     if len({paper.file for paper in found}) == 1:
@@ -122,9 +124,7 @@ def _other_names(kept: Kept) -> tuple[str, ...]:
 
 def _is_called(kept: Kept, name: str) -> bool:
     ids = kept.agreement.partner.party.ids
-    return name == kept.file.stem or any(
-        name in (party_id.value, str(party_id)) for party_id in ids
-    )
+    return any(name in (party_id.value, str(party_id)) for party_id in ids)
 
 
 def submission_of(

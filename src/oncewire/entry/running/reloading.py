@@ -104,7 +104,7 @@ class Reloading:
         for transport in self._handler.transports.values():
             if isinstance(transport, HttpTransport):
                 transport.renew(
-                    server_settings(self._settings).tls, client_settings(self._settings, kept)
+                    server_settings(self._settings, kept), client_settings(self._settings, kept)
                 )
 
     def _has_changed(self) -> bool:

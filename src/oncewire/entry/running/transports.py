@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from oncewire.agreement.agreements import withdrawn_in
 from oncewire.agreement.certificates import read_certificates, to_pem
@@ -29,12 +30,14 @@ def http_transport(
     settings: Settings, agreements: Iterable[Kept] = (), *, listen: bool = True
 ) -> HttpTransport:
     """HTTP as the settings and the partners' certificates want it; `listen` false only sends."""
-    server = server_settings(settings) if listen else None
-    return HttpTransport(server, client_settings(settings, agreements))
+    chosen = tuple(agreements)
+    server = server_settings(settings, chosen) if listen else None
+    return HttpTransport(server, client_settings(settings, chosen))
 
 
-def server_settings(settings: Settings) -> HttpServerSettings:
-    """Where and how we listen."""
+def server_settings(settings: Settings, agreements: Iterable[Kept] = ()) -> HttpServerSettings:
+    """Where and how we listen; at the paths, too, that agreements name for us."""
+    chosen = tuple(agreements)
     http = settings.http
     limits = HttpLimits(
         connections=http.connections,
@@ -44,9 +47,16 @@ def server_settings(settings: Settings) -> HttpServerSettings:
     tls = None
     if http.tls:
         wanted = http.client_certificates
-        trusted = () if wanted is ClientCertificateRule.IGNORED else _trusted(settings)
+        trusted = () if wanted is ClientCertificateRule.IGNORED else _trusted(settings, chosen)
         tls = ServerTls(_identity(settings), ClientCertificates(wanted.value), trusted)
-    return HttpServerSettings(http.host, http.port, http.path, tls, limits, _budget(settings))
+    also = frozenset(
+        urlsplit(end.address).path or "/"
+        for kept in chosen
+        for end in kept.agreement.own.endpoints
+        if end.transport == HttpTransport.name
+    )
+    budget = _budget(settings)
+    return HttpServerSettings(http.host, http.port, http.path, tls, limits, budget, also)
 
 
 def _budget(settings: Settings) -> BudgetLimits:
@@ -90,11 +100,19 @@ def _identity(settings: Settings) -> Identity:
     return Identity(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
 
 
-def _trusted(settings: Settings) -> tuple[str, ...]:
+def _trusted(settings: Settings, agreements: tuple[Kept, ...]) -> tuple[str, ...]:
     """Who may connect: the partners, and we ourselves; so a party without partners can be
     served, and partners that are added are believed from then on."""
     own = read_text(settings.path(settings.keys.certificate), "certificate")
-    return (own, *_partners(settings))
+    agreed = (to_pem(der) for kept in agreements for der in _agreed(kept))
+    return tuple(dict.fromkeys((own, *_partners(settings), *agreed)))
+
+
+def _agreed(kept: Kept) -> tuple[bytes, ...]:
+    """The certificates that an agreement itself names for connections with its partner, as a CPA
+    does, without those that were revoked."""
+    gone = {der for binding in kept.agreement.bindings() for der in binding.security.revoked}
+    return tuple(der for der in kept.agreement.partner.certificates if der not in gone)
 
 
 def _partners(settings: Settings) -> tuple[str, ...]:
@@ -116,14 +134,19 @@ def _believed(file: Path) -> str:
 def _peers(
     settings: Settings, agreements: Iterable[Kept], identity: Identity | None
 ) -> Mapping[str, PeerTls]:
-    """TLS per origin, for partners whose certificate lies beside their agreement's name."""
+    """TLS per origin, for partners whose certificate lies beside their agreement's name, or in
+    their agreement."""
     folder = settings.path(settings.keys.partners)
     found: dict[str, PeerTls] = {}
     for kept in agreements:
         file = folder / f"{kept.file.stem}.crt"
-        if not file.is_file():
+        agreed = _agreed(kept)
+        if file.is_file():
+            tls = _peer(file, identity)
+        elif agreed:
+            tls = _peer_by(agreed, identity)
+        else:
             continue
-        tls = _peer(file, identity)
         ends = [kept.agreement.partner.endpoints]
         ends += [binding.endpoints for binding in kept.agreement.bindings()]
         for end in (endpoint for some in ends for endpoint in some):
@@ -150,6 +173,16 @@ def _peer(file: Path, identity: Identity | None) -> PeerTls:
     # While a partner changes its key, both certificates are the one.
     pinned = tuple(to_pem(der) for der in read_certificates(text))
     return PeerTls(identity=identity, pinned=pinned)
+
+
+def _peer_by(agreed: tuple[bytes, ...], identity: Identity | None) -> PeerTls:
+    """The same by the certificates of an agreement."""
+    shown = tuple(map(to_pem, agreed))
+    authorities = tuple(text for text in shown if _is_authority(text))
+    pinned = tuple(text for text in shown if text not in authorities)
+    if pinned:
+        return PeerTls(identity=identity, pinned=pinned)
+    return PeerTls(identity=identity, trusted=authorities)
 
 
 def _is_authority(text: str) -> bool:
