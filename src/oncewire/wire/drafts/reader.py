@@ -196,13 +196,7 @@ class DraftReading(Findings):
         mode, as_agreed = self._sync(header)
         # Known early, because errors of such a message go back on its connection too (SYNC-12).
         self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
-        expiry = self._instant(data, "timetolive", "TimeToLive")
-        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
-        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
-        if expiry is None:
-            expiry = earlier
-        elif earlier is not None:
-            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
+        expiry = self._expiry(data, quality)
         # The rest may be missing, these not: no answer and no record without them.
         if (
             from_party is None
@@ -234,6 +228,16 @@ class DraftReading(Findings):
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, "//Header")
             return None
+
+    def _expiry(self, data: DraftElement, quality: DraftElement | None) -> Instant | None:
+        expiry = self._instant(data, "timetolive", "TimeToLive")
+        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
+        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
+        if expiry is None:
+            return earlier
+        if earlier is not None:
+            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
+        return expiry
 
     def _missing(self, name: str, location: str) -> None:
         self.fault(Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}"))

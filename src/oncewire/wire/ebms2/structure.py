@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
@@ -98,7 +98,7 @@ def _once() -> dict[str, frozenset[str]]:
 _ONCE = _once()
 
 
-def children(element: Element, findings: Findings) -> Iterator[Element]:
+def children(element: Element, findings: Findings) -> Iterable[Element]:
     """The children of an element as every reader takes them.
 
     Of two where one may stand, a signature may cover one and a reader take the other, or two
@@ -106,17 +106,20 @@ def children(element: Element, findings: Findings) -> Iterator[Element]:
     """
     once = _ONCE.get(element.tag)
     if once is None:
-        yield from element
-        return
+        return element
+    tags = [child.tag for child in element]
+    # Nearly always no name stands twice, and then nothing is to be looked at.
+    if len(set(tags)) == len(tags):
+        return element
+    kept: list[Element] = []
     seen = set()
-    for child in element:
-        tag = child.tag
-        if tag in once:
-            if tag in seen:
-                findings.twice(local_name(child), place_of(child))
-                continue
-            seen.add(tag)
-        yield child
+    for child, tag in zip(element, tags, strict=True):
+        if tag in once and tag in seen:
+            findings.twice(local_name(child), place_of(child))
+        else:
+            kept.append(child)
+        seen.add(tag)
+    return kept
 
 
 def place_of(element: Element) -> str:
