@@ -41,6 +41,7 @@ NUMBERS = {"Instant", "Duration"}
 # Errors that nobody outside meets, and who deals with each of them.
 INNER = {
     "ReadFault": "what was read of a message before it was refused; an answer is made of it",
+    "RefusedByTerms": "the same of one that an agreement refuses",
     "TooLong": "the reader of a body stops; the door of the handler answers",
     "TooLarge": "a body above the bound; the door of the handler answers",
     "BrokenBody": "the partner hung up; the listener counts it",

@@ -264,6 +264,7 @@ def test_a_header_with_a_line_end_is_refused(header: str) -> None:
 # --- cut at every byte -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_reset_while_the_request_is_read_is_unknown_at_any_byte() -> None:
     seed = 7_411
     print(f"seed {seed}")

@@ -187,8 +187,9 @@ def test_one_address_does_not_take_every_place() -> None:
         async with endpoint(Receiver(), limits=limits) as transport:
             port = port_of(transport.url)
             many = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
-            while transport.connections != 10:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(20):
+                while transport.connections != 10:
+                    await asyncio.sleep(0.01)
             answer, writer = await asyncio.open_connection(
                 "127.0.0.1", port, local_addr=("127.0.0.9", 0)
             )

@@ -128,6 +128,7 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
     asyncio.run(ask())
 
 
+@pytest.mark.long
 def test_many_at_once_share_the_handler(served: Served) -> None:
     async def ask() -> list[str]:
         remote = await Remote.connect(control.socket_path(settings_of(served.folder)))

@@ -147,6 +147,7 @@ def _party(info: Element) -> CpaParty:
             )
             for element in children(info, "SecurityDetails")
         },
+        # 1.0 names no channel for signals.
         default_channel=attribute(info, "defaultMshChannelId") or next(iter(channels), None),
         overrides={
             attribute(element, "action") or "": attribute(element, "channelId") or ""

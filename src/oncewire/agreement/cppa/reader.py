@@ -146,6 +146,7 @@ def _agreement(
             own=_seen_by(theirs, _party_terms(ours)),
             partner=_seen_by(ours, _party_terms(theirs)),
             entries=tuple(_entries(ours, theirs)),
+            # Where a CPA lists actions, no other may be used; PHINMS' files list none.
             listed_only=any(party.actions for party in (ours, theirs)),
             status=document.status,
             start=_moment(document.start, "Start"),
@@ -288,6 +289,7 @@ def _counterpart(send: CpaAction, takes: list[CpaAction]) -> CpaAction | None:
     for action in takes:
         if send.other_id is not None and action.binding_id == send.other_id:
             return action
+    # Files of 1.0, and some of 2.0, do not name the other side's binding.
     for action in takes:
         if (action.service, action.action) == (send.service, send.action):
             return action

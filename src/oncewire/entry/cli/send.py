@@ -46,7 +46,7 @@ def send(
     message_id: Annotated[
         str, typer.Option(help="MessageId; repeating the command with it cannot send twice.")
     ] = "",
-    ref_to: Annotated[str, typer.Option(help="The MessageId this one answers.")] = "",
+    ref_to: Annotated[str, typer.Option(help="The MessageId that this one responds to.")] = "",
     time_to_live: Annotated[str, typer.Option(help="Worthless after, e.g. PT1H.")] = "",
     each: Annotated[
         bool, typer.Option("--each", help="One message for each file instead of one for all.")

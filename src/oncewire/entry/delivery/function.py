@@ -1,7 +1,7 @@
 """Delivery to a Python function of your own.
 
 Guarantee: what the function returns counts exactly once. The submissions it returns are stored
-in the same commit that confirms the message, so each message has its answers once, whatever
+in the same commit that confirms the message, so each message has its responses once, whatever
 crashes in between. The function itself may be called again if the process dies before that
 commit; the message then says `redelivered`, and whatever the function does elsewhere is up to
 it, with the MessageId as its key. In order per channel.
