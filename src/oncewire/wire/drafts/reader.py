@@ -196,13 +196,7 @@ class DraftReading(Findings):
         mode, as_agreed = self._sync(header)
         # Known early, because errors of such a message go back on its connection too (SYNC-12).
         self.sync_reply = mode not in (None, SyncReplyMode.NONE) or as_agreed
-        expiry = self._instant(data, "timetolive", "TimeToLive")
-        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
-        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
-        if expiry is None:
-            expiry = earlier
-        elif earlier is not None:
-            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
+        expiry = self._expiry(data, quality)
         # The rest may be missing, these not: no answer and no record without them.
         if (
             from_party is None
@@ -323,6 +317,14 @@ class DraftReading(Findings):
         if not zoned:
             self.note(f"{shown} has no time zone and is taken as UTC")
         return moment
+
+    def _expiry(self, data: DraftElement, quality: DraftElement | None) -> Instant | None:
+        expiry = self._instant(data, "timetolive", "TimeToLive")
+        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
+        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
+        if expiry is not None and earlier is not None:
+            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
+        return earlier if expiry is None else expiry
 
     def _semantics(self, quality: DraftElement | None) -> DeliverySemantics | None:
         word = quality.value("deliverysemantics") if quality is not None else None
