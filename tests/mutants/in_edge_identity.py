@@ -10,6 +10,8 @@ from tests.mutants.mutant import Mutant
 _IDENTITY = "tests/handler/test_identity.py"
 _VIEW = "tests/handler/test_verified_view.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
+_FRESH = "tests/handler/arriving/test_fresh.py"
+_ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
 _SECURE = "oncewire.handler.sealing.secure"
 _VERIFIED = "oncewire.wire.security.verified"
@@ -103,6 +105,27 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
             f"{_UNPROVEN}::test_an_unproven_message_gets_no_signed_answer",
             f"{_UNPROVEN}::test_an_unsigned_post_ends_nothing_over_sockets",
         ),
+    ),
+    Mutant(
+        "anybody is told what was agreed",
+        "oncewire.handler.answering.answer",
+        "    if stranger and by_terms:\n",
+        "    if False and by_terms:\n",
+        tests=("tests/handler/answering/test_discreet.py::test_one_word_for_all_reasons",),
+    ),
+    Mutant(
+        "whoever sends a recorded message again is known as its sender",
+        "oncewire.handler.arriving.fresh",
+        "    return before != after\n",
+        "    return before == before\n",
+        tests=(f"{_FRESH}::test_a_message_shows_where_its_sender_is_and_its_copies_do_not",),
+    ),
+    Mutant(
+        "of two elements where one may stand either is read",
+        "oncewire.wire.ebms2.structure",
+        "            if tag in seen:\n",
+        "            if tag not in once:\n",
+        tests=(f"{_ONCE}::test_an_element_of_ebms2_that_may_stand_once_is_refused_twice",),
     ),
     Mutant(
         "who proves himself is answered as a stranger",

@@ -22,6 +22,7 @@ from aiohttp import web
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
+from oncewire.transport.handshakes import Handshakes
 from oncewire.transport.lag import Lag
 from oncewire.transport.turned_away import TurnedAway
 
@@ -148,6 +149,7 @@ class HttpListener:
         # How many of them come from each place.
         self._from: Counter[str] = Counter()
         self._lag = Lag(limits.late)
+        self._handshakes = Handshakes(monotonic)
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
@@ -264,7 +266,8 @@ class HttpListener:
                 lambda: protocol, came, ssl=self._tls, ssl_handshake_timeout=wait
             )
         except (OSError, TimeoutError) as error:
-            log.debug("no TLS with a peer: %s", error)
+            if self._tls is not None:
+                self._handshakes.failed(peer, error)
             self._forget(protocol)
         except BaseException:
             # Whatever else it is: a place that nobody holds would never be free again.

@@ -19,6 +19,7 @@ from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.choice import application_of
 from oncewire.entry.delivery.webhook import Webhook
 from oncewire.entry.running.assemble import make_engine, make_handler
+from oncewire.entry.running.own_certificate import OwnCertificate
 from oncewire.entry.running.ownership import running_or
 from oncewire.entry.running.reloading import Reloading
 from oncewire.entry.running.service_manager import keep_told, tell
@@ -73,6 +74,7 @@ async def serving(
         await handler.start()
         await reloading.begin()
         handler.supervisor.keep(reloading.run())
+        handler.supervisor.keep(OwnCertificate(settings, handler.engine.node.now).run())
         running.url = getattr(handler.transports.get("http"), "url", "")
         await server.start()
         yield running

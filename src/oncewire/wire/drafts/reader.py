@@ -328,6 +328,14 @@ class DraftReading(Findings):
             self.note(f"{shown} has no time zone and is taken as UTC")
         return moment
 
+    def _expiry(self, data: DraftElement, quality: DraftElement | None) -> Instant | None:
+        expiry = self._instant(data, "timetolive", "TimeToLive")
+        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
+        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
+        if expiry is not None and earlier is not None:
+            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
+        return earlier if expiry is None else expiry
+
     def _semantics(self, quality: DraftElement | None) -> DeliverySemantics | None:
         word = quality.value("deliverysemantics") if quality is not None else None
         if word is None:

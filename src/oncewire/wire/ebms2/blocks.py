@@ -18,7 +18,6 @@ from oncewire.message import (
 )
 from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import names as n
-from oncewire.wire.ebms2.structure import children
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.moments import read_moment
 from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
@@ -128,7 +127,7 @@ def message_order(element: Element, findings: Findings) -> SequenceNumber | None
     check_version(element, "//Header/MessageOrder", findings)
     # The number is the block's whole content (§9.1.1); what others add beside it is theirs.
     location = "//Header/MessageOrder"
-    numbers = [child for child in children(element, findings) if child.tag == n.SEQUENCE_NUMBER]
+    numbers = [child for child in element if child.tag == n.SEQUENCE_NUMBER]
     if numbers:
         return _sequence(numbers[0], numbers[0].get(n.A_STATUS), location, findings)
     findings.fault(
@@ -180,7 +179,7 @@ def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     for child in element:
         if child.tag != n.ROUTING_HEADER:
             continue
-        fields = {field.tag: text_of(field) for field in children(child, findings)}
+        fields = {field.tag: text_of(field) for field in child}
         stamp = fields.get(f"{{{n.RMX}}}Timestamp")
         try:
             hops.append(
@@ -209,7 +208,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
         if child.tag != n.REFERENCE:
             continue
         try:
-            reference, others = _reference(child, findings)
+            reference, others = _reference(child)
         except InvalidValue as problem:
             findings.invalid(Inconsistent, problem, f"{location}/Reference/@href")
             continue
@@ -228,13 +227,13 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
     return references, foreign
 
 
-def _reference(element: Element, findings: Findings) -> tuple[Reference, list[Element]]:
+def _reference(element: Element) -> tuple[Reference, list[Element]]:
     """One Reference (§3.2.1): href is what counts, the rest is kept for the application."""
     schemas: list[tuple[str, str | None]] = []
     descriptions: list[tuple[str, str]] = []
     compression: Compression | None = None
     foreign: list[Element] = []
-    for child in children(element, findings):
+    for child in element:
         tag = child.tag
         if tag == n.SCHEMA:
             schemas.append((child.get(n.A_LOCATION) or "", child.get(n.A_VERSION)))

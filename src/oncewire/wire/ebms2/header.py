@@ -10,7 +10,6 @@ from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import names as n
-from oncewire.wire.ebms2.structure import children
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
 
@@ -72,7 +71,7 @@ class MessageHeaderReading(Findings):
                     remedy="the MessageHeader is for the whole way and has no actor",
                 )
             )
-        for child in children(element, self):
+        for child in element:
             tag = child.tag
             if tag == n.CPA_ID:
                 self.cpa_id = self._text(child, f"{MH}/CPAId")
@@ -139,7 +138,7 @@ class MessageHeaderReading(Findings):
     def _party(self, element: Element, location: str) -> Party | None:
         named: list[tuple[str, str | None]] = []
         role: str | None = None
-        for child in children(element, self):
+        for child in element:
             tag = child.tag
             if tag == n.PARTY_ID:
                 if len(child):
@@ -205,7 +204,7 @@ class MessageHeaderReading(Findings):
         ids.append(party_id)
 
     def _message_data(self, element: Element) -> None:
-        for child in children(element, self):
+        for child in element:
             tag = child.tag
             if tag == n.MESSAGE_ID:
                 self.message_id = self._text(child, f"{MD}/MessageId")
@@ -224,7 +223,7 @@ class MessageHeaderReading(Findings):
         """rmx:Split, inside the header so that it is signed (BIG-4, BIG-5)."""
         split_id = ""
         number = total = None
-        for child in children(element, self):
+        for child in element:
             if child.tag == n.SPLIT_ID:
                 split_id = blocks.text_of(child)
             elif child.tag == n.SPLIT_NUMBER:

@@ -27,7 +27,7 @@ from oncewire.wire.ebms2 import blocks, signals
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.ebms2 import rules as ebms2_rules
 from oncewire.wire.ebms2.header import MD, MH, UNNAMED, MessageHeaderReading
-from oncewire.wire.ebms2.structure import children
+from oncewire.wire.ebms2.structure import find_repeated
 from oncewire.wire.xml.source import exact_bytes
 from oncewire.wire.xml.tree import Element
 
@@ -59,13 +59,18 @@ class Ebms2Reading(MessageHeaderReading):
         header, body = self._split_envelope()
         if header is None:
             return
+        find_repeated(header, self)
+        if body is not None:
+            find_repeated(body, self)
         message_header: Element | None = None
         unknown: list[Element] = []
-        for block in children(header, self):
+        for block in header:
             tag = block.tag
             if tag == n.MESSAGE_HEADER:
-                message_header = block
-                self.read_message_header(block)
+                # Of two the first says whom an error is for; see `find_repeated`.
+                if message_header is None:
+                    message_header = block
+                    self.read_message_header(block)
             elif not self._block(tag, block):
                 unknown.append(block)
         # Without it nobody can be addressed, so there is no ErrorList to send: a SOAP Fault (§4.2).
@@ -148,7 +153,7 @@ class Ebms2Reading(MessageHeaderReading):
             self.digests.extend((number, reference) for reference in references)
 
     def _body(self, body: Element) -> None:
-        for child in children(body, self):
+        for child in body:
             tag = child.tag
             if tag == n.MANIFEST:
                 self.manifest, self.reference_foreign = blocks.manifest(child, self)

@@ -1,11 +1,9 @@
 """What stands where in an ebMS 2.0 header, as the standard's own tables have it.
 
-`schema` makes its validator of them; `children` has every reader hold to what may stand once.
+`schema` makes its validator of them; `find_repeated` refuses what they let stand once.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
@@ -72,6 +70,7 @@ _BESIDE: dict[str, tuple[str, ...]] = {
     n.BODY: (n.MANIFEST, n.STATUS_REQUEST, n.STATUS_RESPONSE),
     n.MESSAGE_HEADER: (n.SPLIT,),
     n.SPLIT: (n.SPLIT_ID, n.SPLIT_NUMBER),
+    n.ROUTING_HEADER_LIST: (),
     n.ROUTING_HEADER: n.ROUTING_FIELDS,
     n.REFERENCE: (n.COMPRESSION,),
     n.ERROR: (n.MIN_RETRY_SECS,),
@@ -88,38 +87,33 @@ def _once() -> dict[str, frozenset[str]]:
         if content.startswith("="):
             continue
         parent = f"{{{n.EB}}}{name}"
+        table.setdefault(parent, set())
         for word in content.split():
             child = f"{{{n.EB}}}{word.rstrip('?')}"
             if word[-1] not in "*+" and (parent, child) not in _TOLERATED:
-                table.setdefault(parent, set()).add(child)
+                table[parent].add(child)
     return {parent: frozenset(children) for parent, children in table.items()}
 
 
 _ONCE = _once()
 
 
-def children(element: Element, findings: Findings) -> Iterable[Element]:
-    """The children of an element as every reader takes them.
+def find_repeated(element: Element, findings: Findings) -> None:
+    """Refuse whatever stands more than once in an element, or in one that we read inside it.
 
     Of two where one may stand, a signature may cover one and a reader take the other, or two
-    readers one each. So the first counts for whatever has to be said, and the message is refused.
+    readers one each.
     """
-    once = _ONCE.get(element.tag)
-    if once is None:
-        return element
-    tags = [child.tag for child in element]
-    # Nearly always no name stands twice, and then nothing is to be looked at.
-    if len(set(tags)) == len(tags):
-        return element
-    kept: list[Element] = []
+    once = _ONCE[element.tag]
     seen = set()
-    for child, tag in zip(element, tags, strict=True):
-        if tag in once and tag in seen:
-            findings.twice(local_name(child), place_of(child))
-        else:
-            kept.append(child)
-        seen.add(tag)
-    return kept
+    for child in element:
+        tag = child.tag
+        if tag in once:
+            if tag in seen:
+                findings.twice(local_name(child), place_of(child))
+            seen.add(tag)
+        if tag in _ONCE:
+            find_repeated(child, findings)
 
 
 def place_of(element: Element) -> str:
