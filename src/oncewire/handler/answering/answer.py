@@ -341,6 +341,7 @@ def response_again(
     parcel = tx.outgoing_parcel(response.outgoing.message_id)
     if parcel is None:
         return NOTHING
+    tx.save_outgoing(response.outgoing.repeated())
     if here:
         return Answer(200, parcel)
     answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)

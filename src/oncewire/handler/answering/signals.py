@@ -239,7 +239,7 @@ def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Faul
     agreement = agreement_of_hop(node, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     outgoing = stored.outgoing
-    if agreement is None or parcel is None or outgoing.attempts - outgoing.attempts_lost > 1:
+    if agreement is None or parcel is None or outgoing.copies > 1:
         return True
     message = codec.read(whole_parcel(node, parcel)).message
     rules = find_binding(agreement, Direction.SEND, message).rules

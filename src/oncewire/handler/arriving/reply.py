@@ -125,6 +125,17 @@ def was_given(tx: Transaction, stored: StoredIncoming) -> bool:
     return response is None or response.outgoing.may_be_repeated
 
 
+def count_copy(tx: Transaction, stored: StoredIncoming, answer: StoredAnswer) -> None:
+    """A stored answer is given once more. Where it is a response, or holds one, another copy of
+    that is under way beside its own attempts, and may meet what they did not (S5)."""
+    response = tx.outgoing(answer.answer_id)
+    responses = [] if response is None else [response]
+    if is_bundle(answer):
+        responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+    for kept in responses:
+        tx.save_outgoing(kept.outgoing.repeated())
+
+
 def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
     """The responses to a message that may have arrived, in the order of sending."""
     responses = tx.responses_to(stored.incoming.message_id, stored.peer)
