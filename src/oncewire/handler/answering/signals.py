@@ -379,7 +379,7 @@ def _send_signal(
 ) -> Answer:
     route = signal_route(resolution.agreement, signal.kind)
     parcel = seal(node, signal, route)
-    asked = request.header.sync_reply is not None or request.header.sync_reply_as_agreed
+    asked = request.header.asks_sync_reply
     if (asked or waits_for_signals(resolution.agreement, request.kind)) and source.can_answer:
         return Answer(200, parcel)
     answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)

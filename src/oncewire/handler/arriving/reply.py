@@ -107,7 +107,7 @@ def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
         return False
     terms = node.terms_of(tx, stored.incoming.terms_id)
-    return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
+    return not terms.synchronous and ride_patience(terms) > 0
 
 
 def was_given(tx: Transaction, stored: StoredIncoming) -> bool:
@@ -181,7 +181,7 @@ def _send_apart(node: Node, tx: Transaction, submission: Submission) -> Accepted
     for stored in tx.incoming_by_id(reference) if reference is not None else ():
         terms = node.terms_of(tx, stored.incoming.terms_id)
         # Without a synchronous reply in force, and only there, a wish may have been ignored.
-        wish = terms.sync_mode is SyncReplyMode.NONE and stored.facts.kind is MessageKind.NORMAL
+        wish = not terms.synchronous and stored.facts.kind is MessageKind.NORMAL
         request = Request.read(node, tx, stored) if wish else None
         if request is not None and request.is_answered_by(submission):
             return submit(node, tx, submission, warnings=request.ignored)
