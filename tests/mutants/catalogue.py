@@ -164,8 +164,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one retry too many",
         _ATTEMPTS,
-        "    if outgoing.attempts_here > _retries(terms):\n",
-        "    if outgoing.attempts_here > _retries(terms) + 1:\n",
+        "    if outgoing.attempts_here > terms.resends:\n",
+        "    if outgoing.attempts_here > terms.resends + 1:\n",
         ("S11",),
         GIVING_UP,
         "RTY-3",
@@ -173,8 +173,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "give up one retry early",
         _ATTEMPTS,
-        "    if outgoing.attempts_here > _retries(terms):\n",
-        "    if outgoing.attempts_here > max(_retries(terms) - 1, 0):\n",
+        "    if outgoing.attempts_here > terms.resends:\n",
+        "    if outgoing.attempts_here > max(terms.resends - 1, 0):\n",
         ("S11",),
         FAILING,
         "RTY-18",

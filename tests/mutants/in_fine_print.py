@@ -161,9 +161,17 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived",),
     ),
     Mutant(
+        "what a copy of the request brought again counts for nothing",
+        "oncewire.protocol.outgoing",
+        "        return self.attempts - self.attempts_lost + self.repeats\n",
+        "        return self.attempts - self.attempts_lost\n",
+        requirement="ERR-9",
+        tests=("tests/handler/arriving/test_original.py",),
+    ),
+    Mutant(
         "a copy that was certainly lost may have arrived",
         "oncewire.handler.answering.signals",
-        "outgoing.attempts - outgoing.attempts_lost > 1:\n",
+        "outgoing.copies > 1:\n",
         "outgoing.attempts > 1:\n",
         tests=(f"{_CLAIMS}::test_a_fault_ends_a_message_only_where_it_can_be_believed",),
     ),

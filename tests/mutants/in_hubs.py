@@ -12,6 +12,13 @@ _STRANDED = "tests/handler/hub/test_stranded.py::"
 
 IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
+        "send on what is for us",
+        "oncewire.handler.hub.stranded",
+        " is not IncomingState.HELD or node.is_ours(tx, stored):\n",
+        " is not IncomingState.HELD:\n",
+        tests=("tests/handler/hub/test_stranded.py::test_what_is_for_us_is_never_sent_on",),
+    ),
+    Mutant(
         "forget where a message came from that was passed on",
         "oncewire.handler.hub.passing",
         "    _remember(node, tx, message, ahead, before, source)\n    plan",

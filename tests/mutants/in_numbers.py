@@ -85,7 +85,7 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "an error about a later number ends the earlier ones",
         "oncewire.protocol.attempts",
-        "    if outgoing.attempts_here > _retries(terms):\n",
+        "    if outgoing.attempts_here > terms.resends:\n",
         "    if outgoing.attempts_here > 0:\n",
         requirement="SEQ-10",
         tests=(f"{_NUMBERS}::test_the_missing_message_is_sent_again_after_the_error",),

@@ -26,8 +26,8 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     Mutant(
         "given up one resend early",
         _ATTEMPTS,
-        "    if outgoing.attempts_here > _retries(terms):\n",
-        "    if outgoing.attempts_here >= _retries(terms):\n",
+        "    if outgoing.attempts_here > terms.resends:\n",
+        "    if outgoing.attempts_here >= terms.resends:\n",
         requirement="RTY-18",
         tests=(_LAW,),
     ),

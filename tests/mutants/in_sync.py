@@ -97,9 +97,9 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a synchronous request is repeated although none may be",
-        "oncewire.protocol.attempts",
-        "    if not terms.runs_protocol or (synchronous and terms.sync_retries is SyncRetries.NONE):\n",
-        "    if not terms.runs_protocol:\n",
+        "oncewire.protocol.terms",
+        "        return self.retries if self.runs_protocol and not self.never_repeated else 0\n",
+        "        return self.retries if self.runs_protocol else 0\n",
         requirement="SYNC-18",
         tests=("tests/protocol/test_attempts.py", _REPLY),
     ),

@@ -1,5 +1,6 @@
 """Terms: policies as data, refused where they are impossible or contradict each other."""
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,7 +21,10 @@ from oncewire.protocol.terms import (
     Scope,
     Terms,
 )
+from tests.parts import ROOT
 from tests.protocol.samples import ORDERED, PLAIN, STOP_AND_WAIT, TEN
+
+SOURCE = ROOT / "src" / "oncewire"
 
 
 @pytest.mark.parametrize(
@@ -153,3 +157,14 @@ def test_an_unknown_choice_lists_the_known_ones() -> None:
 
 def test_a_range_is_written_as_its_two_ends() -> None:
     assert replace(PLAIN, numbers=SequenceRange(2, 9)).as_dict()["numbers"] == [2, 9]
+
+
+def test_whether_an_exchange_is_synchronous_is_decided_in_one_place() -> None:
+    """Handler, agreement, checker and simulator ask the terms."""
+    copies = re.compile(r"sync_mode is (?:not )?SyncReplyMode\.NONE")
+    found = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if copies.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"protocol/terms.py"}

@@ -18,7 +18,7 @@ from oncewire.agreement.agreement import (
     address_of,
 )
 from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
-from oncewire.agreement.rules import settle, signal_terms
+from oncewire.agreement.rules import signal_terms, weigh
 from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
@@ -91,7 +91,7 @@ def resolve(
             location=CPA_ID,
             remedy="agree on a new period",
         )
-    return _settled(found, message, receiving=receiving, transport=transport)
+    return _resolution(found, message, receiving=receiving, transport=transport)
 
 
 def resolve_under(
@@ -108,11 +108,11 @@ def resolve_under(
     the terms it was accepted under, and with it its copies and what answers it (RM-17).
     """
     found = place_under(agreement, message, receiving=receiving)
-    settled = _settled(found, message, receiving=receiving, transport=transport)
-    return replace(settled, accepted_at=accepted_at)
+    resolution = _resolution(found, message, receiving=receiving, transport=transport)
+    return replace(resolution, accepted_at=accepted_at)
 
 
-def _settled(
+def _resolution(
     found: Found, message: Message, *, receiving: bool, transport: str | None
 ) -> Resolution:
     agreement = found.agreement
@@ -121,8 +121,8 @@ def _settled(
         binding = agreement.default(direction)
     else:
         binding = find_binding(agreement, direction, message)
-    settled = settle(binding, message, at_hop=found.at_hop)
-    terms, header = settled.terms, message.header
+    weighed = weigh(binding, message, at_hop=found.at_hop)
+    terms, header = weighed.terms, message.header
     expires_at = header.time_to_live
     if expires_at is None and terms.time_to_live is not None:
         expires_at = header.timestamp + terms.time_to_live
@@ -132,8 +132,8 @@ def _settled(
         channel=channel_of(agreement, terms, direction, header.conversation_id, transport),
         form=agreement.form,
         security=binding.security,
-        warnings=settled.warnings,
-        plan=settled.plan,
+        warnings=weighed.warnings,
+        plan=weighed.plan,
         binding=binding,
         at_hop=found.at_hop,
         expires_at=expires_at,

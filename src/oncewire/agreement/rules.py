@@ -77,8 +77,8 @@ def _value_text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What is in force for one message."""
+class Weighed:
+    """What is in force for one message, header weighed against agreement."""
 
     terms: Terms
     # Differences that its sender is told of.
@@ -87,7 +87,7 @@ class Settled:
     plan: SyncPlan | None = None
 
 
-def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> Settled:
+def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> Weighed:
     """The terms in force for one message, and the warnings its sender is owed.
 
     At a hop the agreement of the two end parties is not ours to enforce: there the header
@@ -95,7 +95,7 @@ def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) ->
     """
     terms = binding.terms
     if message.kind is not MessageKind.NORMAL:
-        return Settled(_signal(terms, message))
+        return Weighed(_signal(terms, message))
     policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
     scales = Scales(policy)
     _roles(binding, message, scales)
@@ -116,7 +116,7 @@ def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) ->
     acknowledged = reliable and method is ReliableMessagingMethod.EBXML
     if acknowledged:
         numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
-    settled = _in_force(
+    in_force = _in_force(
         terms,
         (
             ("reliable", reliable),
@@ -133,9 +133,9 @@ def settle(binding: ActionBinding, message: Message, *, at_hop: bool = False) ->
     if not at_hop:
         # The protocol's own refusals of a synchronous wish, ResponseOnly with
         # acknowledgements among them (SYNC-4).
-        owed = settled.runs_protocol
-        plan = plan_under(binding, message, settled, can_answer=True, ack_owed=owed)
-    return Settled(settled, tuple(scales.warnings), plan)
+        owed = in_force.runs_protocol
+        plan = plan_under(binding, message, in_force, can_answer=True, ack_owed=owed)
+    return Weighed(in_force, tuple(scales.warnings), plan)
 
 
 @lru_cache(maxsize=4096)
@@ -365,22 +365,21 @@ def plan_under(
 
 def replies_unasked(binding: ActionBinding) -> bool:
     """Whether answers come back on the connection although no header asks for that."""
-    agreed = binding.terms.sync_mode is not SyncReplyMode.NONE
-    return agreed and binding.rules.sync is Requested.WHEN_STATED
+    return binding.terms.synchronous and binding.rules.sync is Requested.WHEN_STATED
 
 
 def waits_for_signals(agreement: Agreement, kind: MessageKind) -> bool:
     """Whether the partner waits on its connection for the answer to such a question of its
     handler. Where the channel of its signals is synchronous, handlers do so without a SyncReply."""
     channel = agreement.signal_binding(Direction.RECEIVE, kind)
-    return channel.terms.sync_mode is not SyncReplyMode.NONE
+    return channel.terms.synchronous
 
 
 def sends_synchronously(binding: ActionBinding, message: Message) -> bool:
     """Whether what we send gets its answers on its connection: a message that opens a
     conversation asks for that; one that refers to another gets it unasked or not at all."""
     if message.header.ref_to_message_id is None:
-        return binding.terms.sync_mode is not SyncReplyMode.NONE
+        return binding.terms.synchronous
     return replies_unasked(binding) and binding.rules.sync_replies
 
 

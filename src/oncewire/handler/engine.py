@@ -21,6 +21,7 @@ from oncewire.errors import (
     StoreProblem,
 )
 from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, PostReply, Relay
+from oncewire.handler.answering import unaddressed
 from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.answering.asking import ask_status, ping
 from oncewire.handler.arriving import poison
@@ -131,6 +132,8 @@ class Engine:
             while node.admissions or node.failed:
                 admit_waiting(node)
                 self._tell_failures()
+            if node.unaddressed:
+                unaddressed.call_operator(node)
             if node.store.pending():
                 node.store.commit()
         except OncewireError:

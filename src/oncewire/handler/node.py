@@ -125,6 +125,12 @@ class Node:
         return Tally()
 
     @cached_property
+    def unaddressed(self) -> dict[str, str]:
+        """Partners to whom something could not be said for want of an address, and what it was,
+        until the operator is called."""
+        return {}
+
+    @cached_property
     def refusals(self) -> Refusals:
         """What strangers sent and nobody took, until it is written down."""
         return Refusals()

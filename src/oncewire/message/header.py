@@ -105,6 +105,11 @@ class Header:
     # Foreign elements at the end of the header, as their exact bytes (HDR-7).
     foreign: tuple[bytes, ...] = ()
 
+    @property
+    def asks_sync_reply(self) -> bool:
+        """Whether it says anything of what is to come back on its connection (SYNC-9)."""
+        return self.sync_reply is not None or self.sync_reply_as_agreed
+
     def __post_init__(self) -> None:
         check_id(self.cpa_id, "CPAId")
         check_id(self.conversation_id, "ConversationId")

@@ -182,7 +182,7 @@ def _messaging_error(
         # A hop that took responsibility can give it back (HOP-9).
         return _taken_back(outgoing, channel, terms, error, note)
     # A copy that the network still holds may meet another agreement than this one did.
-    certain = not (_is_about_agreement(error) and outgoing.attempts - outgoing.attempts_lost > 1)
+    certain = not (_is_about_agreement(error) and outgoing.copies > 1)
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     if outgoing.state in (to, OutgoingState.NOT_DELIVERED):
         # That it did not arrive is certain; no doubt about another copy changes that.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.header import SyncReplyMode
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 from oncewire.protocol.effects import AskStatus, Note, Transmit
@@ -17,7 +16,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Fate, SenderStep, fail, go_on, note_of, stop
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
-from oncewire.protocol.terms import OnExhausted, RetryCount, SyncRetries, Terms
+from oncewire.protocol.terms import OnExhausted, RetryCount, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +78,9 @@ def attempt_due(
     until = max(way.paused_until, 0 if channel is None else channel.paused_until)
     if now < until:
         return SenderStep(replace(outgoing, next_attempt_at=until), channel)
-    if outgoing.attempts_here > _retries(terms):
+    if outgoing.attempts_here > terms.resends:
         return _exhausted(outgoing, channel, terms, now, way)
     return _transmit_on(outgoing, channel, terms, now, way)
-
-
-def _retries(terms: Terms) -> int:
-    """None are ours where the transport answers for the delivery (RM-7), and none are made
-    inside a synchronous exchange where so agreed (SYNC-18)."""
-    synchronous = terms.sync_mode is not SyncReplyMode.NONE
-    if not terms.runs_protocol or (synchronous and terms.sync_retries is SyncRetries.NONE):
-        return 0
-    return terms.retries
 
 
 def _transmit(

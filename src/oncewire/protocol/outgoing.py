@@ -41,6 +41,8 @@ class Outgoing:
     late: bool = False
     # How often it failed: which failure a notice is about.
     failures: int = 0
+    # A response: how often a copy of the request that it answers brought it again.
+    repeats: int = 0
     # Whose word made it delivered.
     proved_by: Proof | None = None
 
@@ -48,6 +50,11 @@ class Outgoing:
     def transmitted(self) -> bool:
         """Whether any attempt may have reached the receiver (ERR-9)."""
         return self.attempts > self.attempts_lost
+
+    @property
+    def copies(self) -> int:
+        """How many copies of it may have reached the receiver, or may do so still."""
+        return self.attempts - self.attempts_lost + self.repeats
 
     @property
     def may_be_repeated(self) -> bool:
@@ -82,6 +89,11 @@ class Outgoing:
             failures=self.failures + 1,
             proved_by=None,
         )
+
+    def repeated(self) -> Outgoing:
+        """The message after a copy of its request was given it once more: no attempt of its own,
+        for nothing waits for what comes of it."""
+        return replace(self, repeats=self.repeats + 1)
 
     def deadline(self, terms: Terms) -> Instant | None:
         """When the message must not be sent any more: TimeToLive or persistDuration."""

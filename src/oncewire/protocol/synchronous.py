@@ -60,7 +60,7 @@ def plan_reply(
     `final`: this handler acts for the To Party; `unasked`: the agreement speaks where the
     header is silent (CPA-8); `replies_may_ask`: not only what opens a conversation.
     """
-    silent = message.header.sync_reply is None and not message.header.sync_reply_as_agreed
+    silent = not message.header.asks_sync_reply
     mode = terms.sync_mode if silent and unasked else _wished(message, terms)
     if mode is SyncReplyMode.NONE:
         return ASYNCHRONOUS
@@ -81,7 +81,7 @@ def _check_wish(
             "only the message that opens a conversation may ask for a synchronous reply",
             location="//SyncReply",
         )
-    if terms.sync_mode is SyncReplyMode.NONE:
+    if not terms.synchronous:
         raise Inconsistent(
             "a synchronous reply is asked for, the agreement has none", location="//SyncReply"
         )
@@ -103,8 +103,7 @@ def _wished(message: Message, terms: Terms) -> SyncReplyMode:
         return message.header.sync_reply
     if message.header.sync_reply_as_agreed:
         # Asking for "as agreed" where nothing is agreed must be refused, not ignored.
-        agreed = terms.sync_mode
-        return agreed if agreed is not SyncReplyMode.NONE else SyncReplyMode.MSH_SIGNALS_ONLY
+        return terms.sync_mode if terms.synchronous else SyncReplyMode.MSH_SIGNALS_ONLY
     return SyncReplyMode.NONE
 
 
@@ -142,7 +141,7 @@ def ignored_wish(message: Message, terms: Terms) -> Error | None:
     was ignored for the transport's sake; for any other reason it would have been refused.
     """
     asked = _wished(message, terms) is not SyncReplyMode.NONE
-    return _ignored() if asked and terms.sync_mode is SyncReplyMode.NONE else None
+    return _ignored() if asked and not terms.synchronous else None
 
 
 def _ignored() -> Error:

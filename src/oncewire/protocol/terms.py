@@ -211,6 +211,23 @@ class Terms:
         return self.reliable and self.method is ReliableMessagingMethod.EBXML
 
     @property
+    def synchronous(self) -> bool:
+        """Whether answers come back on the connection of what they answer (C31)."""
+        return self.sync_mode is not SyncReplyMode.NONE
+
+    @property
+    def never_repeated(self) -> bool:
+        """Whether its sender has given it up when its connection ends: a synchronous request that
+        is not resent (C28, SYNC-18)."""
+        return self.synchronous and self.sync_retries is SyncRetries.NONE
+
+    @property
+    def resends(self) -> int:
+        """Resends on one transport: none are ours where the transport answers for the delivery
+        (RM-7), and none are made inside a synchronous exchange where so agreed (SYNC-18)."""
+        return self.retries if self.runs_protocol and not self.never_repeated else 0
+
+    @property
     def longest_retry(self) -> Duration:
         """From first send to giving up, over all transports (DRV-4)."""
         ways = 1 if self.retries_counted is RetryCount.TOTAL else len(self.transports)

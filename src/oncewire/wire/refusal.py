@@ -58,7 +58,7 @@ class PartialHeader:
             message_id=header.message_id,
             ref_to_message_id=header.ref_to_message_id,
             semantics=header.semantics,
-            sync_reply=header.sync_reply is not None or header.sync_reply_as_agreed,
+            sync_reply=header.asks_sync_reply,
             last_hop=message.last_hop,
         )
 

@@ -121,7 +121,7 @@ def test_a_response_that_never_arrived_is_not_brought_by_a_copy() -> None:
     assert [one.header.message_id for one in asking.left()] == ["response-1@beta"]
 
 
-def refuse_response(asking: Asking, parcel: Parcel) -> None:
+def refusal_of(asking: Asking, parcel: Parcel) -> Parcel:
     """alpha has no agreement in force when the response comes, and says so."""
     node = asking.alpha.node
     agreements = node.agreements
@@ -129,14 +129,53 @@ def refuse_response(asking: Asking, parcel: Parcel) -> None:
     node.agreements = Agreements(ended)
     answer = asking.alpha.receive(parcel, AT_WEB)
     errors = [one.parcel for one in asking.alpha.commit() if isinstance(one, PostAnswer)]
-    refusal = answer.parcel or errors[0]
-    asking.beta.receive(whole_parcel(node, refusal), AT_WEB)
-    asking.commit()
     node.agreements = agreements
+    return whole_parcel(node, answer.parcel or errors[0])
+
+
+def state_of_response(asking: Asking) -> OutgoingState:
     with asking.beta.node.store.reader() as reader:
         stored = reader.outgoing("response-1@beta")
     assert stored is not None
-    assert stored.outgoing.state is OutgoingState.NOT_DELIVERED
+    return stored.outgoing.state
+
+
+def refuse_response(asking: Asking, parcel: Parcel) -> None:
+    """The same, and beta hears of it."""
+    asking.beta.receive(refusal_of(asking, parcel), AT_WEB)
+    asking.commit()
+    assert state_of_response(asking) is OutgoingState.NOT_DELIVERED
+
+
+@pytest.mark.requirement("ERR-9", "DUP-6")
+@pytest.mark.parametrize(
+    ("policy", "bundling"),
+    [("original", "piggyback"), ("most_recent", "piggyback"), ("most_recent", "standalone")],
+)
+def test_what_a_copy_brought_again_may_arrive_although_the_first_was_refused(
+    policy: str, bundling: str
+) -> None:
+    """The refusal of the first one is still on its way when a copy of the request comes: the
+    second one meets an agreement that is in force again, so nobody may say that it was not
+    delivered (S5)."""
+    asking = Asking("ebms2", f'[ack]\nbundling = "{bundling}"\n[duplicate]\nanswer = "{policy}"\n')
+    parcel = asking.order()
+    asking.arrive(parcel)
+    asking.take()
+    asking.confirm(1, response(1))
+    refusal = refusal_of(asking, asking.bytes_of_posted(-1))
+    asking.posted.clear()
+    asking.arrive(parcel)
+    brought = [one for one in asking.left() if one.kind is MessageKind.NORMAL]
+    assert [one.header.message_id for one in brought] == ["response-1@beta"]
+    asking.alpha.receive(asking.bytes_of_posted(-1), AT_WEB)
+    (taken,) = asking.alpha.hand_over(5, SECOND)
+    asking.alpha.confirm(taken.sender, taken.message_id)
+    asking.alpha.commit()
+    asking.beta.receive(refusal, AT_WEB)
+    asking.commit()
+    assert state_of_response(asking) is OutgoingState.UNKNOWN
+    assert not asking.pair.verify(healed=False).violations
 
 
 @pytest.mark.requirement("ERR-9", "DUP-4")

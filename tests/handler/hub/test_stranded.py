@@ -9,6 +9,7 @@ import pytest
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Post
+from oncewire.handler.hub.stranded import abandon_stranded, is_stranded
 from oncewire.journal.check import check_journal
 from oncewire.message import Party
 from oncewire.message.instant import HOUR, MINUTE
@@ -16,7 +17,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
 from oncewire.store.records import Incident
 from tests.handler.chain import Chain, options
-from tests.handler.pair import TestWorld
+from tests.handler.pair import Pair, TestWorld
 
 HELD = ["order-2@buyer", "order-3@buyer"]
 
@@ -200,3 +201,30 @@ def test_of_a_notice_that_is_given_up_nobody_is_told() -> None:
     chain.engines["hub1"].abandon(third.message_id)
     chain.settle("hub1")
     assert chain.kinds("hub1", third.message_id)[-3:] == ["abandoned", "failed", "resolved"]
+
+
+def test_what_is_for_us_is_never_sent_on() -> None:
+    """It waits for its turn, or for somebody who can read it; its From Party is not told that no
+    agreement leads on."""
+    pair = Pair("window")
+    # The first of a stream travels alone until it is settled.
+    pair.send(1)
+    pair.lose_request = lambda _attempt: True
+    pair.send(2)
+    pair.lose_request = lambda _attempt: False
+    pair.send(3)
+    beta = pair.beta
+    with beta.node.store.transition() as tx:
+        (held,) = tx.held(10)
+        assert held.incoming.channel is not None
+        channel = tx.receiving_channel(held.incoming.channel)
+        assert channel is not None
+        # Its turn has come, and it could not be read: it is on no list of its stream any more.
+        tx.save_receiving_channel(replace(channel, held=()))
+        others = replace(held.facts, to_party="urn:test:gamma")
+        assert is_stranded(beta.node, tx, replace(held, facts=others))
+        assert not is_stranded(beta.node, tx, held)
+        assert not abandon_stranded(beta.node, tx, held.incoming.message_id)
+        # The agreement that it was accepted under is enough.
+        beta.node.agreements = Agreements(())
+        assert not is_stranded(beta.node, tx, held)

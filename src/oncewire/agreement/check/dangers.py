@@ -263,7 +263,7 @@ def _unseen_order(agreement: Agreement, binding: ActionBinding) -> Iterator[Dang
 def _sync(binding: ActionBinding) -> Iterator[Danger]:
     """Replies on the same connection that cannot come back so (SYNC-4, SYNC-6, SYNC-10)."""
     terms = binding.terms
-    if terms.sync_mode is SyncReplyMode.NONE:
+    if not terms.synchronous:
         return
     if terms.ordered and terms.scope is Scope.CONVERSATION:
         yield Danger(

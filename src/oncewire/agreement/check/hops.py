@@ -20,9 +20,9 @@ def via_dangers(agreement: Agreement) -> Iterator[Danger]:
         terms = binding.terms
         if via.longest_retry is not None and _waits_for_the_end(terms):
             yield from _outer_and_inner(terms.timeout, via.longest_retry, via.label)
-        if via.sync_timeout is not None and terms.sync_mode is not SyncReplyMode.NONE:
+        if via.sync_timeout is not None and terms.synchronous:
             yield from _connections(terms.sync_timeout, via.sync_timeout, via.label)
-        if terms.sync_mode is not SyncReplyMode.NONE and terms.reliable:
+        if terms.synchronous and terms.reliable:
             yield Danger(
                 Severity.HINT,
                 "sync.mode",

@@ -16,9 +16,10 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.handler.actions import PostAnswer
+from oncewire.handler.answering.ignored import word_for
 from oncewire.handler.node import Node
 from oncewire.handler.reading import RefusedByTerms
-from oncewire.handler.route import Route, as_of_today, route_under
+from oncewire.handler.route import Route, as_of_today, peer_label, route_under
 from oncewire.handler.sealing.seal import seal, stored_parcel, whole_parcel
 from oncewire.handler.sealing.secure import is_authentic, receipt_references
 from oncewire.handler.source import Source
@@ -209,6 +210,17 @@ def _apart(node: Node, answer: StoredAnswer) -> list[StoredAnswer]:
     return [replace(answer, parcel=stored_parcel(part)) for part in parts]
 
 
+def signal_address(node: Node, agreement: Agreement, kind: MessageKind) -> tuple[str, str] | None:
+    """The first transport that reaches the partner's handler with a signal, and its address."""
+    route = signal_route(as_of_today(node, agreement), kind)
+    purpose = EndpointType.ERROR if kind is MessageKind.ERROR else EndpointType.RESPONSE
+    for transport in route.terms.transports:
+        address = route.address(transport, purpose)
+        if address is not None:
+            return transport, address
+    return None
+
+
 def post_signal(
     node: Node,
     agreement: Agreement,
@@ -217,14 +229,12 @@ def post_signal(
     sender: str = "",
     message_id: str = "",
 ) -> None:
-    """Send a signal to the partner's handler over the first transport that reaches it."""
-    route = signal_route(as_of_today(node, agreement), answer.kind)
-    kind = EndpointType.ERROR if answer.kind is MessageKind.ERROR else EndpointType.RESPONSE
-    for transport in route.terms.transports:
-        address = route.address(transport, kind)
-        if address is not None:
-            node.actions.append(PostAnswer(transport, address, answer.parcel, sender, message_id))
-            return
+    """Send a signal to the partner's handler; where it has no address, somebody is told."""
+    way = signal_address(node, agreement, answer.kind)
+    if way is None:
+        node.unaddressed[peer_label(agreement)] = word_for(answer.kind)
+    else:
+        node.actions.append(PostAnswer(*way, answer.parcel, sender, message_id))
 
 
 def answer_fault(error: EbxmlError | SoapFault) -> Answer:
@@ -331,6 +341,7 @@ def response_again(
     parcel = tx.outgoing_parcel(response.outgoing.message_id)
     if parcel is None:
         return NOTHING
+    tx.save_outgoing(response.outgoing.repeated())
     if here:
         return Answer(200, parcel)
     answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)

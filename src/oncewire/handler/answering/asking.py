@@ -6,9 +6,14 @@ from dataclasses import replace
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.handler.answering.answer import envelope_for, post_signal, signal_route
+from oncewire.handler.answering.answer import (
+    envelope_for,
+    post_signal,
+    signal_address,
+    signal_route,
+)
 from oncewire.handler.node import Node
-from oncewire.handler.route import agreement_of_hop
+from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sealing.seal import seal, whole_parcel
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
@@ -19,6 +24,7 @@ from oncewire.wire import answers, codec
 
 def ping(node: Node, agreement: Agreement) -> str:
     """Ask whether the partner's handler is there; returns the MessageId of the question."""
+    _check_address(node, agreement, MessageKind.PING)
     route = signal_route(agreement, MessageKind.PING)
     envelope = envelope_for(node, route)
     header = Header(
@@ -59,7 +65,18 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
         # to the To Party. That one knows no name but the From Party's.
         names = replace(asked.header, from_party=own, to_party=partner, cpa_id=agreement.cpa_id)
         asked = replace(asked, header=names)
+    _check_address(node, agreement, MessageKind.STATUS_REQUEST)
     route = signal_route(agreement, MessageKind.STATUS_REQUEST)
     question = answers.ask_status(asked, envelope_for(node, route))
     answer = StoredAnswer(question.header.message_id, question.kind, seal(node, question, route))
     post_signal(node, agreement, answer)
+
+
+def _check_address(node: Node, agreement: Agreement, kind: MessageKind) -> None:
+    """Said at once: whoever waited for an answer would wait in vain."""
+    if signal_address(node, agreement, kind) is None:
+        raise AgreementProblem(
+            f"{peer_label(agreement)} has no address to ask at",
+            key="partner",
+            remedy=f"name one in agreement {agreement.cpa_id}",
+        )

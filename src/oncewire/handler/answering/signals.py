@@ -239,7 +239,7 @@ def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Faul
     agreement = agreement_of_hop(node, tx, stored)
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     outgoing = stored.outgoing
-    if agreement is None or parcel is None or outgoing.attempts - outgoing.attempts_lost > 1:
+    if agreement is None or parcel is None or outgoing.copies > 1:
         return True
     message = codec.read(whole_parcel(node, parcel)).message
     rules = find_binding(agreement, Direction.SEND, message).rules
@@ -379,7 +379,7 @@ def _send_signal(
 ) -> Answer:
     route = signal_route(resolution.agreement, signal.kind)
     parcel = seal(node, signal, route)
-    asked = request.header.sync_reply is not None or request.header.sync_reply_as_agreed
+    asked = request.header.asks_sync_reply
     if (asked or waits_for_signals(resolution.agreement, request.kind)) and source.can_answer:
         return Answer(200, parcel)
     answer = StoredAnswer(signal.header.message_id, signal.kind, parcel)

@@ -25,12 +25,7 @@ from oncewire.handler.answering.answer import (
     response_again,
     write_answer,
 )
-from oncewire.handler.arrival import (
-    arrival_of,
-    channel_of_arrival,
-    facts_under,
-    number_of_arrival,
-)
+from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under, number_of_arrival
 from oncewire.handler.arriving.conform import check_reference, check_signing, check_sizes
 from oncewire.handler.arriving.original import known_as, removed_as
 from oncewire.handler.arriving.received_note import duplicate_note, received_note, refused_note
@@ -39,6 +34,7 @@ from oncewire.handler.arriving.reply import (
     Patience,
     await_response,
     await_rider,
+    count_copy,
     is_awaited,
     responses_given,
     was_given,
@@ -372,6 +368,7 @@ class Arriving:
         if not self.final:
             self._midway.ask_again(known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
+            count_copy(tx, known, known.answer)
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
             failed = None if self.final else self._midway.given_up(known, plan)
@@ -392,9 +389,8 @@ class Arriving:
     def _nothing_yet(self, stored: StoredIncoming, owed: AckOwed, plan: SyncPlan) -> Answer:
         """A hub may acknowledge later, and says so; who owes no acknowledgement has taken the
         message, and sends nobody away that would not come back (RM-7)."""
-        if self.final or not owed.owed:
-            return NOTHING
-        return self._midway.until_forwarded(stored, plan)
+        done = self.final or not owed.owed
+        return NOTHING if done else self._midway.until_forwarded(stored, plan)
 
     def _late_copy(
         self,

@@ -107,7 +107,7 @@ def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
         return False
     terms = node.terms_of(tx, stored.incoming.terms_id)
-    return terms.sync_mode is SyncReplyMode.NONE and ride_patience(terms) > 0
+    return not terms.synchronous and ride_patience(terms) > 0
 
 
 def was_given(tx: Transaction, stored: StoredIncoming) -> bool:
@@ -123,6 +123,17 @@ def was_given(tx: Transaction, stored: StoredIncoming) -> bool:
         return all(kept.outgoing.state is not OutgoingState.NOT_DELIVERED for kept in responses)
     response = tx.outgoing(answer.answer_id)
     return response is None or response.outgoing.may_be_repeated
+
+
+def count_copy(tx: Transaction, stored: StoredIncoming, answer: StoredAnswer) -> None:
+    """A stored answer is given once more. Where it is a response, or holds one, another copy of
+    that is under way beside its own attempts, and may meet what they did not (S5)."""
+    response = tx.outgoing(answer.answer_id)
+    responses = [] if response is None else [response]
+    if is_bundle(answer):
+        responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+    for kept in responses:
+        tx.save_outgoing(kept.outgoing.repeated())
 
 
 def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
@@ -170,7 +181,7 @@ def _send_apart(node: Node, tx: Transaction, submission: Submission) -> Accepted
     for stored in tx.incoming_by_id(reference) if reference is not None else ():
         terms = node.terms_of(tx, stored.incoming.terms_id)
         # Without a synchronous reply in force, and only there, a wish may have been ignored.
-        wish = terms.sync_mode is SyncReplyMode.NONE and stored.facts.kind is MessageKind.NORMAL
+        wish = not terms.synchronous and stored.facts.kind is MessageKind.NORMAL
         request = Request.read(node, tx, stored) if wish else None
         if request is not None and request.is_answered_by(submission):
             return submit(node, tx, submission, warnings=request.ignored)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
-from oncewire.agreement.rules import settle
+from oncewire.agreement.rules import weigh
 from oncewire.errors import EbxmlError
 from oncewire.handler.answering.answer import (
     acknowledge,
@@ -81,7 +81,7 @@ class Request:
         borne, and a wish that was ignored."""
         try:
             binding = find_binding(self.agreement, Direction.RECEIVE, self.message)
-            borne = settle(binding, self.message).warnings
+            borne = weigh(binding, self.message).warnings
         except EbxmlError:
             # The agreement has changed since: what was accepted stays accepted.
             borne = ()

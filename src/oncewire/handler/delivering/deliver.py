@@ -172,9 +172,11 @@ def withhold(node: Node, tx: Transaction, stored: StoredIncoming, problem: Excep
         called = any(incident.message_id == message_id for incident in reader.incidents())
     if not called:
         logger.error("a message cannot be handed over", extra={"message_id": message_id})
-        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself; "
-        verb = f"or give it up: `oncewire abandon {message_id}`"
-        open_incident(node, tx, Raise(reason + verb, message_id), stored.incoming)
+        reason = f"it cannot be handed over: {str(problem)[:200]}; mended, it goes on by itself"
+        if not isinstance(problem, InvalidValue):
+            # What is whole and only too large is not given up: others can take it.
+            reason += f"; or give it up: `oncewire abandon {message_id}`"
+        open_incident(node, tx, Raise(reason, message_id), stored.incoming)
 
 
 def _key(stored: StoredIncoming) -> tuple[str, str]:

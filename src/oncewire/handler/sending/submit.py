@@ -298,7 +298,7 @@ def _quality(
     lifetime = submission.time_to_live or terms.time_to_live
     once = terms.reliable and terms.duplicate_elimination
     opening = submission.ref_to_message_id is None
-    asks_sync = terms.sync_mode is not SyncReplyMode.NONE and opening
+    asks_sync = terms.synchronous and opening
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
     return replace(
         header,

@@ -27,10 +27,10 @@ from oncewire.journal.trace import (
     TRANSIENT,
     Trace,
 )
-from oncewire.message.header import AckRequest, SyncReplyMode
+from oncewire.message.header import AckRequest
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
-from oncewire.protocol.terms import RetryCount, SyncRetries, Terms
+from oncewire.protocol.terms import RetryCount, Terms
 
 ALWAYS: Instant = 2**63
 """Later than any instant: nothing may be sent any more."""
@@ -55,11 +55,7 @@ def judge(subject: Subject) -> None:
 
 def attempts_allowed(terms: Terms) -> int:
     """How many attempts one transport and one resume may make, the first included."""
-    if not terms.runs_protocol:
-        return 1
-    if terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE:
-        return 1
-    return 1 + terms.retries
+    return 1 + terms.resends
 
 
 def _way(terms: Terms, row: Row) -> str | None:

@@ -33,12 +33,11 @@ def contradiction(agreement: Agreement) -> str:
     binding, dialect = agreement.sending, agreement.form.dialect
     terms = binding.terms
     in_order = terms.numbered and terms.scope is Scope.CONVERSATION
-    synchronous = terms.sync_mode is not SyncReplyMode.NONE
-    if synchronous and dialect is Dialect.RM_078:
+    if terms.synchronous and dialect is Dialect.RM_078:
         return "rm-0.78 has no synchronous replies"
     if terms.numbered and dialect is Dialect.RM_078 and terms.reset is not ResetRule.SILENT:
         return "rm-0.78 has no Status to announce a restart with"
-    if in_order and synchronous:
+    if in_order and terms.synchronous:
         return "MessageOrder and SyncReply exclude each other, ordered or not"
     if in_order and dialect is not Dialect.EBMS2:
         return "the drafts have no MessageOrder"
@@ -120,8 +119,7 @@ def _hop(agreement: Agreement) -> str:
     between = agreement.forwards and bool(agreement.partner.behind)
     if between and is_slow(agreement) and not _outlasts_two(terms):
         return "two hubs that ask to come back later, and senders that stop asking too soon"
-    once = terms.sync_mode is not SyncReplyMode.NONE and terms.sync_retries is SyncRetries.NONE
-    if agreement.via is not None and is_slow(agreement) and once:
+    if agreement.via is not None and is_slow(agreement) and terms.never_repeated:
         return "a hub that asks to come back later, and a request that is never repeated"
     insists = terms.header_conflict in (HeaderConflict.AGREEMENT_WARN, HeaderConflict.REJECT)
     per_hop = terms.numbered and terms.scope is not Scope.CONVERSATION

@@ -55,7 +55,7 @@ OUTGOING_STATE = (
     *("terms_id", "submitted_at", "channel", "state", "epoch", "number", "status"),
     *("attempts", "attempts_here", "attempts_lost", "transport", "resumes"),
     *("first_sent_at", "last_sent_at", "next_attempt_at", "expires_at"),
-    *("reason", "notice_owed", "late", "failures", "proved_by"),
+    *("reason", "notice_owed", "late", "failures", "repeats", "proved_by"),
 )
 INCOMING_STATE = (
     *("digest", "terms_id", "received_at", "state", "channel", "epoch", "number"),
@@ -115,7 +115,7 @@ def read_outgoing(message_id: str, values: Sequence[Any]) -> Outgoing:
     fields[4] = _OUTGOING_STATES[fields[4]]
     fields[7] = _STATUSES[fields[7]]
     fields[18], fields[19] = bool(fields[18]), bool(fields[19])
-    fields[21] = _PROOFS[fields[21]]
+    fields[22] = _PROOFS[fields[22]]
     return Outgoing(*fields)
 
 

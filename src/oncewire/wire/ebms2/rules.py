@@ -61,7 +61,7 @@ def _order(message: Message) -> Iterator[EbxmlError]:
     location = "//Header/MessageOrder"
     header = message.header
     # The answer would have to wait for messages before it while its connection is held open (§9).
-    if header.sync_reply_as_agreed or header.sync_reply is not None:
+    if header.asks_sync_reply:
         yield Inconsistent(
             "MessageOrder travels with SyncReply",
             location=location,
