@@ -20,6 +20,7 @@ from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.drafts.names import MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import dialect as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
@@ -60,12 +61,18 @@ def read(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
+    moulds: Moulds | None = None,
 ) -> Received:
-    """The message in a parcel, payload bytes included; ReadFault when it is refused."""
+    """The message in a parcel, payload bytes included; ReadFault when it is refused.
+
+    `moulds` are what was learned of earlier ones: the same result, sooner.
+    """
     whole = cut(parcel, limits)
     if whole is None:
         return _read_in_pieces(parcel, limits, validation)
-    reading = header.read(whole.envelope, whole.charset, limits, validation, whole.payloads)
+    asked = whole.envelope, whole.charset, limits, validation, whole.payloads
+    known = moulds.read(*asked) if moulds is not None else None
+    reading = known or header.read(*asked)
     message = reading.message
     if message.manifest or whole.payloads:
         content_ids = [payload.content_id for payload in whole.payloads]
@@ -85,6 +92,7 @@ def read(
         reading.signed,
         whole.charset,
         places=whole.places,
+        moulded=known is not None,
     )
 
 
@@ -129,9 +137,11 @@ def read_all(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
+    moulds: Moulds | None = None,
 ) -> tuple[Received, ...]:
     """Every message of a body: one, or several that came together (SYNC-8, C30)."""
-    return tuple(read(inner, limits, validation=validation) for inner in unbundle(parcel, limits))
+    inners = unbundle(parcel, limits)
+    return tuple(read(inner, limits, validation=validation, moulds=moulds) for inner in inners)
 
 
 def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:
