@@ -210,10 +210,10 @@ def pack(
     mail: bool = False,
 ) -> Parcel:
     """A parcel around a header that exists already (spliced, or signed elsewhere)."""
-    frame = _frame(message, mail=mail)
     headers = _headers(message, form, mail=mail)
     if _is_bare(message, mail=mail):
-        return Parcel(frame.root_type, envelope, headers)
+        return Parcel(_EBMS2_ROOT, envelope, headers)
+    frame = _frame(message, mail=mail)
     chosen = _boundary(envelope, message.payloads, boundary)
     pieces = mime_writer.pieces(envelope, message.payloads, {}, frame, chosen)
     return Parcel(mime_writer.content_type(frame, chosen), b"".join(pieces), headers)
@@ -229,10 +229,10 @@ def pack_stream(
     mail: bool = False,
 ) -> StreamParcel:
     """The same with payloads read from `sources`."""
-    frame = _frame(message, mail=mail)
     headers = _headers(message, form, mail=mail)
     if _is_bare(message, mail=mail):
-        return StreamParcel(frame.root_type, headers, iter((envelope,)), len(envelope))
+        return StreamParcel(_EBMS2_ROOT, headers, iter((envelope,)), len(envelope))
+    frame = _frame(message, mail=mail)
     payloads = message.payloads
     chosen = _boundary(envelope, payloads, boundary)
     return StreamParcel(
@@ -241,6 +241,9 @@ def pack_stream(
         mime_writer.pieces(envelope, payloads, sources, frame, chosen),
         mime_writer.body_size(envelope, payloads, frame, chosen),
     )
+
+
+_EBMS2_ROOT = "text/xml; charset=UTF-8"
 
 
 def _is_bare(message: Message, *, mail: bool) -> bool:
@@ -307,9 +310,7 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
     # §2.1.2: multipart/related of text/xml, and `start` names the header for readers that do not
     # take the first part (RFC 2387 §3.2).
     if message.dialect is Dialect.EBMS2:
-        return Packaging(
-            "text/xml; charset=UTF-8", f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail
-        )
+        return Packaging(_EBMS2_ROOT, f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail)
     # Its own media type, with the version beside it; one payload container, whatever it holds.
     version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
     return Packaging(

@@ -159,21 +159,29 @@ class Mould:
 
     def _cast(self, values: list[Any], payloads: tuple[Payload, ...]) -> Message:
         base = self._base.message
-        order = base.order
+        routing, order, answers, manifest = (
+            base.routing, base.order, base.acknowledgments, base.manifest
+        )  # fmt: skip
         if self._order is not None and order is not None:
             order = SequenceNumber(values[self._order], order.status)
+        if routing:
+            routing = tuple([_hop(hop, values, at, number) for hop, at, number in self._hops])
+        if answers:
+            answers = tuple([_ack(ack, values[at], values[ref]) for ack, at, ref in self._acks])
+        if manifest:
+            manifest = tuple([_reference(one, values, at) for one, at in self._references])
         return Message(
             base.dialect,
             base.kind,
             self._cast_header(values),
-            tuple([_hop(hop, values, at, number) for hop, at, number in self._hops]),
+            routing,
             order,
             base.ack_requested,
-            tuple([_ack(ack, values[at], values[ref]) for ack, at, ref in self._acks]),
+            answers,
             base.error_list,
             base.status_request,
             base.status_response,
-            tuple([_reference(reference, values, at) for reference, at in self._references]),
+            manifest,
             payloads,
         )
 

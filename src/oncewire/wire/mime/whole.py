@@ -50,17 +50,18 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
         # The root may be any part (RFC 2387 §3.2); `Reader` can wait for it.
         if start and root.content_id != start:
             return None
-        payloads = tuple(_payload(headers, content) for headers, content, _ in parts[1:])
+        payloads = tuple([_payload(headers, content) for headers, content, _ in parts[1:]])
     except (EbxmlError, InvalidValue):
         return None
-    names = [payload.content_id for payload in payloads]
     # Every bound of `Reader` holds here, or a small message could do what a large one may not.
-    if len(set(names)) != len(names) or len(envelope) > limits.header_bytes:
+    if len(envelope) > limits.header_bytes:
+        return None
+    if len(payloads) > 1 and len({one.content_id for one in payloads}) != len(payloads):
         return None
     bound = limits.payload_bytes
     if bound is not None and any(payload.size > bound for payload in payloads):
         return None
-    places = tuple(place for _, _, place in parts[1:])
+    places = tuple([place for _, _, place in parts[1:]])
     return Whole(envelope, root.params.get("charset"), payloads, places)
 
 
@@ -93,10 +94,13 @@ def _parts(body: bytes, boundary: str, limits: Limits) -> list[_Part] | None:
         blank = piece.find(b"\r\n\r\n", 0, limits.part_header_bytes)
         if piece[:2] != b"\r\n" or blank < 0:
             return None
-        lines = piece[2:blank].split(b"\r\n") if blank else []
-        if len(lines) > limits.part_header_lines or any(map(_ODD_LINE.search, lines)):
-            return None
-        headers = PartHeaders.of(header_lines(lines))
+        block = piece[2:blank]
+        headers = PartHeaders.usual(block)
+        if headers is None:
+            lines = block.split(b"\r\n") if blank else []
+            if len(lines) > limits.part_header_lines or any(map(_ODD_LINE.search, lines)):
+                return None
+            headers = PartHeaders.of(header_lines(lines))
         # A container of payloads, or a payload that is a multipart: the manifest decides, and
         # `Reader` asks it.
         if headers.media_type.startswith("multipart/"):
