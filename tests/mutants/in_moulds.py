@@ -53,7 +53,7 @@ IN_MOULDS: tuple[Mutant, ...] = (
         _MOULD,
         "    return mould if is_sound else None\n",
         "    return mould\n",
-        tests=(f"{_TESTS}::test_a_place_that_the_reader_does_not_look_at_is_found_out",),
+        tests=(f"{_TESTS}::test_a_value_that_the_reader_takes_from_elsewhere_is_found_out",),
     ),
     Mutant(
         "what an acknowledgement of the drafts is about is learned by heart",

@@ -47,7 +47,7 @@ from oncewire.handler.hub.relay import not_passed, nothing_more
 from oncewire.handler.hub.stranded import go_on_at_last
 from oncewire.handler.node import Node
 from oncewire.handler.reading import Reading, RefusedByTerms
-from oncewire.handler.route import agreement_of_hop
+from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sealing.intact import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
 from oncewire.handler.sealing.secure import check_connection, check_passing, is_authentic
