@@ -47,14 +47,13 @@ class Mould:
     that any thread may read with it."""
 
     __slots__ = (
-        "_acks", "_base", "_defaults", "_envelope", "_first", "_gaps", "_header", "_hops",
+        "_acks", "_base", "_defaults", "_first", "_gaps", "_header", "_hops",
         "_limits", "_order", "_references", "_rest", "used",
     )  # fmt: skip
 
     def __init__(
         self, envelope: bytes, gaps: list[tuple[Gap, Form]], base: HeaderReading, limits: Limits
     ) -> None:
-        self._envelope = envelope
         self._gaps = gaps
         self._base = base
         self._limits = limits

@@ -104,16 +104,15 @@ def children(element: Element, findings: Findings) -> Iterable[Element]:
     Of two where one may stand, a signature may cover one and a reader take the other, or two
     readers one each. So the first counts for whatever has to be said, and the message is refused.
     """
-    once = _ONCE.get(element.tag)
-    if once is None:
-        return element
-    tags = [child.tag for child in element]
+    found = list(element)
     # Nearly always no name stands twice, and then nothing is to be looked at.
-    if len(set(tags)) == len(tags):
-        return element
+    if len(found) < 2 or len({child.tag for child in found}) == len(found):
+        return found
+    once = _ONCE.get(element.tag, frozenset())
     kept: list[Element] = []
     seen = set()
-    for child, tag in zip(element, tags, strict=True):
+    for child in found:
+        tag = child.tag
         if tag in once and tag in seen:
             findings.twice(local_name(child), place_of(child))
         else:
