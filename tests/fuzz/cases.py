@@ -1,5 +1,6 @@
 """One fuzz case: a mutated message goes through everything that reads; only our errors come out."""
 
+import functools
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from oncewire.errors import EbxmlError, OncewireError, SoapFault
 from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, Reader, ReadFault, Received
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.inspection import describe
 from oncewire.wire.inspection.capture import Capture, CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
@@ -25,11 +27,14 @@ class Tally:
     """What the cases came to."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    # How many were read by what had been learned of the good ones.
+    moulded: int = 0
     most_buffered: int = 0
     most_tags: int = 0
 
     def add(self, other: "Tally") -> None:
         self.outcomes.update(other.outcomes)
+        self.moulded += other.moulded
         self.most_buffered = max(self.most_buffered, other.most_buffered)
         self.most_tags = max(self.most_tags, other.most_tags)
 
@@ -60,6 +65,7 @@ def run(seed: int, number: int, good: list[bytes], tally: Tally) -> None:
         tally.outcomes[f"refused: {_code(fault)}"] += 1
         return
     whole = _outcome(capture)
+    _same_by_moulds(capture, whole, good, tally)
     pieces = _in_pieces(capture.parcel, chance, tally)
     _same(whole, pieces)
     if isinstance(whole, ReadFault):
@@ -81,6 +87,35 @@ def _outcome(capture: Capture) -> Received | ReadFault:
         return codec.read(capture.parcel)
     except ReadFault as fault:
         return fault
+
+
+@functools.lru_cache(maxsize=2)
+def _learned(good: tuple[bytes, ...]) -> Moulds:
+    """What there is to learn of the messages that mutations start from."""
+    moulds = Moulds()
+    for number, data in enumerate(good):
+        try:
+            received = codec.read(open_capture(data).parcel)
+        except ReadFault:
+            continue
+        moulds.learn(received, f"partner {number}", DEFAULT_LIMITS)
+    return moulds
+
+
+def _same_by_moulds(
+    capture: Capture, whole: Received | ReadFault, good: list[bytes], tally: Tally
+) -> None:
+    """What was learned of good messages changes nothing about what is read of any other."""
+    try:
+        again: Received | ReadFault = codec.read(capture.parcel, moulds=_learned(tuple(good)))
+    except ReadFault as fault:
+        again = fault
+    if isinstance(again, Received):
+        tally.moulded += again.moulded
+        if again != whole:
+            raise Broken("another message when read by a mould")
+    elif _verdict(again) != _verdict(whole):
+        raise Broken(f"read at once: {whole}; read with moulds: {again}")
 
 
 def _in_pieces(parcel: Parcel, chance: random.Random, tally: Tally) -> Received | ReadFault:

@@ -17,7 +17,7 @@ from oncewire.wire.codec import Parcel
 from tests.wire import samples
 
 
-def _conversation(dialect: Dialect) -> list[Message]:
+def conversation(dialect: Dialect) -> list[Message]:
     """One of each kind that the dialect has."""
     order = samples.order_message(dialect)
     envelope = samples.envelope_for(dialect, own=samples.BETA, hop=samples.NEXT_HOP)
@@ -78,7 +78,7 @@ def captures() -> list[bytes]:
     for dialect in Dialect:
         form = samples.form(dialect)
         parcels = []
-        for number, message in enumerate(_conversation(dialect)):
+        for number, message in enumerate(conversation(dialect)):
             parcel = codec.write(message, form, mail=number % 3 == 2)
             parcels.append(parcel)
             start = ("POST /msh HTTP/1.1", "HTTP/1.1 200 OK", "MIME-Version: 1.0")[number % 3]

@@ -13,7 +13,6 @@ from oncewire.message.instant import (
     MILLISECOND,
     MINUTE,
     SECOND,
-    format_basic_instant,
     format_duration,
     format_instant,
     parse_duration,
@@ -68,7 +67,6 @@ def test_nonsense_is_no_date_time(text: str) -> None:
 @given(st.integers(FIRST, LAST))
 def test_an_instant_is_read_as_it_was_written(instant: int) -> None:
     assert parse_instant(format_instant(instant)) == (instant, True)
-    assert parse_instant(format_basic_instant(instant)) == (instant, True)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
@@ -80,7 +78,6 @@ def test_an_instant_agrees_with_the_calendar(moment: datetime) -> None:
 def test_a_fraction_is_written_only_where_there_is_one() -> None:
     assert format_instant(MOMENT) == "2001-01-01T00:00:00Z"
     assert format_instant(MOMENT + 250 * MILLISECOND) == "2001-01-01T00:00:00.25Z"
-    assert format_basic_instant(MOMENT) == "20010101T000000Z"
 
 
 @pytest.mark.parametrize("instant", [FIRST - 1, LAST + 1, 10**30])

@@ -11,6 +11,7 @@ from tests.mutants.in_fine_print import IN_FINE_PRINT
 from tests.mutants.in_hand_over import IN_HAND_OVER
 from tests.mutants.in_handler import IN_HANDLER
 from tests.mutants.in_hubs import IN_HUBS
+from tests.mutants.in_moulds import IN_MOULDS
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_predicates import IN_PREDICATES
 from tests.mutants.in_recovery import IN_RECOVERY
@@ -35,4 +36,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_EDGE_STREAM,
     *IN_EDGE_ALIVE,
     *IN_FINE_PRINT,
+    *IN_MOULDS,
 )

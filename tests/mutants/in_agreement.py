@@ -41,8 +41,8 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     Mutant(
         "a header states its time-out",
         "oncewire.wire.drafts.ms09x",
-        '        f"{_service(message)}{_message_data(header)}',
-        '        f"<Timeout>7</Timeout>{_service(message)}{_message_data(header)}',
+        '        f"{_message_data(header)}{_quality(message)}',
+        '        f"<Timeout>7</Timeout>{_message_data(header)}{_quality(message)}',
         requirement="CPA-3",
         tests=(f"{_TESTS}::test_times_and_retries_are_the_agreements_and_no_header_has_them",),
     ),

@@ -130,8 +130,8 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "a hub acknowledges in the name of the To Party",
         "oncewire.wire.answers",
-        "            return Party((receiver,)), Party((sender,))\n",
-        "            return facts.to_party or Party((receiver,)), Party((sender,))\n",
+        "            return receiver, sender\n",
+        "            return facts.to_party or receiver, sender\n",
         requirement="HOP-11",
         tests=(
             "tests/handler/test_promises_at_work.py::test_a_hub_acknowledges_as_one_end_of_its_hop",

@@ -20,8 +20,8 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "a signal goes to itself: the ends of the hop are not exchanged",
         _ANSWERS,
-        "            return Party((receiver,)), Party((sender,))\n",
-        "            return Party((sender,)), Party((receiver,))\n",
+        "            return receiver, sender\n",
+        "            return sender, receiver\n",
         requirement="ACK-4 ACK-12",
         tests=(f"{_SIGNALS}::test_a_signal_goes_back_between_the_ends_of_the_hop",),
     ),

@@ -28,6 +28,7 @@ from oncewire.protocol.kinds import Kind
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 
 BODY_MAX = 256 * 1024 * 1024
@@ -139,6 +140,11 @@ class Node:
     def reading_room(self) -> ReadingRoom:
         """Where bodies are read that would keep the others waiting."""
         return ReadingRoom()
+
+    @cached_property
+    def moulds(self) -> Moulds:
+        """What was learned of the headers that partners sent, and how often it helped."""
+        return Moulds()
 
     @property
     def room(self) -> int:

@@ -95,11 +95,6 @@ def format_instant(instant: Instant) -> str:
     return text + "Z"
 
 
-def format_basic_instant(instant: Instant) -> str:
-    """The instant in ISO 8601's basic form, as the rm-0.78 dialect writes TimeStamp."""
-    return format_instant(instant).replace("-", "").replace(":", "")
-
-
 def parse_duration(text: str) -> Duration:
     """An XML Schema duration, or a plain number of seconds (C19, CPA-4..6)."""
     value = text.strip()

@@ -7,6 +7,7 @@ protocol's matter; ids, times and our own names are arguments.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -332,9 +333,11 @@ def _parties(
 ) -> tuple[Party, Party]:
     if dialect is not Dialect.EBMS2 and facts.last_hop is not None:
         # From and To are the two ends of the hop just made (ACK-4, ACK-12).
-        sender, receiver = _ends(facts.last_hop, dialect)
+        hop = facts.last_hop
+        sender = _end(hop.sender_id, hop.sender_uri, dialect)
+        receiver = _end(hop.receiver_id, hop.receiver_uri, dialect)
         if sender is not None and receiver is not None:
-            return Party((receiver,)), Party((sender,))
+            return receiver, sender
     own = _sound(facts.to_party)
     if envelope.own is not None and (own is None or as_hop is Actor.NEXT_MSH):
         own = envelope.own
@@ -351,6 +354,8 @@ def _sound(party: Party | None) -> Party | None:
     """The party by those of its ids that an answer may repeat: URIs, and one of each type."""
     if party is None:
         return None
+    if len(party.ids) == 1 and party.ids[0].type:
+        return party
     ids: list[PartyId] = []
     # Whoever wrote them may have written a thousand: each is looked at once.
     types: set[str] = set()
@@ -363,20 +368,15 @@ def _sound(party: Party | None) -> Party | None:
     return Party(tuple(ids), party.role) if ids else None
 
 
-def _ends(hop: RoutingHeader, dialect: Dialect) -> tuple[PartyId | None, PartyId | None]:
-    """Sender and receiver of a hop as the dialect names them; None for a name of no form."""
-    sender = (hop.sender_id, PartyId(hop.sender_uri) if hop.sender_uri else None)
-    receiver = (hop.receiver_id, PartyId(hop.receiver_uri) if hop.receiver_uri else None)
-    step = 1 if dialect is Dialect.RM_078 else -1
-    ends = []
-    for names in (sender, receiver):
-        sound = [
-            party_id
-            for party_id in names[::step]
-            if party_id and (party_id.type or is_uri(party_id.value))
-        ]
-        ends.append(sound[0] if sound else None)
-    return ends[0], ends[1]
+# The same hop is made by message after message.
+@functools.lru_cache(maxsize=1024)
+def _end(party_id: PartyId | None, uri: str | None, dialect: Dialect) -> Party | None:
+    """One end of a hop as the dialect names it; None for a name of no form."""
+    names = (party_id, PartyId(uri) if uri else None)
+    for name in names if dialect is Dialect.RM_078 else names[::-1]:
+        if name is not None and (name.type or is_uri(name.value)):
+            return Party((name,))
+    return None
 
 
 def _routing(header: Header, dialect: Dialect, envelope: Envelope) -> tuple[RoutingHeader, ...]:

@@ -20,6 +20,7 @@ from oncewire.message import Dialect, Message, Payload, Reference
 from oncewire.message.form import Form, Validation
 from oncewire.wire import header
 from oncewire.wire.dialect import WRITERS
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.drafts.names import MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import dialect as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
@@ -60,12 +61,18 @@ def read(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
+    moulds: Moulds | None = None,
 ) -> Received:
-    """The message in a parcel, payload bytes included; ReadFault when it is refused."""
+    """The message in a parcel, payload bytes included; ReadFault when it is refused.
+
+    `moulds` are what was learned of earlier ones: the same result, sooner.
+    """
     whole = cut(parcel, limits)
     if whole is None:
         return _read_in_pieces(parcel, limits, validation)
-    reading = header.read(whole.envelope, whole.charset, limits, validation, whole.payloads)
+    asked = whole.envelope, whole.charset, limits, validation, whole.payloads
+    known = moulds.read(*asked) if moulds is not None else None
+    reading = known or header.read(*asked)
     message = reading.message
     if message.manifest or whole.payloads:
         content_ids = [payload.content_id for payload in whole.payloads]
@@ -85,6 +92,7 @@ def read(
         reading.signed,
         whole.charset,
         places=whole.places,
+        moulded=known is not None,
     )
 
 
@@ -129,9 +137,11 @@ def read_all(
     limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
+    moulds: Moulds | None = None,
 ) -> tuple[Received, ...]:
     """Every message of a body: one, or several that came together (SYNC-8, C30)."""
-    return tuple(read(inner, limits, validation=validation) for inner in unbundle(parcel, limits))
+    inners = unbundle(parcel, limits)
+    return tuple(read(inner, limits, validation=validation, moulds=moulds) for inner in inners)
 
 
 def _with_data(payloads: tuple[Payload, ...], events: list[Event]) -> tuple[Payload, ...]:
@@ -200,10 +210,10 @@ def pack(
     mail: bool = False,
 ) -> Parcel:
     """A parcel around a header that exists already (spliced, or signed elsewhere)."""
-    frame = _frame(message, mail=mail)
     headers = _headers(message, form, mail=mail)
     if _is_bare(message, mail=mail):
-        return Parcel(frame.root_type, envelope, headers)
+        return Parcel(_EBMS2_ROOT, envelope, headers)
+    frame = _frame(message, mail=mail)
     chosen = _boundary(envelope, message.payloads, boundary)
     pieces = mime_writer.pieces(envelope, message.payloads, {}, frame, chosen)
     return Parcel(mime_writer.content_type(frame, chosen), b"".join(pieces), headers)
@@ -219,10 +229,10 @@ def pack_stream(
     mail: bool = False,
 ) -> StreamParcel:
     """The same with payloads read from `sources`."""
-    frame = _frame(message, mail=mail)
     headers = _headers(message, form, mail=mail)
     if _is_bare(message, mail=mail):
-        return StreamParcel(frame.root_type, headers, iter((envelope,)), len(envelope))
+        return StreamParcel(_EBMS2_ROOT, headers, iter((envelope,)), len(envelope))
+    frame = _frame(message, mail=mail)
     payloads = message.payloads
     chosen = _boundary(envelope, payloads, boundary)
     return StreamParcel(
@@ -231,6 +241,9 @@ def pack_stream(
         mime_writer.pieces(envelope, payloads, sources, frame, chosen),
         mime_writer.body_size(envelope, payloads, frame, chosen),
     )
+
+
+_EBMS2_ROOT = "text/xml; charset=UTF-8"
 
 
 def _is_bare(message: Message, *, mail: bool) -> bool:
@@ -297,9 +310,7 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
     # §2.1.2: multipart/related of text/xml, and `start` names the header for readers that do not
     # take the first part (RFC 2387 §3.2).
     if message.dialect is Dialect.EBMS2:
-        return Packaging(
-            "text/xml; charset=UTF-8", f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail
-        )
+        return Packaging(_EBMS2_ROOT, f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail)
     # Its own media type, with the version beside it; one payload container, whatever it holds.
     version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
     return Packaging(

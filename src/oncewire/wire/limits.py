@@ -163,7 +163,11 @@ def enforce(envelope: bytes, charset: str | None, limits: Limits) -> str | None:
         tags > 2 * limits.header_depth
         or equals > limits.header_attributes
         or tags > limits.header_siblings
-        or envelope.count(b"xmlns") > limits.header_namespaces
+        # Each of them needs an equals sign.
+        or (
+            equals > limits.header_namespaces
+            and envelope.count(b"xmlns") > limits.header_namespaces
+        )
     ):
         count_exactly(envelope, forced, limits)
     return forced

@@ -47,19 +47,19 @@ class PartialHeader:
         """The same facts of a message that was read whole."""
         header = message.header
         return cls(
-            dialect=message.dialect,
-            kind=message.kind,
-            from_party=header.from_party,
-            to_party=header.to_party,
-            cpa_id=header.cpa_id,
-            conversation_id=header.conversation_id,
-            service=header.service,
-            action=header.action,
-            message_id=header.message_id,
-            ref_to_message_id=header.ref_to_message_id,
-            semantics=header.semantics,
-            sync_reply=header.asks_sync_reply,
-            last_hop=message.last_hop,
+            message.dialect,
+            message.kind,
+            header.from_party,
+            header.to_party,
+            header.cpa_id,
+            header.conversation_id,
+            header.service,
+            header.action,
+            header.message_id,
+            header.ref_to_message_id,
+            header.semantics,
+            header.asks_sync_reply,
+            message.last_hop,
         )
 
     @property

@@ -20,7 +20,7 @@ from lxml import etree
 
 from oncewire.errors import SoapFault
 from oncewire.message import Dialect
-from oncewire.wire.drafts.element import DraftElement
+from oncewire.wire.drafts.names import canonical_tag
 from oncewire.wire.ebms2.names import DS, EB, SOAP, XLINK, XML
 from oncewire.wire.ebms2.structure import STRUCTURE
 from oncewire.wire.xml.tree import Element
@@ -220,18 +220,21 @@ _DRAFT_ORDER = (
 )
 
 
+_DRAFT_PLACES = {name: place for place, name in enumerate(_DRAFT_ORDER)}
+# It holds what 0.9x has from CPAId to Action.
+_DRAFT_PLACES["tpainfo"] = _DRAFT_PLACES["action"]
+
+
 def draft_problems(root: Element) -> tuple[str, ...]:
     """The drafts print no schema but an order (HDR-6), and an empty element (SYNC-15)."""
     found = []
-    header = DraftElement(root).first("header")
+    header = next((child for child in root if canonical_tag(child.tag) == "header"), None)
     if header is None:
         return ("Header is missing",)
     last = -1
-    for name, child in header.order:
-        place = _DRAFT_ORDER.index(name) if name in _DRAFT_ORDER else len(_DRAFT_ORDER)
-        # It holds what 0.9x has from CPAId to Action.
-        if name == "tpainfo":
-            place = _DRAFT_ORDER.index("action")
+    for child in header:
+        name = canonical_tag(child.tag)
+        place = _DRAFT_PLACES.get(name, len(_DRAFT_PLACES))
         if place < last:
             found.append(f"line {child.sourceline}: {name[:64]} stands too late in Header")
         last = max(last, place)

@@ -3,6 +3,7 @@
 The message is an envelope of about 2.5 KB and a payload of 2 KB. Reading includes the MIME frame,
 every limit, every field, every rule, the payload's digest and the schema. A cycle builds a message,
 reads it, builds its acknowledgement and reads that; its limit is to parse the two envelopes.
+"Learned" is by moulds of an earlier message.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from oncewire.message.form import Form, Validation
 from oncewire.message.instant import DAY, parse_instant
 from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.mime import whole
 from oncewire.wire.xml import tree
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]
 ENVELOPE_BYTES = 2_500
-CYCLE, LIMIT, BARE = "build + read + ack + read", "both envelopes parsed", "bare lxml parse"
+CYCLE, LEARNED = "build + read + ack + read", "build + read + ack + read, learned"
+LIMIT, BARE = "both envelopes parsed", "bare lxml parse"
 
 
 def order(dialect: Dialect) -> Message:
@@ -98,11 +101,14 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
     answer = answers.Envelope("a-1@beta.example", NOW, form)
     acknowledgment = codec.write(answers.acknowledgment_for(received.message, answer), form)
     hop = RoutingHeader("http://hub.example", "http://beta.example", timestamp=NOW)
+    moulds = Moulds()
+    moulds.learn(received, "alpha", bounds)
+    moulds.learn(codec.read(acknowledgment), "beta", bounds)
 
-    def cycle() -> None:
-        taken = codec.read(codec.write(message, form))
+    def cycle(learned: Moulds | None = None) -> None:
+        taken = codec.read(codec.write(message, form), moulds=learned)
         back = answers.acknowledgment_for(taken.message, answer)
-        codec.read(codec.write(back, form))
+        codec.read(codec.write(back, form), moulds=learned)
 
     answered = codec.read(acknowledgment).envelope
 
@@ -126,6 +132,9 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
         "build header": lambda: codec.write_envelope(message, form),
         "build": lambda: codec.write(message, form),
         "next hop": lambda: splice.next_hop(envelope, hop, form),
+        "read, learned": lambda: codec.read(parcel, moulds=moulds),
+        "read acknowledgement, learned": lambda: codec.read(acknowledgment, moulds=moulds),
+        LEARNED: lambda: cycle(moulds),
     }, len(envelope)
 
 
@@ -138,7 +147,7 @@ def run(plan: Plan) -> Outcome:
         for name in works:
             if name in (LIMIT, BARE):
                 continue
-            bare = LIMIT if name == CYCLE else BARE
+            bare = LIMIT if name in (CYCLE, LEARNED) else BARE
             times = tuple(found[name] for found in rounds)
             figure = Figure(
                 f"{dialect.value}: {name}",

@@ -16,6 +16,7 @@ from oncewire.handler.reading import TooLong
 from oncewire.handler.sealing.intact import is_intact
 from oncewire.transport.contract import AttemptOutcome
 from oncewire.wire.codec import read_all
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
@@ -40,14 +41,14 @@ Reply: TypeAlias = Parcel | Heard
 """What came back; a long one is read already."""
 
 
-def heard(reply: Reply, limits: Limits) -> Heard:
+def heard(reply: Reply, limits: Limits, moulds: Moulds) -> Heard:
     """A reply and what it says: a message, or several in one body (SYNC-8)."""
     if isinstance(reply, Heard):
         return reply
     try:
         if not is_intact(reply):
             raise ReadFault((MimeProblem("the reply was damaged on its way"),))
-        return Heard(reply, read_all(reply, limits))
+        return Heard(reply, read_all(reply, limits, moulds=moulds))
     except ReadFault as fault:
         # The frames it passed hold what came; nobody needs them.
         fault.__traceback__ = fault.__context__ = None
@@ -61,8 +62,9 @@ async def hear(node: Node, outcome: AttemptOutcome) -> Heard | None:
         return None
     parcel = Parcel(reply.content_type, reply.body, reply.headers)
     if len(parcel.body) <= READ_AT_ONCE:
-        return heard(parcel, node.limits)
+        return heard(parcel, node.limits, node.moulds)
     try:
-        return (await node.reading_room.do(lambda: heard(parcel, node.limits)))[0]
+        reading = node.reading_room.do(lambda: heard(parcel, node.limits, node.moulds))
+        return (await reading)[0]
     except TooLong as problem:
         return Heard(parcel, ReadFault((MimeProblem(problem.problem),)))

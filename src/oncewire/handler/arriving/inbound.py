@@ -91,7 +91,7 @@ def _read(node: Node, parcel: Parcel) -> Reading:
     if not is_intact(parcel):
         return Reading(None, intact=False)
     try:
-        return Reading(codec.read(parcel, node.limits))
+        return Reading(codec.read(parcel, node.limits, moulds=node.moulds))
     except ReadFault as fault:
         fault.__traceback__ = None
         return Reading(fault)

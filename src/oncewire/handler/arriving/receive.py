@@ -47,7 +47,7 @@ from oncewire.handler.hub.relay import not_passed, nothing_more
 from oncewire.handler.hub.stranded import go_on_at_last
 from oncewire.handler.node import Node
 from oncewire.handler.reading import Reading, RefusedByTerms
-from oncewire.handler.route import agreement_of_hop
+from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sealing.intact import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
 from oncewire.handler.sealing.secure import check_connection, check_passing, is_authentic
@@ -80,7 +80,10 @@ def receive(
         node.refusals.count("damaged", source.address, problem, None, node.now())
         return replace(DAMAGED, refused=True)
     try:
-        received = codec.read(parcel, node.limits) if reading is None else reading.message()
+        if reading is not None:
+            received = reading.message()
+        else:
+            received = codec.read(parcel, node.limits, moulds=node.moulds)
     except ReadFault as lenient:
         # What was refused while it came is not there any more to be read again.
         whole = bool(parcel.body)
@@ -117,6 +120,8 @@ def receive_message(
         if placed.for_others:
             taken = _take_for_others(node, tx, received, kept, resolution, source, asked)
             return _of_partner(node, tx, received.message, before, taken)
+        # Believed, so it may teach how the next ones of its sender are read.
+        node.moulds.learn(received, peer_label(resolution.agreement), node.limits)
     except (EbxmlError, SoapFault) as error:
         if original is not None:
             # Whoever says he repeats what we have and cannot prove it is told nothing: an
@@ -304,7 +309,7 @@ def receive_reply(node: Node, tx: Transaction, reply: Reply, ended: Transmission
     that is no message says that the attempt failed.
     """
     try:
-        together = heard(reply, node.limits).messages()
+        together = heard(reply, node.limits, node.moulds).messages()
     except ReadFault as fault:
         reason = f"the reply is no message: {fault.problem}"
         if fault.fault is not None:
@@ -324,7 +329,7 @@ def receive_reply(node: Node, tx: Transaction, reply: Reply, ended: Transmission
 def receive_aside(node: Node, tx: Transaction, reply: Reply, address: str) -> None:
     """Take what came back on the connection of a signal of ours: a Pong, a status, an error."""
     try:
-        for received in heard(reply, node.limits).messages():
+        for received in heard(reply, node.limits, node.moulds).messages():
             receive_message(node, tx, received, replied(address))
     except ReadFault as fault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
@@ -339,7 +344,7 @@ def receive_onward(
     of its request waits."""
     fault = None
     if reply is not None:
-        said = heard(reply, node.limits)
+        said = heard(reply, node.limits, node.moulds)
         try:
             for received in said.messages():
                 receive_message(node, tx, received, replied(post.address))

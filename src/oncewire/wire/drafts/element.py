@@ -11,6 +11,11 @@ from oncewire.wire.drafts.names import canonical_tag
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.tree import WHITESPACE, Element, local_name
 
+# Never changed.
+_NO_CHILDREN: dict[str, list[Element]] = {}
+_NO_ATTRIBUTES: dict[str, str] = {}
+_NONE: frozenset[str] = frozenset()
+
 
 class DraftElement:
     """A view on an lxml element; `names` are canonical (lower case, aliases joined).
@@ -24,17 +29,19 @@ class DraftElement:
     def __init__(self, element: Element, findings: Findings | None = None) -> None:
         self.element = element
         self._findings = findings
-        self.children: dict[str, list[Element]] = {}
-        for child in element:
-            self.children.setdefault(canonical_tag(child.tag), []).append(child)
-        self.attributes: dict[str, str] = {}
-        self._doubled: set[str] = set()
-        for key, value in element.items():
-            name = canonical_tag(str(key))
-            if name in self.attributes:
+        # Most elements have only the one or the other.
+        self.children = _by_name(element) if len(element) else _NO_CHILDREN
+        self.attributes = _NO_ATTRIBUTES
+        self._doubled: frozenset[str] | set[str] = _NONE
+        if items := element.items():
+            # The first of a name counts.
+            self.attributes = {
+                canonical_tag(str(key)): str(value) for key, value in reversed(items)
+            }
+            if len(self.attributes) < len(items):
                 # In two namespaces, or in two spellings.
-                self._doubled.add(name)
-            self.attributes.setdefault(name, str(value))
+                names = [canonical_tag(str(key)) for key, _ in items]
+                self._doubled = {name for name in names if names.count(name) > 1}
 
     @property
     def order(self) -> list[tuple[str, Element]]:
@@ -64,7 +71,8 @@ class DraftElement:
     def value(self, name: str) -> str | None:
         """An attribute of that name, or the text of a child of that name."""
         # The attribute first: that is how the drafts print most of their values.
-        value, found = self.attribute(name), self.children.get(name, [])
+        value = self.attribute(name) if self.attributes else None
+        found = self.children.get(name)
         if found and (value is not None or len(found) > 1):
             self._twice(found[-1])
         if value is not None:
@@ -79,6 +87,17 @@ class DraftElement:
     def text(self) -> str:
         """The element's text without the white space around it."""
         return (self.element.text or "").strip(WHITESPACE)
+
+
+def _by_name(element: Element) -> dict[str, list[Element]]:
+    children: dict[str, list[Element]] = {}
+    for child in element:
+        name = canonical_tag(child.tag)
+        if name in children:
+            children[name].append(child)
+        else:
+            children[name] = [child]
+    return children
 
 
 def _place(element: Element) -> str:

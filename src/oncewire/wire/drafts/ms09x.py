@@ -29,6 +29,7 @@ from oncewire.wire.drafts.element import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.ebms2.writer import signed_digest
 from oncewire.wire.refusal import Findings
+from oncewire.wire.template import Templates
 from oncewire.wire.xml.markup import boolean, identifier, optional_attribute
 from oncewire.wire.xml.moments import written_moment
 from oncewire.wire.xml.tree import Element
@@ -60,21 +61,33 @@ def write(message: Message, form: Form) -> bytes:
     # Manifest, Header, routing, status, errors, acknowledgements: the order of the sync paper where
     # it has one (HDR-6), ours elsewhere.
     header = message.header
+    before, behind = _TEMPLATES.of(header)
     routing = "".join(routing_header(hop) for hop in routing_of(message))
     answers = "".join(_acknowledgment(answer, form) for answer in message.acknowledgments)
     document = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">'
-        f"{pieces.manifest(message)}<Header>"
-        f"{_party('From', header.from_party)}{_party('To', header.to_party)}"
-        f"<CPAId>{identifier(header.cpa_id)}</CPAId>"
-        f"<ConversationId>{identifier(header.conversation_id)}</ConversationId>"
-        f"{_service(message)}{_message_data(header)}{_quality(message)}{_sync(header)}"
+        f"{pieces.manifest(message)}{before}{identifier(header.conversation_id)}{behind}"
+        f"{_message_data(header)}{_quality(message)}{_sync(header)}"
         f"{pieces.foreign(message)}</Header>"
         + (f"<RoutingHeaderList>{routing}</RoutingHeaderList>" if routing else "")
         + f"{_status(message)}{pieces.error_list(message.error_list)}{answers}</ebXMLHeader>"
     )
     return document.encode()
+
+
+def _agreed(header: Header) -> tuple[str, str]:
+    """What the messages of an agreement have in common, around their ConversationId."""
+    return (
+        (
+            f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
+            f"<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>"
+        ),
+        f"</ConversationId>{_service(header)}",
+    )
+
+
+_TEMPLATES = Templates(_agreed)
 
 
 def routing_of(message: Message) -> tuple[RoutingHeader, ...]:
@@ -118,8 +131,8 @@ def _party(name: str, party: Party) -> str:
     return f"<{name}>{ids}</{name}>"
 
 
-def _service(message: Message) -> str:
-    service, action = message.header.service, message.header.action
+def _service(header: Header) -> str:
+    service, action = header.service, header.action
     # Signals have both too (ACK-10, ACK-11).
     if service is None or action is None:
         raise InvalidValue("an ms-0.9x message names no Service or no Action", remedy="name both")

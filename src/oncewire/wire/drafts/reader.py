@@ -96,9 +96,10 @@ class DraftReading(Findings):
                 OtherXml("ebXMLHeader has no Header", location="//Header", remedy="send one")
             )
             return
-        for name, _ in self.root.order:
-            if name not in _KNOWN_ROOT:
-                self.note(f"the element {name[:64]} is not known and was passed over")
+        if not self.root.children.keys() <= _KNOWN_ROOT:
+            for name, _ in self.root.order:
+                if name not in _KNOWN_ROOT:
+                    self.note(f"the element {name[:64]} is not known and was passed over")
         # Before the header: an answer to a faulty header goes to the hop's sender (ACK-4, ACK-12).
         routing = blocks.routing(self.root, self.dialect, self)
         if routing:
@@ -143,7 +144,9 @@ class DraftReading(Findings):
     ) -> Message:
         """Foreign elements and digests as they were written: both are forwarded or compared,
         not understood."""
-        own = [child for name, child in header.order if name not in _KNOWN_HEADER]
+        own = []
+        if not header.children.keys() <= _KNOWN_HEADER:
+            own = [child for name, child in header.order if name not in _KNOWN_HEADER]
         wanted = [*own, *itertools.chain(*references, *digests)]
         if not wanted:
             return message
@@ -228,16 +231,6 @@ class DraftReading(Findings):
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, "//Header")
             return None
-
-    def _expiry(self, data: DraftElement, quality: DraftElement | None) -> Instant | None:
-        expiry = self._instant(data, "timetolive", "TimeToLive")
-        # v0.91 had it there (docs/decisions.md#drafts-on-the-wire).
-        earlier = self._instant(quality, "timetolive", "TimeToLive") if quality else None
-        if expiry is None:
-            return earlier
-        if earlier is not None:
-            self.twice("TimeToLive", "//Header/MessageData/TimeToLive")
-        return expiry
 
     def _missing(self, name: str, location: str) -> None:
         self.fault(Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}"))

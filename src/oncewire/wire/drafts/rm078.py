@@ -7,6 +7,7 @@ from oncewire.errors import InvalidValue
 from oncewire.message import (
     DeliverySemantics,
     Dialect,
+    Header,
     Message,
     MessageKind,
     Party,
@@ -18,13 +19,14 @@ from oncewire.message import (
 )
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
-from oncewire.message.instant import format_basic_instant
 from oncewire.wire.drafts import names as n
 from oncewire.wire.drafts import writer as pieces
 from oncewire.wire.drafts.element import DraftElement
 from oncewire.wire.drafts.reader import DraftReading
 from oncewire.wire.refusal import Findings
+from oncewire.wire.template import Templates
 from oncewire.wire.xml.markup import identifier, optional_attribute
+from oncewire.wire.xml.moments import written_basic_moment
 from oncewire.wire.xml.tree import Element
 
 # All the kinds there are: v0-078 has neither status nor ping.
@@ -69,6 +71,7 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
             f"rm-0.78 has no {message.kind.value}", remedy="agree on ms-0.9x or ebms2"
         )
     _check(message)
+    before, behind = _TEMPLATES.of(header)
     # Signals carry no ServiceInterface and no Action, only what they answer (ACK-6).
     service = ""
     if message.kind is MessageKind.NORMAL:
@@ -87,7 +90,7 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
         else ""
     )
     expiry = (
-        f"<TimeToLive>{format_basic_instant(header.time_to_live)}</TimeToLive>"
+        f"<TimeToLive>{written_basic_moment(header.time_to_live)}</TimeToLive>"
         if header.time_to_live is not None
         else ""
     )
@@ -99,18 +102,29 @@ def write(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the dialect 
     document = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<ebXMLHeader version="{n.RM_VERSION}" MessageType="{kind}">{pieces.manifest(message)}'
-        f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
-        f"<TPAInfo><TPAId>{identifier(header.cpa_id)}</TPAId>"
-        f"<ConversationID>{identifier(header.conversation_id)}</ConversationID>"
-        f"{service}</TPAInfo>"
+        f"{before}{identifier(header.conversation_id)}{behind}{service}</TPAInfo>"
         f"<MessageData><MessageId>{identifier(header.message_id)}</MessageId>"
-        f"<TimeStamp>{format_basic_instant(header.timestamp)}</TimeStamp>"
+        f"<TimeStamp>{written_basic_moment(header.timestamp)}</TimeStamp>"
         f"{ref_to}{expiry}{pieces.split(header.split)}</MessageData>{semantics}"
         f"{pieces.foreign(message)}</Header>"
         f"{routing_header(message.routing[-1])}{pieces.error_list(message.error_list)}"
         "</ebXMLHeader>"
     )
     return document.encode()
+
+
+def _agreed(header: Header) -> tuple[str, str]:
+    """What the messages of an agreement have in common, around their ConversationId."""
+    return (
+        (
+            f"<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}"
+            f"<TPAInfo><TPAId>{identifier(header.cpa_id)}</TPAId><ConversationID>"
+        ),
+        "</ConversationID>",
+    )
+
+
+_TEMPLATES = Templates(_agreed)
 
 
 def _check(message: Message) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 from dataclasses import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, ValueNotRecognized
@@ -69,18 +70,23 @@ def acknowledgment(
     return value, references
 
 
+# The same partner stands in acknowledgement after acknowledgement.
+_party_id = functools.lru_cache(maxsize=1024)(PartyId)
+
+
 def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
     """Who acknowledges, which on several hops is not the To Party (§6.3.2.4)."""
     ids = []
     role = None
     for child in element:
+        tag = child.tag
         # Not held to the rule of types: nothing is sent to this name, it is shown and compared.
-        if child.tag == n.PARTY_ID and blocks.text_of(child):
+        if tag == n.PARTY_ID and (value := blocks.text_of(child)):
             try:
-                ids.append(PartyId(blocks.text_of(child), child.get(n.A_TYPE) or None))
+                ids.append(_party_id(value, child.get(n.A_TYPE) or None))
             except InvalidValue as problem:
                 findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/PartyId")
-        elif child.tag == n.ROLE:
+        elif tag == n.ROLE:
             role = blocks.text_of(child) or None
     try:
         return Party(tuple(ids), role) if ids else None

@@ -37,6 +37,7 @@ from oncewire.message.form import Extension, Form
 from oncewire.message.ids import is_uri
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.ebms2 import rules as ebms2_rules
+from oncewire.wire.template import Templates
 from oncewire.wire.xml.markup import attribute, boolean, identifier, optional_attribute, text
 from oncewire.wire.xml.moments import written_moment
 from oncewire.wire.xml.tree import foreign_text
@@ -63,14 +64,7 @@ _LANGUAGE = re.compile(r"[a-zA-Z]{1,8}(?:-[a-zA-Z0-9]{1,8})*\Z")
 def write(message: Message, form: Form) -> bytes:
     """The envelope's bytes."""
     header = message.header
-    if header.service is None or header.action is None:
-        raise InvalidValue("an ebMS 2.0 message names no Service or no Action", remedy="name both")
-    # As strict as we are with others (§3.1.4.1).
-    if not header.service.type and not is_uri(header.service.value):
-        raise InvalidValue(
-            f"Service {header.service.value!r} has no type and is not a URI",
-            remedy="give Service a type or a URI",
-        )
+    before, behind = _TEMPLATES.of(header)
     requests = ack_requests(message)
     sync = wants_sync_reply(header)
     # Once-and-only-once is two elements in 2.0, this one and AckRequested (§6.6).
@@ -80,16 +74,9 @@ def write(message: Message, form: Form) -> bytes:
     _check(message, requests)
     # In the order of the schema.
     parts = [
-        _OPEN,
-        _party("From", header.from_party),
-        _party("To", header.to_party),
-        (
-            f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
-            f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
-            f"<eb:Service{optional_attribute('eb:type', header.service.type)}>"
-            f"{identifier(header.service.value)}</eb:Service>"
-            f"<eb:Action>{identifier(header.action)}</eb:Action>"
-        ),
+        before,
+        identifier(header.conversation_id),
+        behind,
         _message_data(header),
         "<eb:DuplicateElimination/>" if duplicate_elimination else "",
     ]
@@ -114,6 +101,32 @@ def write(message: Message, form: Form) -> bytes:
     parts.append(_body(message, form))
     parts.append("</SOAP:Envelope>")
     return "".join(parts).encode()
+
+
+def _agreed(header: Header) -> tuple[str, str]:
+    """What the messages of an agreement have in common, around their ConversationId."""
+    service = header.service
+    if service is None or header.action is None:
+        raise InvalidValue("an ebMS 2.0 message names no Service or no Action", remedy="name both")
+    # As strict as we are with others (§3.1.4.1).
+    if not service.type and not is_uri(service.value):
+        raise InvalidValue(
+            f"Service {service.value!r} has no type and is not a URI",
+            remedy="give Service a type or a URI",
+        )
+    return (
+        (
+            f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
+            f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId><eb:ConversationId>"
+        ),
+        (
+            f"</eb:ConversationId><eb:Service{optional_attribute('eb:type', service.type)}>"
+            f"{identifier(service.value)}</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
+        ),
+    )
+
+
+_TEMPLATES = Templates(_agreed)
 
 
 def ack_requests(message: Message) -> tuple[AckRequested, ...]:

@@ -7,17 +7,29 @@ Lenient where partners are: parameters without quotes, boundaries with odd chara
 from __future__ import annotations
 
 import functools
+import re
 from typing import NamedTuple
 
 from oncewire.errors import InvalidValue, MimeProblem
 from oncewire.message.ids import check_id
 
+# A type and parameters in plain quotes, as nearly everybody writes them.
+_PLAIN = re.compile(r'[\w./+-]+(?:; ?[\w-]+="[^"\\]*")+', re.ASCII)
+_PARAMETER = re.compile(r'; ?([\w-]+)="([^"]*)"', re.ASCII)
+
 
 def parameters(value: str) -> tuple[str, dict[str, str]]:
     """The media type in lower case, and its parameters; the first of a name counts."""
+    head, _, rest = value.partition(";")
+    if _PLAIN.fullmatch(value) is not None:
+        found = _PARAMETER.findall(value, len(head))
+        return head.lower(), {name.lower(): text for name, text in reversed(found)}
+    return _odd_parameters(head, rest)
+
+
+def _odd_parameters(head: str, rest: str) -> tuple[str, dict[str, str]]:
     # RFC 2045 §5.1: the type and parameter names in any capitals, values as they are, a value in
     # quotes or bare.
-    head, _, rest = value.partition(";")
     found: dict[str, str] = {}
     position = 0
     size = len(rest)
@@ -109,6 +121,12 @@ def _broken(problem: str) -> MimeProblem:
     )
 
 
+# The two headers that every part has, in the usual order, and nothing that needs a second look.
+_USUAL = re.compile(
+    rb"Content-ID: <([!-;=?-~]{1,255})>\r\nContent-Type: ([!-~](?:[ -~]*[!-~])?)", re.IGNORECASE
+)
+
+
 class PartHeaders(NamedTuple):
     """What the headers of one part say."""
 
@@ -119,6 +137,16 @@ class PartHeaders(NamedTuple):
     transfer_encoding: str
     content_encoding: str | None
     others: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def usual(cls, block: bytes) -> PartHeaders | None:
+        """What a block of the usual two headers says; None for any other block."""
+        match = _USUAL.fullmatch(block)
+        if match is None:
+            return None
+        content_type = match[2].decode()
+        media_type, params = _part_parameters(content_type)
+        return cls(media_type, content_type, params, match[1].decode(), "binary", None, ())
 
     @classmethod
     def of(cls, headers: list[tuple[str, str]]) -> PartHeaders:

@@ -50,17 +50,18 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
         # The root may be any part (RFC 2387 §3.2); `Reader` can wait for it.
         if start and root.content_id != start:
             return None
-        payloads = tuple(_payload(headers, content) for headers, content, _ in parts[1:])
+        payloads = tuple([_payload(headers, content) for headers, content, _ in parts[1:]])
     except (EbxmlError, InvalidValue):
         return None
-    names = [payload.content_id for payload in payloads]
     # Every bound of `Reader` holds here, or a small message could do what a large one may not.
-    if len(set(names)) != len(names) or len(envelope) > limits.header_bytes:
+    if len(envelope) > limits.header_bytes:
+        return None
+    if len(payloads) > 1 and len({one.content_id for one in payloads}) != len(payloads):
         return None
     bound = limits.payload_bytes
     if bound is not None and any(payload.size > bound for payload in payloads):
         return None
-    places = tuple(place for _, _, place in parts[1:])
+    places = tuple([place for _, _, place in parts[1:]])
     return Whole(envelope, root.params.get("charset"), payloads, places)
 
 
@@ -80,34 +81,44 @@ def _parts(body: bytes, boundary: str, limits: Limits) -> list[_Part] | None:
     """Cut at the boundaries, all lines ended as RFC 2046 says; None for any other frame."""
     delimiter = delimiter_of(boundary)
     line_end = b"\r" + delimiter
-    pieces = (b"\r\n" + body).split(line_end)
-    # A line feed alone before the boundary makes one too, and would have been missed.
-    regular = pieces[0] == b"" and body.count(delimiter) + 1 == len(pieces) - 1
-    last = pieces[-1]
-    if not regular or len(pieces) - 2 > limits.parts or (last != b"--" and last[:4] != b"--\r\n"):
+    # The body itself has no line end before its first boundary.
+    at = len(delimiter) - 1
+    if not body.startswith(delimiter[1:]):
         return None
     parts: list[_Part] = []
-    # Where the piece begins; the body itself has no line end before its first boundary.
-    at = len(line_end) - 2
-    for piece in pieces[1:-1]:
-        blank = piece.find(b"\r\n\r\n", 0, limits.part_header_bytes)
-        if piece[:2] != b"\r\n" or blank < 0:
+    while (end := body.find(line_end, at)) >= 0:
+        part = _part(body, at, end, limits) if len(parts) < limits.parts else None
+        if part is None:
             return None
-        lines = piece[2:blank].split(b"\r\n") if blank else []
+        parts.append(part)
+        at = end + len(line_end)
+    # A line feed alone before the boundary makes one too, and would have been missed.
+    regular = body.count(delimiter) == len(parts)
+    closed = body[at : at + 4] == b"--\r\n" or body[at:] == b"--"
+    return parts if regular and closed else None
+
+
+def _part(body: bytes, at: int, end: int, limits: Limits) -> _Part | None:
+    """The part between two boundaries, if it is regular and no multipart."""
+    blank = body.find(b"\r\n\r\n", at, min(at + limits.part_header_bytes, end))
+    if blank < 0 or not body.startswith(b"\r\n", at):
+        return None
+    block = body[at + 2 : blank]
+    headers = PartHeaders.usual(block)
+    if headers is None:
+        lines = block.split(b"\r\n") if blank > at else []
         if len(lines) > limits.part_header_lines or any(map(_ODD_LINE.search, lines)):
             return None
         headers = PartHeaders.of(header_lines(lines))
-        # A container of payloads, or a payload that is a multipart: the manifest decides, and
-        # `Reader` asks it.
-        if headers.media_type.startswith("multipart/"):
-            return None
-        content = piece[blank + 4 :]
-        place = PartPlace(at + blank + 4, len(content), headers.transfer_encoding)
-        at += len(piece) + len(line_end)
-        if not is_identity(headers.transfer_encoding):
-            content = decoded(headers.transfer_encoding, content)
-        parts.append((headers, content, place))
-    return parts
+    # A container of payloads, or a payload that is a multipart: the manifest decides, and `Reader`
+    # asks it.
+    if headers.media_type.startswith("multipart/"):
+        return None
+    content = body[blank + 4 : end]
+    place = PartPlace(blank + 4, len(content), headers.transfer_encoding)
+    if not is_identity(headers.transfer_encoding):
+        content = decoded(headers.transfer_encoding, content)
+    return headers, content, place
 
 
 # A line that ends otherwise, or seems to.

@@ -1,0 +1,97 @@
+"""Mutants of differential reading: each would make it say something else than the full reader, or
+learn what it must not."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_FORMS = "oncewire.wire.differential.forms"
+_MOULD = "oncewire.wire.differential.mould"
+_MOULDS = "oncewire.wire.differential.moulds"
+_TESTS = "tests/wire/differential/test_moulds.py"
+_ALIKE = f"{_TESTS}::test_an_envelope_like_a_learned_one_is_read_alike"
+_AT_WORK = "tests/handler/arriving/test_moulds_at_work.py"
+
+IN_MOULDS: tuple[Mutant, ...] = (
+    Mutant(
+        "any character may stand in an id of a mould",
+        _FORMS,
+        "and not value.translate(None, _ID)\n",
+        "and value.isascii()\n",
+        tests=(_ALIKE,),
+    ),
+    Mutant(
+        "a leap second is left to a mould",
+        _FORMS,
+        "{0}[0-5]\\d{0}[0-5]\\d",
+        "{0}[0-5]\\d{0}[0-6]\\d",
+        tests=(_ALIKE,),
+    ),
+    Mutant(
+        "what follows a gap is not compared",
+        _MOULD,
+        "            if end < 0 or not envelope.startswith(following, end):\n",
+        "            if end < 0:\n",
+        tests=(_ALIKE,),
+    ),
+    Mutant(
+        "what stands behind the last byte of a mould is not seen",
+        _MOULD,
+        "        if at != len(envelope):\n            return None\n",
+        "",
+        tests=(_ALIKE,),
+    ),
+    Mutant(
+        "a mould forgets the rules between elements",
+        _MOULD,
+        "next(ebms2_rules.broken(message), None) is not None:\n",
+        "False:\n",
+        tests=(f"{_TESTS}::test_a_number_beyond_its_rules_is_left_to_the_full_reader",),
+    ),
+    Mutant(
+        "a mould is kept untried",
+        _MOULD,
+        "    return mould if is_sound else None\n",
+        "    return mould\n",
+        tests=(f"{_TESTS}::test_a_value_that_the_reader_takes_from_elsewhere_is_found_out",),
+    ),
+    Mutant(
+        "what an acknowledgement of the drafts is about is learned by heart",
+        _MOULD,
+        "                if named is None or (Field.ACK_REF_TO, n) in places\n",
+        "                if named is not None or (Field.ACK_REF_TO, n) in places\n",
+        tests=(
+            _ALIKE,
+            f"{_AT_WORK}::test_messages_and_acknowledgements_are_read_by_what_was_learned",
+        ),
+    ),
+    Mutant(
+        "a signed message teaches",
+        _MOULD,
+        "    if base.signed:\n",
+        "    if not base.message:\n",
+        tests=(f"{_TESTS}::test_a_signed_message_teaches_nothing",),
+    ),
+    Mutant(
+        "one partner takes the places of all",
+        _MOULDS,
+        "        if len(owned) >= self._of_one:\n",
+        "        if len(owned) >= self._most:\n",
+        tests=(f"{_TESTS}::test_a_partner_has_his_own_places_and_the_one_used_last_stays",),
+    ),
+    Mutant(
+        "the table of moulds has no bound",
+        _MOULDS,
+        "        elif len(self) >= self._most:\n            self._forget_oldest()\n",
+        "",
+        tests=(f"{_TESTS}::test_the_table_is_bounded",),
+    ),
+    Mutant(
+        "strangers teach",
+        "oncewire.handler.arriving.receive",
+        "    message = received.message\n    kept = stored",
+        '    node.moulds.learn(received, "anybody", node.limits)\n'
+        "    message = received.message\n    kept = stored",
+        tests=(f"{_AT_WORK}::test_a_stranger_teaches_nothing",),
+    ),
+)

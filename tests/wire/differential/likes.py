@@ -1,0 +1,123 @@
+"""Envelopes like one that was learned, whole and damaged, and how two readings are compared."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from oncewire.errors import EbxmlError
+from oncewire.message import Acknowledgment, Dialect, Message, RoutingHeader
+from oncewire.message.form import Validation
+from oncewire.wire import codec, header
+from oncewire.wire.differential.gaps import Gap
+from oncewire.wire.differential.mould import Mould, learned
+from oncewire.wire.header import HeaderReading
+from oncewire.wire.limits import DEFAULT_LIMITS
+from oncewire.wire.refusal import ReadFault
+from tests.fuzz.mutations import TOKENS, mutated
+from tests.fuzz.seeds import conversation
+from tests.wire import samples
+
+CHARSET = "UTF-8"
+REPORT = Validation.REPORT
+
+VALUES = [
+    b"m-2@alpha.example", b"1", b"007", b"0", b"99999999", b"100000000", b"4294967296", b"9" * 18,
+    b"x" * 255, b"x" * 256, b"2026-02-28T23:59:59Z", b"2026-02-29T10:00:00Z",
+    b"2026-01-05T24:00:00Z", b"2026-01-05T10:00:60Z", b"2026-01-05T10:00:00.5Z",
+    b"2026-01-05T10:00:00.1234567Z", b"2026-01-05T10:00:00", b"2026-01-05T10:00:00+01:00",
+    b"20260105T100000Z", b"0000-01-01T00:00:00Z", b"9999-12-31T23:59:59Z",
+    b"2026-01-05t10:00:00z", b" m-2", b"m-2\n", b"\tm", b"a b", b"a&amp;b", b"a&#98;c", b"&lt;",
+    b"<![CDATA[m-2]]>", b"a<!-- b -->c", b"<!-- -->", b"a<?pi?>b", b"a]]>b", b"a>b", b'a"b',
+    b"a'b", b"a=b", b"xmlns", b"xmlns" * 40, b"<x/>", b"</eb:MessageId>", b"\x00", b"\x0b",
+    b"\x7f", b"\xc3\xa4", b"\xc3", b"\xff", "\u2028".encode(), "\ufffe".encode(), b"",
+    b"cid:other", b"order-1%40alpha", b"a@b", b"A" * 200, b"-1", b"+1", b"1.0", b"\xd9\xa1",
+]  # fmt: skip
+"""What might stand in a field: good values of every kind, and what only looks like one."""
+
+
+def envelopes(dialect: Dialect) -> list[bytes]:
+    """One of each kind that the dialect has, and one that every field stands in."""
+    made = [*conversation(dialect), _busy(dialect)]
+    return [codec.write_envelope(message, samples.form(dialect)) for message in made]
+
+
+def _busy(dialect: Dialect) -> Message:
+    order = samples.order_message(dialect)
+    later = samples.NOW + 1_500_000
+    said = replace(order.header, ref_to_message_id="m-0@beta.example", time_to_live=later)
+    answers = (Acknowledgment(samples.NOW, "m-0@beta.example", samples.BETA),)
+    hops: tuple[RoutingHeader, ...] = (samples.NEXT_HOP, *order.routing)
+    if dialect is Dialect.RM_078:
+        return replace(order, header=said)
+    return replace(order, header=said, acknowledgments=answers, routing=hops)
+
+
+def learn(envelope: bytes, charset: str | None = CHARSET) -> Mould | None:
+    return learned(envelope, charset, DEFAULT_LIMITS, REPORT)
+
+
+def full(envelope: bytes, charset: str | None = CHARSET) -> HeaderReading | None:
+    """What the full reader says; None where it refuses."""
+    try:
+        return header.read(envelope, charset, DEFAULT_LIMITS, REPORT)
+    except (ReadFault, EbxmlError):
+        return None
+
+
+def agrees(mould: Mould, envelope: bytes, charset: str | None = CHARSET) -> bool:
+    """Whether the mould read the envelope, and then as the full reader does; it may decline."""
+    found = mould.read(envelope, DEFAULT_LIMITS)
+    if found is None:
+        return False
+    assert found == full(envelope, charset), envelope
+    return True
+
+
+def _filled(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
+    """Other values in some gaps, likely of the right kind for another one."""
+    taken = [envelope[gap.begin : gap.end] for gap in gaps]
+    for gap in sorted(gaps, key=lambda each: each.begin, reverse=True):
+        if chance.random() < 0.4:
+            own = envelope[gap.begin : gap.end]
+            same_kind = own[:-2] + b"%d" % chance.randrange(10) + own[-1:]
+            value = chance.choice([chance.choice(VALUES), chance.choice(taken), same_kind])
+            if chance.random() < 0.1:
+                value = own[:3] + chance.choice(TOKENS) + own[3:]
+            envelope = envelope[: gap.begin] + value + envelope[gap.end :]
+    return envelope
+
+
+def _beside(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
+    """Something at the edge of a gap, or the edge itself gone."""
+    gap = chance.choice(gaps)
+    at = chance.choice([gap.begin, gap.end]) + chance.choice([-1, 0, 1])
+    return chance.choice(
+        [
+            envelope[:at] + chance.choice(TOKENS) + envelope[at:],
+            envelope[:at] + envelope[at + 1 :],
+            envelope[:at] + bytes([chance.randrange(256)]) + envelope[at + 1 :],
+        ]
+    )
+
+
+def _written_otherwise(chance: random.Random, envelope: bytes, _gaps: list[Gap]) -> bytes:
+    text = envelope.decode("utf-8", "replace")
+    ways: list[Callable[[], bytes]] = [
+        lambda: b"\xef\xbb\xbf" + envelope,
+        lambda: text.encode("utf-16"),
+        lambda: text.encode("utf-16-le"),
+        lambda: envelope.replace(b"UTF-8", b"ISO-8859-1", 1),
+        lambda: envelope.replace(b'version="1.0"', b'version="1.1"', 1),
+        lambda: envelope.replace(b"\n", b"\r\n", 1),
+        lambda: envelope + chance.choice([b"\n", b" ", b"<!-- -->", b"\x00", b"<a/>"]),
+        lambda: chance.choice([b"\n", b" "]) + envelope,
+        lambda: envelope.partition(b"?>")[2],
+    ]
+    return chance.choice(ways)()
+
+
+def like(chance: random.Random, envelope: bytes, gaps: list[Gap]) -> bytes:
+    """Another envelope: with other values, or damaged in one of many ways."""
+    ways = [_filled, _filled, _filled, _beside, _written_otherwise]
+    changed = chance.choice(ways)(chance, envelope, gaps)
+    return mutated(chance, changed) if chance.random() < 0.15 else changed
