@@ -199,11 +199,12 @@ def test_a_warning_is_told_and_changes_no_outcome() -> None:
         )
         for more in range(2)
     ]
-    told = "Its receiver warned: Inconsistent (the header says no)."
+    told = "Its receiver warned: Inconsistent at //Service (the header says no)."
     assert explain(rows) == f"{before} {told}"
     warned = [step for step in ladder(rows) if step.kind == "warned"]
     assert {(step.direction, step.text) for step in warned} == {
-        (Direction.IN, "a warning came from urn:party:globex: Inconsistent (the header says no)")
+        (Direction.IN, "a warning came from urn:party:globex: Inconsistent at //Service "
+            "(the header says no)")
     }
 
 

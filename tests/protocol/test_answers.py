@@ -140,7 +140,7 @@ def test_a_messaging_error_is_passed_up_and_the_transfer_goes_on() -> None:
     stream.enter("b")
     step = stream.step("b", sender.error_arrived, ORDERED, NOW, error=MESSAGING, error_id="e")
     assert stream.state("b") is OutgoingState.NOT_DELIVERED
-    assert stream.messages["b"].reason == "NotSupported: no such service"
+    assert stream.messages["b"].reason == "NotSupported at //Service: no such service"
     assert notes(step)[:2] == ["rejected", "failed"]
     assert of_kind(step, Notify)[0].severity is Severity.ERROR
     assert of_kind(step, Admit), "the next message may follow"

@@ -110,7 +110,7 @@ _TEXTS = {
     trace.SENT: "attempt {row.attempt} over {row.transport}",
     trace.SEND_FAILED: "attempt {row.attempt} failed: {said.reason}",
     trace.ACKNOWLEDGED: "acknowledgement accepted{of} ({said.by})",
-    trace.REJECTED: "answered with the error {said.code}",
+    trace.REJECTED: "answered with the error {said.code}{about}",
     trace.WARNED: "a warning came{by}: {said.code}{about}",
     trace.IGNORED: "ignored: {said.claim}{by}, {said.code}: {said.problem}",
     trace.TRANSIENT: "the receiver asked for a pause",
@@ -124,7 +124,7 @@ _TEXTS = {
     trace.EPOCH_ENDED: "its number was given up, the next one starts a new epoch",
     trace.RECEIVED: "received and stored",
     trace.DUPLICATE: "a copy arrived and was stopped",
-    trace.REFUSED: "refused with {said.code}",
+    trace.REFUSED: "refused with {said.code}{about}",
     trace.SKIPPED: "number {row.sequence_number} will not be handed over",
     trace.WARNING_SENT: "its sender is warned: {said.code}{about}",
     trace.ACK_SENT: "acknowledgement sent",
@@ -143,7 +143,7 @@ def _event_text(row: Row) -> str:
     cls = next((cls for kind, cls in notes.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
     to, of, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "of", "from"))
-    about = _about(said) if isinstance(said, notes.Warned | notes.WarningSent) else ""
+    about = _about(said)
     text = text.format(row=row, said=said, to=to, of=of, by=by, about=about)
     if isinstance(said, notes.Acknowledged) and said.late:
         text += ", after it had been given up"
@@ -154,8 +154,15 @@ def _event_text(row: Row) -> str:
     return text
 
 
-def _about(said: notes.Warned | notes.WarningSent) -> str:
-    return f" ({said.description})" if said.description else ""
+def _about(said: notes.Detail | None) -> str:
+    """Where in the message an error or a warning points, and what it says."""
+    if isinstance(said, notes.Refused):
+        place, words = said.location, said.problem
+    elif isinstance(said, notes.Warned | notes.WarningSent | notes.Rejected):
+        place, words = said.location, said.description
+    else:
+        return ""
+    return (f" at {place}" if place else "") + (f" ({words})" if words else "")
 
 
 # --- one sentence -------------------------------------------------------------------------
@@ -260,3 +267,13 @@ def in_words(duration: Duration) -> str:
     if duration < 2 * MINUTE:
         return f"{duration / SECOND:.3g} s"
     return f"{duration / MINUTE:.0f} min"
+
+
+def agreement_of(rows: Iterable[Row]) -> str:
+    """The CPAId that a message was submitted or received under; empty where no row tells it."""
+    for row in rows:
+        if row.kind == trace.SUBMITTED:
+            return notes.Submitted.read(row.detail).cpa_id or ""
+        if row.kind == trace.RECEIVED:
+            return notes.Received.read(row.detail).cpa_id or ""
+    return ""

@@ -171,7 +171,8 @@ def _messaging_error(
     error_id: str,
 ) -> SenderStep:
     """Passed to the higher level, and the transfer goes on (ERR-2)."""
-    what = notes.Rejected(error.code, error.severity.value, error.description)
+    place = error.location or None
+    what = notes.Rejected(error.code, error.severity.value, error.description, place)
     note = note_of(what, outgoing, ref_to=error_id)
     event = OutgoingEvent.ERROR_ARRIVED
     if outgoing.state is OutgoingState.DELIVERED:
@@ -229,4 +230,6 @@ def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:
 
 
 def _error_text(error: Error) -> str:
-    return f"{error.code}: {error.description}" if error.description else error.code
+    """Code, place and words: the place tells which part of the message is meant."""
+    place = f" at {error.location}" if error.location else ""
+    return f"{error.code}{place}: {error.description}" if error.description else error.code + place

@@ -41,7 +41,6 @@ class Stopped(Detail):
 
 # --- the sending side ---------------------------------------------------------------------
 
-
 CLOCK_VERDICTS = ("in doubt", "agreed", "accepted", "corrected")
 """What may come of a clock that was set."""
 
@@ -138,6 +137,7 @@ class Rejected(Detail):
     code: str
     severity: str = "Error"
     description: str | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def outbox(
             (
                 moment(stored.outgoing.submitted_at),
                 stored.outgoing.message_id,
-                name(stored.facts.to_party),
+                name(stored.facts.to_party, stored.facts.cpa_id),
                 stored.facts.action,
                 stored.outgoing.state,
                 stored.outgoing.attempts,
@@ -156,7 +156,7 @@ def listed(
             (
                 moment(stored.incoming.received_at),
                 stored.incoming.message_id,
-                name(stored.facts.from_party),
+                name(stored.facts.from_party, stored.facts.cpa_id),
                 stored.facts.action,
                 stored.incoming.state,
                 stored.facts.size,
@@ -254,7 +254,7 @@ async def _take(
                     done = True
             else:
                 contents += _shown(message)
-            party = name(message.from_party)
+            party = name(message.from_party, message.cpa_id)
             names = [here(path) for path in files]
             rows.append(
                 (message.message_id, party, message.action, message.redelivered, done, names)

@@ -172,17 +172,17 @@ def why(
     """Say in one sentence why a message is where it is; then show every step it took."""
 
     def work() -> Report:
-        from oncewire.journal.history import explain, ladder
+        from oncewire.journal.history import agreement_of, explain, ladder
 
         settings = loaded(config).settings
         found, rows, then = _rows_of(settings, message_id, others or [])
-        name = Names(settings)
+        name, cpa_id = Names(settings), agreement_of(rows)
         steps = [
             (
                 moment(step.at),
                 step.node,
                 step.direction,
-                name(step.peer) if step.peer else "",
+                name(step.peer, cpa_id) if step.peer else "",
                 step.text,
             )
             for step in ladder(rows)
@@ -190,7 +190,8 @@ def why(
         columns = ("at", "node", "direction", "peer", "what")
         sentence = explain(rows, outlook=then)
         # The sentence comes first: it is what was asked for.
-        return Report({"message_id": found, "why": sentence}, (Listing("ladder", columns, steps),))
+        facts = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
+        return Report(facts, (Listing("ladder", columns, steps),))
 
     output.answer(work, json=json)
 

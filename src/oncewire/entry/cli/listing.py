@@ -71,6 +71,8 @@ class Names:
         from oncewire.errors import OncewireError
 
         self._names: dict[str, str] = {}
+        # With one partner there may be several agreements, each a file of its own.
+        self._under: dict[tuple[str, str], str] = {}
         if settings.party.name:
             self._names[settings.party.party_id] = settings.party.name
         try:
@@ -80,11 +82,13 @@ class Names:
             return
         for known in kept:
             for party_id in known.agreement.partner.party.ids:
-                self._names.setdefault(str(party_id), known.file.stem)
-                self._names.setdefault(party_id.value, known.file.stem)
+                for name in (str(party_id), party_id.value):
+                    self._names.setdefault(name, known.file.stem)
+                    self._under[name, known.agreement.cpa_id] = known.file.stem
 
-    def __call__(self, party: str) -> str:
-        return self._names.get(party, party)
+    def __call__(self, party: str, cpa_id: str = "") -> str:
+        """How a party is called in what was sent or received under that agreement."""
+        return self._under.get((party, cpa_id)) or self._names.get(party, party)
 
 
 def has_store(settings: Settings) -> bool:

@@ -53,7 +53,7 @@ def listed(
             (
                 moment(stored.outgoing.submitted_at),
                 notice_of(stored.outgoing).notice_id,
-                name(stored.facts.to_party),
+                name(stored.facts.to_party, stored.facts.cpa_id),
                 stored.facts.action,
                 stored.outgoing.state,
                 stored.outgoing.reason,

@@ -117,7 +117,8 @@ def _settled_before(rows: list[Row], context: Context, now: Instant) -> Instant:
 
 
 def count(rows: list[Row], terms: Mapping[str, Terms]) -> Totals:
-    """The totals of the messages that the given nodes' applications submitted."""
+    """The totals of all messages: those that were submitted here, and those that came from others
+    whose journals are not among these."""
     by_message: dict[str, list[Row]] = {}
     restarts = redelivered = 0
     starts: set[str] = set()
@@ -133,9 +134,9 @@ def count(rows: list[Row], terms: Mapping[str, Terms]) -> Totals:
     sent = once = attempts = resends = duplicates = 0
     for group in by_message.values():
         outcome = fold_outcome(sorted(group, key=lambda row: (row.node, row.seq)), terms)
-        if outcome is None or outcome.submitted_at is None:
+        if outcome is None:
             continue
-        sent += 1
+        sent += outcome.submitted_at is not None
         once += outcome.confirmed == 1
         attempts += outcome.attempts
         resends += outcome.resends

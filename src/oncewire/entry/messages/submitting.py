@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SERVICE = "urn:oncewire:service:documents"
 ACTION = "Deliver"
+CONVERSATION_MAX = 255
 
 _LIFETIME = 'give a timedelta, or an ISO 8601 duration such as "PT1H"'
 
@@ -143,12 +144,20 @@ def submission_of(
         service,
         action,
         tuple(payloads),
-        conversation_id=options.conversation_id or None,
+        conversation_id=options.conversation_id or _standing_conversation(agreement, options),
         message_id=options.message_id or None,
         ref_to_message_id=options.ref_to_message_id or None,
         time_to_live=lifetime_of(options.time_to_live),
         best_effort=options.best_effort,
     )
+
+
+def _standing_conversation(agreement: Agreement, options: SendOptions) -> str | None:
+    """The conversation of whatever is sent without one: with each partner there is one, so that
+    the order of sending is one order. What refers to another message belongs to that one's."""
+    if options.ref_to_message_id:
+        return None
+    return f"{agreement.own.party.ids[0].value}/{agreement.cpa_id}"[:CONVERSATION_MAX]
 
 
 def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Service, str]:
