@@ -16,6 +16,7 @@ from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol import notes
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.terms import Terms
 
 
@@ -154,7 +155,7 @@ def _event_text(row: Row) -> str:
     return text
 
 
-def _about(said: notes.Detail | None) -> str:
+def _about(said: Detail | None) -> str:
     """Where in the message an error or a warning points, and what it says."""
     if isinstance(said, notes.Refused):
         place, words = said.location, said.problem
