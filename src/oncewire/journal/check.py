@@ -80,7 +80,7 @@ class Judged(NamedTuple):
     outcome: MessageOutcome | None
     violations: list[Violation]
     extent: Extent
-    settled: bool = True
+    closed: bool = True
 
 
 def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
@@ -89,13 +89,13 @@ def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
         if message_id is None:
             continue
         traces = gather(group)
-        violations, extent, settled = judge_subject(traces, context)
+        violations, extent, closed = judge_subject(traces, context)
         try:
-            yield Judged(outcome_of(traces, context.terms), violations, extent, settled)
+            yield Judged(outcome_of(traces, context.terms), violations, extent, closed)
         except JournalProblem as problem:
             found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
             told = violations if found in violations else [*violations, found]
-            yield Judged(None, told, Extent.IN_DOUBT, settled=False)
+            yield Judged(None, told, Extent.IN_DOUBT, closed=False)
 
 
 def fold_messages(rows: Iterable[Row], context: Context) -> Iterator[Violation]:

@@ -190,7 +190,7 @@ class _Page:
         return [
             each_verdict.outcome is not None
             and each_verdict.outcome.final
-            and each_verdict.settled
+            and each_verdict.closed
             and each_verdict.extent is Extent.JUDGED
             and at is not None
             and each_verdict.outcome.message_id not in self._waiting

@@ -80,14 +80,14 @@ class Sentence(NamedTuple):
 
     violations: list[Violation]
     extent: Extent
-    settled: bool
+    closed: bool
     """Whether nothing more can come of it: its last row, too, lies before the horizon."""
 
 
 def judge_subject(traces: list[Trace], context: Context) -> Sentence:
     """The violations, and how far the message was judged."""
     if not traces:
-        return Sentence([], Extent.JUDGED, settled=True)
+        return Sentence([], Extent.JUDGED, closed=True)
     subject = Subject(traces[0].message_id, traces, context)
     doubted = subject.message_id in context.doubted
     for judge in PREDICATES:
@@ -108,8 +108,8 @@ def judge_subject(traces: list[Trace], context: Context) -> Sentence:
         found, left_out = _without_doubt(subject, doubted)
         doubted = doubted or left_out
     extent = Extent.JUDGED if subject.healed else Extent.NOT_YET
-    settled = subject.healed and subject.is_settled()
-    return Sentence(found, Extent.IN_DOUBT if doubted else extent, settled)
+    closed = subject.healed and subject.is_closed()
+    return Sentence(found, Extent.IN_DOUBT if doubted else extent, closed)
 
 
 def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bool]:

@@ -103,7 +103,7 @@ class Subject:
     def _is_healed(self) -> bool:
         return self.context.is_healed(self.since.at, self.nodes, self.terms)
 
-    def is_settled(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether every timer has run out since the last thing that happened to it."""
         if self.context.healed:
             return True
