@@ -19,6 +19,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
@@ -46,11 +47,11 @@ async def test_a_large_reply_is_read_beside_the_loop(
 ) -> None:
     readers: list[str] = []
 
-    def read_all(parcel: Parcel, limits: Limits) -> tuple[Received, ...]:
+    def read_all(parcel: Parcel, limits: Limits, *, moulds: Moulds) -> tuple[Received, ...]:
         readers.append(threading.current_thread().name)
         if not in_time and size > READ_AT_ONCE:
             gate.wait(10)
-        return codec.read_all(parcel, limits)
+        return codec.read_all(parcel, limits, moulds=moulds)
 
     gate = threading.Event()
     monkeypatch.setattr(module, "read_all", read_all)
