@@ -203,8 +203,10 @@ def test_a_warning_is_told_and_changes_no_outcome() -> None:
     assert explain(rows) == f"{before} {told}"
     warned = [step for step in ladder(rows) if step.kind == "warned"]
     assert {(step.direction, step.text) for step in warned} == {
-        (Direction.IN, "a warning came from urn:party:globex: Inconsistent at //Service "
-            "(the header says no)")
+        (
+            Direction.IN,
+            "a warning came from urn:party:globex: Inconsistent at //Service (the header says no)",
+        )
     }
 
 

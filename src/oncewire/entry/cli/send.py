@@ -41,7 +41,10 @@ def send(
     service: Annotated[str, typer.Option(help="The service, if the agreement has several.")] = "",
     action: Annotated[str, typer.Option(help="The action, likewise.")] = "",
     conversation: Annotated[
-        str, typer.Option(help="ConversationId; without it the one that all messages to the partner share.")
+        str,
+        typer.Option(
+            help="ConversationId; without it the one that all messages to the partner share."
+        ),
     ] = "",
     message_id: Annotated[
         str, typer.Option(help="MessageId; repeating the command with it cannot send twice.")
