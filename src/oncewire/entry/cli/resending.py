@@ -1,4 +1,4 @@
-"""`oncewire resend`: send messages again that failed, by their ids or all of a partner's at once."""
+"""`oncewire resend`: send messages again that failed, by their ids or all of a partner's."""
 
 from __future__ import annotations
 
