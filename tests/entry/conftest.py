@@ -38,7 +38,11 @@ def parties(pattern: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.fixture
 def pair(parties: Path) -> Path:
     """The same two as partners, on free ports and with short timers; the test stands in acme."""
-    change = {"delivery.timeout": '"PT0.5S"', "delivery.retry_interval": '"PT0.5S"'}
+    change = {
+        "delivery.timeout": '"PT0.5S"',
+        "delivery.retry_interval": '"PT0.5S"',
+        "delivery.retries": "3",
+    }
     for name in ("acme", "globex"):
         file = parties / name / "oncewire.toml"
         file.write_text(with_values(file.read_text(), {"http.port": str(free_port())}))

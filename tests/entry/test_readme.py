@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.party.folder import make_party
+from oncewire.entry.party.keys import KeyKind
+from oncewire.handler.world import RealWorld
+from tests.entry.served import Served
+from tests.entry.terminal import run
 from tests.parts import missing
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def first_exchange() -> list[str]:
+def first_exchange(heading: str = "## The first exchange") -> list[str]:
     """The commands of the first shell block under its heading."""
-    section = README.partition("## The first exchange")[2]
+    section = README.partition(heading)[2]
     block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert block is not None
     return block.group(1).splitlines()
@@ -66,6 +71,54 @@ def test_the_commands_of_the_readme_work_in_an_empty_home(tmp_path: Path) -> Non
     assert sorted(path.name for path in home.iterdir()) == [
         "acme", "globex", "order.xml", "received",
     ]  # fmt: skip
+
+
+FOREIGN = "## Under a partner's CPA"
+
+
+def test_a_foreign_cpa_takes_at_most_ten_commands() -> None:
+    assert 0 < len(first_exchange(FOREIGN)) <= 10
+
+
+@pytest.mark.process
+def test_the_commands_for_a_foreign_cpa_work_in_an_empty_home(tmp_path: Path, corpus: Path) -> None:
+    """The other side of the contract runs here too; to the reader it is anybody's handler."""
+    for port in (8088, 8888):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                missing(f"the contract uses port {port}, and another program has it")
+    home, theirs = tmp_path / "home", tmp_path / "theirs"
+    home.mkdir()
+    contract = home / "contract.xml"
+    contract.write_bytes(
+        (corpus / "ebms-core/cpa/cpaStubEBF.rm.http.unsigned.sync.xml").read_bytes()
+    )
+    (home / "order.xml").write_text("<order/>")
+    make_party(
+        theirs / "logius", "logius", now=RealWorld().now(), port=8888, key_kind=KeyKind.EC,
+        party_id="0" * 20, party_type="urn:osb:oin",
+    )  # fmt: skip
+    run("agreement", "import", contract, "-c", theirs / "logius")
+    environ = {
+        "HOME": str(home),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "LANG": "C.UTF-8",
+    }
+    served = Served(theirs)
+    try:
+        served.start("logius")
+        done = subprocess.run(
+            ["bash", "-e", "-c", "\n".join(first_exchange(FOREIGN))],
+            cwd=home, env=environ, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Delivered on attempt 1" in done.stdout
+        run("inbox", "take", "--out", tmp_path / "in", "-c", theirs / "logius")
+    finally:
+        served.close()
+        _stop_what_is_left(home)
+    (document,) = (tmp_path / "in").glob("*.xml")
+    assert document.read_text() == "<order/>"
 
 
 def _stop_what_is_left(home: Path) -> None:

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.message import Payload
+from oncewire.handler.answering.answer import envelope_for, signal_route
+from oncewire.handler.node import Node
+from oncewire.handler.world import RealWorld
+from oncewire.message import Header, Message, MessageKind, Payload
+from oncewire.message.instant import DAY, format_instant
 from oncewire.protocol.states import OutgoingState
+from oncewire.wire.answers import ping_like
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
@@ -100,3 +106,93 @@ def test_verify_counts_what_others_sent_us(pair: Path, document: Path, tmp_path:
     assert (alone["submitted"], alone["confirmed_once"]) == (0, 1)
     both = run_json("verify", pair / "acme", pair / "globex")
     assert (both["submitted"], both["confirmed_once"]) == (1, 1)
+
+
+def test_what_failed_in_an_outage_is_sent_again_with_one_command(
+    pair: Path, document: Path
+) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
+    served = Served(pair)
+    try:
+        acme = served.start("acme")
+        words = ("--to", "globex", "--wait", "--timeout", "30")
+        ids = [
+            run_json("send", document, *words, exit_code=1)["messages"][0]["message_id"]
+            for _ in range(3)
+        ]
+        assert run_json("resend", "--failed", "--to", "nobody")["resent"] == 0
+        served.start("globex")
+        assert run_json("resend", "--to", "globex", "--failed")["resent"] == 3
+        for message_id in ids:
+            assert served.do(acme.wait(message_id, 60.0)) is OutgoingState.DELIVERED
+        assert run_json("resend", "--failed")["summary"] == "Nothing has failed."
+    finally:
+        served.close()
+
+
+def test_a_new_partner_may_be_away_for_a_day(parties: Path) -> None:
+    """RTY-18 and DRV-4: constant intervals for a day, within persistDuration."""
+    run("partner", "add", parties / "globex", "--insecure")
+    readable = load_readable(load(parties / "acme", environ={}).settings)
+    terms = find_agreement(readable, "globex").sending.terms
+    tried = terms.timeout + terms.retries * terms.retry_interval
+    assert tried >= DAY
+    assert tried + terms.retry_interval < terms.persist_duration
+    found = run_json("agreement", "check", exit_code=None)["findings"]
+    assert not [row for row in found if row["key"].startswith("delivery.")]
+
+
+def test_a_profile_keeps_its_own_patience(parties: Path) -> None:
+    run("partner", "add", parties / "globex", "--insecure", "--profile", "nhs-async-reliable")
+    readable = load_readable(load(parties / "acme", environ={}).settings)
+    assert find_agreement(readable, "globex").sending.terms.retries == 2
+
+
+def test_ping_waits_for_the_pong_and_says_what_came(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partner that heeds no SyncReply answers on a connection of its own, to our handler."""
+    monkeypatch.setattr(
+        "oncewire.entry.doctor.ping._ping_message", lambda node, agreement: unasked(node, agreement)
+    )
+    served = Served(pair)
+    try:
+        served.start("globex")
+        for running in (False, True):
+            if running:
+                served.start("acme")
+            found = run_json("ping", "globex")
+            assert found["reached"] == "answered"
+            assert found["finding"] == "it answered, on a connection of its own"
+    finally:
+        served.close()
+
+
+def test_doctor_knows_the_dates_of_agreements(pair: Path) -> None:
+    file = pair / "acme" / "agreements" / "globex.toml"
+    text = file.read_text()
+
+    def found() -> str:
+        checks = run_json("doctor", "--no-partners", exit_code=None)["checks"]
+        return " ".join(row["finding"] for row in checks if row["what"] == "agreement globex")
+
+    assert found() == ""
+    file.write_text('end = "2020-01-01T00:00:00Z"\n' + text)
+    assert "it ended at 2020-01-01T00:00:00Z" in found()
+    file.write_text('start = "2990-01-01T00:00:00Z"\n' + text)
+    assert "it begins at 2990-01-01T00:00:00Z" in found()
+    soon = format_instant(RealWorld().now() + 5 * DAY)
+    file.write_text(f'end = "{soon}"\n' + text)
+    assert f"it ends at {soon}" in found()
+
+
+def unasked(node: Node, agreement: Agreement) -> Message:
+    """A Ping that asks for nothing on its connection."""
+    like = Header(
+        from_party=agreement.own.party, to_party=agreement.partner.party, cpa_id=agreement.cpa_id,
+        conversation_id=node.world.new_id(), service=None, action=None,
+        message_id=node.new_message_id(), timestamp=node.now(),
+    )  # fmt: skip
+    envelope = envelope_for(node, signal_route(agreement, MessageKind.PING))
+    return ping_like(Message(agreement.form.dialect, MessageKind.NORMAL, like), envelope)

@@ -13,6 +13,7 @@ from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.checkup import Finding
+    from oncewire.entry.doctor.ping import Echo
     from oncewire.entry.party.settings import Settings
 
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each partner.")]
@@ -133,7 +134,8 @@ def ping(
 ) -> None:
     """Ask a partner's handler whether it is there and knows us. Sends nothing that counts.
 
-    Ends with status 1 if it does not answer.
+    It waits for the Pong. A partner that answers on a connection of its own is heard by our
+    handler; where none runs, by one that runs for as long. Ends with status 1 if none came.
     """
 
     def work() -> Report:
@@ -148,7 +150,9 @@ def ping(
         echo = asyncio.run(
             ping_all(settings, [find_kept(load_readable(settings), partner)], timeout)
         )[0]
-        good = echo.reached in (Reached.ANSWERED, Reached.TAKEN)
+        if echo.reached is Reached.TAKEN:
+            echo = asyncio.run(_ponged(settings, echo, timeout))
+        good = echo.reached is Reached.ANSWERED
         skew = None if echo.skew is None else echo.skew // 1000
         return Report(
             {
@@ -165,3 +169,22 @@ def ping(
         )
 
     output.answer(work, json=json)
+
+
+async def _ponged(settings: Settings, echo: Echo, timeout: float) -> Echo:
+    """What came of a Ping whose answer is to come to our own endpoint."""
+    from dataclasses import replace
+
+    from oncewire.entry.doctor.ping import Reached
+    from oncewire.entry.running.reach import reach_running
+    from oncewire.errors import OncewireError
+
+    try:
+        async with reach_running(settings) as verbs:
+            if await verbs.ping(echo.cpa_id, timeout):
+                said = "it answered, on a connection of its own"
+                return replace(echo, reached=Reached.ANSWERED, finding=said)
+    except OncewireError as error:
+        return replace(echo, finding=f"it took the Ping; its Pong was not heard: {error.problem}")
+    said = f"it took the Ping, and no Pong came within {timeout:g} s"
+    return replace(echo, finding=said)

@@ -26,6 +26,7 @@ GROUPS = (
     "history",
     "operator",
     "verbs",
+    "resending",
     "doctor",
     "backup",
     "keys",

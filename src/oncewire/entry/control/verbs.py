@@ -53,6 +53,7 @@ class Meaning:
 
 MEANINGS = {
     "message_id": Meaning("MessageIds, or unique parts of them."),
+    "cpa_id": Meaning("The CPAId of the agreement with a partner."),
     "channel": Meaning("A channel as `oncewire status` names it, or part of it."),
     "reason": Meaning("Why, for whoever looks later."),
     "timeout": Meaning("Wait no longer than so many seconds.", 0, 3600),
@@ -181,6 +182,14 @@ class PartyVerbs:
         """
         return await self.here.handler.ask_status(message_id, timeout)
 
+    @verb(Need.HANDLER, Permission.OPERATE, Within("ping"))
+    async def ping(self, cpa_id: str, timeout: float = 10.0) -> bool:
+        """Ask a partner's handler whether it is there; False when no Pong came in time.
+
+        The Pong may come on the connection of the question, or on one of its own.
+        """
+        return await self.here.handler.ping(cpa_id, timeout)
+
     @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:
         """The trouble is over: go on with a message or a channel, its retries start anew."""
@@ -192,7 +201,7 @@ class PartyVerbs:
             lambda engine: engine.resume(message_id=message_id, channel=channel)
         )
 
-    @verb(Need.STORE, Permission.OPERATE, Command("resend", "sent again", later=True))
+    @verb(Need.STORE, Permission.OPERATE, Within("resend"))
     async def resend(self, message_id: str) -> None:
         """Send a message again: the same bytes under the same MessageId, so nothing can be doubled.
 

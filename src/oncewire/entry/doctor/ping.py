@@ -60,8 +60,10 @@ class Echo:
     @property
     def next_step(self) -> str:
         """What to do about it; empty if all is well."""
-        if self.reached in (Reached.ANSWERED, Reached.TAKEN):
+        if self.reached is Reached.ANSWERED:
             return ""
+        if self.reached is Reached.TAKEN:
+            return "see that it can reach our endpoint, and that `oncewire serve` runs here"
         for words, step in _NEXT_STEPS:
             if words in self.finding and self.address.startswith("https:"):
                 return step

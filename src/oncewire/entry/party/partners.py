@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 
 
+PATIENCE = {
+    "timeout": quoted("PT1M"),
+    "retries": "288",
+    "retry_interval": quoted("PT5M"),
+    "persist_duration": quoted("P2D"),
+}
+"""What a newcomer's agreement says where its profile does not: a partner may be away for a night
+and a morning. It is tried every five minutes for a day, and ids are remembered for two (RTY-18,
+DRV-4)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartnerOptions:
     """What the agreement with a partner should say beyond its profile."""
@@ -174,6 +185,8 @@ def _agreement_text(
     if _left_open(values, "ack.request"):
         # The profile leaves it to each message; a newcomer wants every message to be reliable.
         said |= {"ack.request": quoted("always"), "duplicate.elimination": quoted("always")}
+    if "delivery.retries" not in values:
+        said |= {f"delivery.{key}": literal for key, literal in PATIENCE.items()}
     if options.ordered:
         said["sequence.ordered"] = "true"
     if options.sign:
