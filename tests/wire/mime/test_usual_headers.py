@@ -1,0 +1,55 @@
+"""The short way to read usual MIME headers says what the long way says."""
+
+import random
+
+import pytest
+
+from oncewire.errors import MimeProblem
+from oncewire.wire.mime import headers
+from oncewire.wire.mime.headers import PartHeaders, header_lines, parameters
+
+CASES = 3_000
+_PIECES = [
+    "; ", ";", "type=", '"text/xml"', 'start="<a@b>"', 'boundary="=_x"', "a=b", " ", "=", '"',
+    "\\", "boundary=", '"x;y"', 'A="b"', 'a="c"', "é", "\t", '; boundary="B"', '; Start="<s>"',
+]  # fmt: skip
+_LINES = [
+    b"Content-ID: <a@b>", b"Content-Type: text/xml; charset=UTF-8", b"content-id: <x>",
+    b"Content-ID: <a b>", b"Content-Type:  x/y ", b"Content-Type: x/y", b"Content-ID: a@b",
+    b"Content-ID: <<a>>", b"Content-Transfer-Encoding: base64", b"Content-Type: \xc3\xa9",
+    b"Content-ID: <" + b"x" * 255 + b">", b"Content-ID: <" + b"x" * 256 + b">", b" folded",
+    b"Content-ID: <>", b"Content-Type: ", b"CONTENT-TYPE: a/b; c=\"d\"",
+]  # fmt: skip
+
+
+def test_parameters_in_plain_quotes() -> None:
+    chance, short = random.Random(7), 0
+    for _ in range(CASES):
+        count = chance.randrange(6)
+        value = "multipart/Related" + "".join(chance.choice(_PIECES) for _ in range(count))
+        head, _, rest = value.partition(";")
+        assert parameters(value) == headers._odd_parameters(head, rest), value
+        short += headers._PLAIN.fullmatch(value) is not None
+    assert short > CASES // 200
+
+
+def test_the_first_of_two_parameters_counts() -> None:
+    assert parameters('a/b; boundary="first"; Boundary="second"')[1] == {"boundary": "first"}
+
+
+def test_the_usual_two_headers() -> None:
+    chance, short = random.Random(8), 0
+    for _ in range(CASES):
+        lines = [chance.choice(_LINES) for _ in range(chance.randrange(1, 4))]
+        found = PartHeaders.usual(b"\r\n".join(lines))
+        if found is not None:
+            short += 1
+            assert found == PartHeaders.of(header_lines(lines)), lines
+    assert short > CASES // 200
+
+
+def test_a_name_that_is_too_long_is_left_to_the_long_way() -> None:
+    lines = [b"Content-ID: <" + b"x" * 256 + b">", b"Content-Type: a/b"]
+    assert PartHeaders.usual(b"\r\n".join(lines)) is None
+    with pytest.raises(MimeProblem):
+        PartHeaders.of(header_lines(lines))
