@@ -20,6 +20,7 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     notices(limit)               messages of ours that failed, as Notices
     confirm_notice(notice)       we know of it: it is not told again
     ask(message_id, timeout)     what its receiver says of it: a StatusResponse; None if nothing
+    ping(cpa_id, timeout)        whether a partner's handler is there; False when no Pong came
     status()                     how the party is doing: a Status
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it

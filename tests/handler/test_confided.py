@@ -164,8 +164,8 @@ def test_what_cannot_be_opened_is_answered_like_what_was_changed(part: bytes) ->
     assert answer == (
         200,
         "SecurityFailure",
-        "cid:order-1",
-        "a payload cannot be opened, or is not what its sender signed",
+        "",
+        "the message does not prove who sent it, or is not what was agreed",
     )
     assert pair.take() == []
 

@@ -72,7 +72,8 @@ def test_without_an_acknowledgement_the_warning_is_a_message_of_its_own() -> Non
     assert stored is not None
     assert stored.outgoing.state is OutgoingState.SENT
     # Whoever asks is told, in the sentence and in the ladder.
-    assert "Its receiver warned: Inconsistent (reliable delivery" in explain(rows)
+    at = "//Header/QualityOfServiceInfo/@deliverySemantics"
+    assert f"Its receiver warned: Inconsistent at {at} (reliable delivery" in explain(rows)
     assert any(step.text.startswith("a warning came") for step in ladder(rows))
     assert not pair.notices
     assert not pair.verify(healed=False).violations

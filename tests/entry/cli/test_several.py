@@ -14,9 +14,9 @@ from oncewire.entry.party.settings import load
 from oncewire.handler.answering.answer import envelope_for, signal_route
 from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
+from oncewire.journal.outcome import Outcome
 from oncewire.message import Header, Message, MessageKind, Payload
 from oncewire.message.instant import DAY, format_instant
-from oncewire.protocol.states import OutgoingState
 from oncewire.wire.answers import ping_like
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
@@ -85,7 +85,7 @@ def test_what_is_sent_in_order_is_delivered_in_order(pair: Path) -> None:
         served.start("globex")
         acme = served.start("acme")
         for row in run_json("outbox")["messages"]:
-            assert served.do(acme.wait(row["message_id"], 60.0)) is OutgoingState.DELIVERED
+            assert served.do(acme.wait(row["message_id"], 60.0)) is Outcome.DELIVERED
         taken = run_json("inbox", "take", "-c", pair / "globex")
     finally:
         served.close()
@@ -125,7 +125,7 @@ def test_what_failed_in_an_outage_is_sent_again_with_one_command(
         served.start("globex")
         assert run_json("resend", "--to", "globex", "--failed")["resent"] == 3
         for message_id in ids:
-            assert served.do(acme.wait(message_id, 60.0)) is OutgoingState.DELIVERED
+            assert served.do(acme.wait(message_id, 60.0)) is Outcome.DELIVERED
         assert run_json("resend", "--failed")["summary"] == "Nothing has failed."
     finally:
         served.close()

@@ -39,6 +39,7 @@ GOOD: dict[str, Any] = {
     "channel": "a channel",
     "reason": "why",
     "timeout": 0,
+    "cpa_id": "cpa-of-nobody",
     "limit": 1,
     "held": True,
     "submission": SUBMISSION,
