@@ -31,7 +31,6 @@ ALLOWED = {
         "the rules of large documents, which no handler follows yet",
     ),
     "judge_message": "one message judged alone, as the tests of each promise do",
-    "trim_journal": "the store's contract; an operator's verb is to come",
     "fail_next_transition": "how a test makes the store in memory fail",
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from tests.mutants.in_moulds import IN_MOULDS
 from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_predicates import IN_PREDICATES
 from tests.mutants.in_recovery import IN_RECOVERY
+from tests.mutants.in_store import IN_STORE
 from tests.mutants.in_sync import IN_SYNC
 from tests.mutants.in_time import IN_TIME
 from tests.mutants.in_wire import IN_WIRE
@@ -25,6 +26,7 @@ ALL: tuple[Mutant, ...] = (
     *IN_WIRE,
     *IN_NUMBERS,
     *IN_RECOVERY,
+    *IN_STORE,
     *IN_AGREEMENT,
     *IN_HANDLER,
     *IN_TIME,

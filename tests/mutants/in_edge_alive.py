@@ -78,7 +78,7 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe terms that say something else",
-        "oncewire.store.sqlite.writer",
+        "oncewire.store.sqlite.loading",
         "    if terms.terms_id != terms_id:\n",
         "    if not terms_id:\n",
         tests=(f"{_POISON}::test_damaged_terms_are_mended_by_the_next_message_under_them",),
@@ -94,11 +94,9 @@ DAMAGE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "read every waiting body at a start",
-        "oncewire.store.sqlite.incoming",
-        "        tail = \"WHERE state = 'ready' ORDER BY position LIMIT ?\"\n"
-        "        found = self._writer.run(_LIST + tail, (limit,))\n",
-        "        tail = \"WHERE state = 'ready' ORDER BY position LIMIT ?\"\n"
-        "        found = self._writer.run(SELECT + tail, (limit,))\n",
+        "oncewire.store.transition.incoming",
+        "        return [row(key).stored for _, key in keys]\n",
+        "        return [self._whole(row(key)) for _, key in keys]\n",
         tests=(f"{_RESTART}::test_a_restart_loads_no_body",),
     ),
     Mutant(

@@ -194,7 +194,7 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the table of refusals grows with their addresses",
-        "oncewire.store.sqlite.transaction",
+        "oncewire.store.sqlite.keeping",
         "(SELECT count(*) FROM refusal) < ?8",
         "(SELECT 0) < ?8",
         tests=(f"{_KEPT}::test_however_many_addresses_the_table_stays_small",),

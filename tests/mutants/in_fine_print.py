@@ -490,9 +490,9 @@ FINE_PRINT_OUTSIDE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was read before the timers moved is taken for stored",
-        "oncewire.store.sqlite.transaction",
-        "        self._known_outgoing.clear()\n        self._known_incoming.clear()\n",
-        "",
+        "oncewire.store.transition.keeping",
+        "        self._work.step_over().shift_timers(by)\n        self._work.clear_rows()\n",
+        "        self._work.step_over().shift_timers(by)\n",
         tests=(f"{_STORE_OUTGOING}::test_what_is_saved_after_the_timers_moved_is_kept_as_it_is",),
     ),
     Mutant(

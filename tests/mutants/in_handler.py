@@ -150,9 +150,9 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "responses are not found by what they answer",
-        "oncewire.store.sqlite.outgoing",
-        '            "WHERE ref_to = ? AND peer = ? ORDER BY',
-        '            "WHERE message_id = ? AND peer = ? ORDER BY',
+        "oncewire.store.transition.tables",
+        "            answers = ((ref_to, stored.peer), *place, position, key)\n",
+        "            answers = ((key, stored.peer), *place, position, key)\n",
         requirement="STO-9 DUP-6",
         tests=("tests/store/test_outgoing.py", "tests/handler/arriving/test_reply.py"),
     ),

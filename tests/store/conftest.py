@@ -8,14 +8,25 @@ from pathlib import Path
 import pytest
 
 from oncewire.store.contract import Store
+from oncewire.store.transition import held_bytes, work
 from tests.store.backends import Backend, MemoryBackend, SqliteBackend
 from tests.store.samples import prepare
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
-    """A backend whose store knows the samples' terms."""
-    made: Backend = MemoryBackend() if request.param == "memory" else SqliteBackend(tmp_path)
+@pytest.fixture(params=["memory", "sqlite", "memory without room", "sqlite without room"])
+def backend(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Backend]:
+    """A backend whose store knows the samples' terms; also where next to nothing fits into
+    memory, so that everything is read back again and again."""
+    if request.param.endswith("without room"):
+        for name in ("LIVE_MAX", "REMEMBERED", "PAGE"):
+            monkeypatch.setattr(work, name, 1)
+        monkeypatch.setattr(held_bytes, "BYTES_MAX", 0)
+        monkeypatch.setattr(held_bytes, "LARGE", -1)
+    made: Backend = (
+        MemoryBackend() if request.param.startswith("memory") else SqliteBackend(tmp_path)
+    )
     prepare(made.store)
     yield made
     made.close()

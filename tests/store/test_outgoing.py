@@ -316,8 +316,9 @@ def test_timers_move_with_the_clock_and_deadlines_do_not(store: Store, by: int) 
     assert store.next_wake() == min(10 + by, 90)
 
 
-def test_what_is_saved_after_the_timers_moved_is_kept_as_it_is(store: Store) -> None:
+def test_what_is_saved_after_the_timers_moved_is_kept_as_it_is(backend: Backend) -> None:
     """A store may remember what it read before they moved, and write only what differs."""
+    store = backend.store
     with store.transition() as transaction:
         add(transaction, sent("a", state=OUTSTANDING, next_attempt_at=10))
     store.commit()
@@ -327,7 +328,7 @@ def test_what_is_saved_after_the_timers_moved_is_kept_as_it_is(store: Store) -> 
         transaction.shift_timers(1_000)
         transaction.save_outgoing(known.outgoing)
     store.commit()
-    with store.transition() as transaction:
+    with backend.crash().transition() as transaction:
         assert transaction.due(10, 10) == ["a"]
         assert transaction.outgoing("a") == known
 

@@ -32,6 +32,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.schedule import STORED_INCOMING
+from oncewire.store.transition.turns import Turns
 from tests.examples import examples
 from tests.store.backends import Backend, MemoryBackend, SqliteBackend
 from tests.store.samples import (
@@ -267,6 +268,21 @@ class SideBySide(RuleBasedStateMachine):
             with store.transition() as tx:
                 seen.append(_seen(tx))
         self.same(seen)
+
+    @rule()
+    def look_twice(self) -> None:
+        """What is held in memory is what anybody would read who holds nothing."""
+        for store in self.stores:
+            store.commit()
+            store.next_wake()
+            seen = []
+            for _ in range(2):
+                with store.transition() as tx:
+                    seen.append(_seen(tx))
+                assert isinstance(store, Turns)
+                assert store._work is not None
+                store._work.clear()
+            assert seen[0] == seen[1]
 
     @rule(
         states=st.lists(st.sampled_from(OutgoingState), max_size=3),

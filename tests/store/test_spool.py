@@ -14,7 +14,7 @@ import pytest
 
 from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
 from oncewire.store.contract import Spool
-from oncewire.store.memory.store import MemorySpool
+from oncewire.store.memory.spool import MemorySpool
 from oncewire.store.spool import FileSpool
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from oncewire.journal.row import Row
@@ -11,7 +12,7 @@ from oncewire.message.instant import Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.memory.tables import Groups, Sorted, Tables, without_bytes
+from oncewire.store.memory.tables import Tables
 from oncewire.store.records import (
     Incident,
     Refusal,
@@ -22,6 +23,8 @@ from oncewire.store.records import (
     StoredParcel,
 )
 from oncewire.store.schedule import STORED_INCOMING
+from oncewire.store.transition.indexes import Groups, Sorted
+from oncewire.store.transition.rows import whole
 
 
 class MemoryReader:
@@ -48,12 +51,12 @@ class MemoryReader:
     def journal_since(self, seq: int, limit: int) -> list[Row]:
         keys = self._tables.journal.by_seq.keys
         start = bisect_left(keys, (seq + 1,))
-        rows = self._tables.journal.rows
-        return [rows[key] for (key,) in keys[start : start + limit]]
+        row = self._tables.journal.row
+        return [row(key) for (key,) in keys[start : start + limit]]
 
     def journal_of(self, message_id: str) -> list[Row]:
-        rows = self._tables.journal.rows
-        return [rows[seq] for _, seq in self._tables.journal.by_message.of(message_id)]
+        row = self._tables.journal.row
+        return [row(seq) for _, seq in self._tables.journal.by_message.of(message_id)]
 
     def agreement(self, agreement_id: str) -> str | None:
         return self._tables.agreements.get(agreement_id)
@@ -63,24 +66,28 @@ class MemoryReader:
         return None if row is None else row.stored
 
     def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
-        row = self._tables.outgoing.get(message_id)
-        return None if row is None else row.parcel
+        content = self._tables.outgoing_bytes.get(message_id)
+        return None if content is None else content.parcel
 
     def incoming(self, message_id: str) -> list[StoredIncoming]:
-        table = self._tables.incoming
-        return [table.rows[key[-1]].stored for key in table.by_id.of(message_id)]
+        tables, found = self._tables, self._tables.incoming.by_id.of(message_id)
+        rows = ((tables.incoming.row(key[-1]), key[-1]) for key in found)
+        return [
+            whole(row, tables.incoming_bytes.row(key), tables.answers.row(key)) for row, key in rows
+        ]
 
     def on_hold(self, message_id: str) -> bool:
         table, sent = self._tables.incoming, self._tables.outgoing.get(message_id)
-        held = [table.rows[key[-1]].held for key in table.by_id.of(message_id)]
+        held = [table.row(key[-1]).held for key in table.by_id.of(message_id)]
         return any(held) or (sent is not None and sent.held)
 
     def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
-        return self._tables.outgoing.owed(limit, after)
+        table = self._tables.outgoing
+        return [table.row(key).stored for _, key in table.notices.after(after, limit)]
 
     def removed(self, message_id: str) -> list[Removed]:
         table = self._tables.removed
-        return [table.rows[key] for _, key in table.by_id.of(message_id)]
+        return [table.row(key) for _, key in table.by_id.of(message_id)]
 
     def last_removal(self) -> Instant | None:
         keys = self._tables.removed.by_time.keys
@@ -94,14 +101,14 @@ class MemoryReader:
     ) -> list[StoredOutgoing]:
         table = self._tables.outgoing
         keys = _newest(table.by_position, table.by_state, states, limit, before)
-        return [table.rows[key].stored for key in keys]
+        return [table.row(key).stored for key in keys]
 
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredIncoming]:
         table = self._tables.incoming
         keys = _newest(table.by_row, table.by_state, states, limit, before)
-        return [without_bytes(table.rows[key].stored) for key in keys]
+        return [table.row(key).stored for key in keys]
 
     def counts(self) -> dict[str, int]:
         sent, received = self._tables.outgoing.by_state, self._tables.incoming.by_state
@@ -112,30 +119,28 @@ class MemoryReader:
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         return [
             incident
-            for _, incident in sorted(self._tables.incidents.rows.items())
+            for _, incident in sorted(self._tables.incidents.present())
             if not open_only or incident.resolved_at is None
         ]
 
     def refusals(self, limit: int = 100) -> list[Refusal]:
-        found = self._tables.refusals.rows.values()
+        found = [refusal for _, refusal in self._tables.refusals.present()]
         return sorted(found, key=lambda refusal: (-refusal.last_at, refusal.code, refusal.address))[
             :limit
         ]
 
     def channels(self) -> tuple[list[SendingChannel], list[ReceivingChannel]]:
-        sending, receiving = self._tables.sending.rows, self._tables.receiving.rows
-        return [sending[key] for key in sorted(sending)], [
-            receiving[key] for key in sorted(receiving)
-        ]
+        sending, receiving = self._tables.sending, self._tables.receiving
+        return (
+            [channel for _, channel in sorted(sending.present(), key=itemgetter(0))],
+            [channel for _, channel in sorted(receiving.present(), key=itemgetter(0))],
+        )
 
     def spooled(self) -> set[str]:
-        parcels: list[StoredParcel | None] = [
-            row.parcel for row in self._tables.outgoing.rows.values()
-        ]
-        for received in self._tables.incoming.rows.values():
-            parcels.append(received.stored.parcel)
-            if received.stored.answer is not None:
-                parcels.append(received.stored.answer.parcel)
+        tables = self._tables
+        parcels = [content.parcel for _, content in tables.outgoing_bytes.present()]
+        parcels += [content.parcel for _, content in tables.incoming_bytes.present()]
+        parcels += [content.parcel for _, content in tables.answers.present()]
         return {
             part.name
             for parcel in parcels

@@ -1,19 +1,16 @@
-"""Retention on SQLite: the part of a transition that removes messages, or holds them."""
+"""Steps over many rows on SQLite: retention, refusals, and a clock that was set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from oncewire.errors import NotAllowed, StoreDamaged
-from oncewire.message.instant import Instant
+from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.outgoing import Outgoing
-from oncewire.store.records import Removed
-from oncewire.store.schedule import still_counts
-from oncewire.store.sqlite.incoming import FROM as FROM_INCOMING
-from oncewire.store.sqlite.outgoing import FROM as FROM_OUTGOING
-from oncewire.store.sqlite.outgoing import VALUES as OUTGOING_VALUES
+from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Refusal
+from oncewire.store.sqlite.loading import FROM_INCOMING, FROM_OUTGOING, OUTGOING_VALUES
+from oncewire.store.sqlite.numbers import Numbers
 from oncewire.store.sqlite.rows import Values, list_outgoing
-from oncewire.store.sqlite.writer import SqliteWriter
+from oncewire.store.sqlite.statements import Statements
 
 _NO_INCIDENT = (
     "AND NOT EXISTS (SELECT 1 FROM incident "
@@ -50,52 +47,62 @@ _FORGET = (
     "AND NOT EXISTS (SELECT 1 FROM outgoing WHERE message = ?1) "
     "AND NOT EXISTS (SELECT 1 FROM incoming WHERE message = ?1)"
 )
-REMOVED = (
-    "SELECT message_id, sender, digest, state, at, removed_at, agreement_id "
-    "FROM removed JOIN message ON message.id = removed.message "
-    "WHERE message_id = ? ORDER BY sender"
+_COUNT_REFUSAL = (
+    "INSERT INTO refusal (code, address, count, first_at, last_at, problem, message_id) "
+    "SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) "
+    "OR (SELECT count(*) FROM refusal) < ?8 THEN ?2 ELSE '' END, ?3, ?4, ?5, ?6, ?7 "
+    "WHERE true ON CONFLICT (code, address) DO UPDATE SET count = count + excluded.count, "
+    "last_at = excluded.last_at, problem = excluded.problem, message_id = excluded.message_id"
 )
-"""What `read_removed` reads."""
+
+_SHIFT_ATTEMPTS = (
+    "UPDATE outgoing SET next_attempt_at = next_attempt_at + ?1, due_at = due_at + ?1 "
+    "WHERE state = 'outstanding' AND next_attempt_at IS NOT NULL"
+)
+_SHIFT_LEASES = (
+    "UPDATE incoming SET lease_until = lease_until + ? "
+    "WHERE state = 'handed_over' AND lease_until IS NOT NULL"
+)
+# What is due is moved with these pauses.
+_SHIFT_PAUSES = "UPDATE sending_channel SET paused_until = paused_until + ? WHERE paused_until <> 0"
 
 
-def read_removed(row: Values) -> Removed:
-    """From the columns of REMOVED."""
-    message_id, sender, *rest = row
-    return Removed(message_id, sender or None, *rest)
+class Keeping(Statements):
+    """See `transition.backend.Backend`, whose docstrings hold here."""
 
+    _numbers: Numbers
 
-class KeepingSteps:
-    """See `contract.Transaction`, whose docstrings hold here."""
-
-    _writer: SqliteWriter
-
-    def sweep(self, now: Instant, limit: int) -> int:
-        writer = self._writer
-        sent = self._old_outgoing(now, limit)
-        received = writer.run(_OLD_INCOMING, (now, limit - len(sent)))
+    def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
+        sent = self._old_outgoing(still_counts, now, limit)
+        received = self.run(_OLD_INCOMING, (now, limit - len(sent)))
         if not sent and not received:
             return 0
-        writer.run_all("DELETE FROM outgoing WHERE position = ?", ((row[0],) for row in sent))
-        writer.run_all("DELETE FROM incoming WHERE row = ?", ((row[0],) for row in received))
+        self.run_batches(
+            [
+                ("DELETE FROM outgoing WHERE position = ?", [(row[0],) for row in sent]),
+                ("DELETE FROM incoming WHERE row = ?", [(row[0],) for row in received]),
+            ]
+        )
         gone = [row[1:] for row in (*sent, *received)]
-        writer.run_all(_REMEMBER, ((*values, now) for values in gone))
+        self.run_batches([(_REMEMBER, [(*values, now) for values in gone])])
         self._forget(values[0] for values in gone)
         return len(gone)
 
-    def _old_outgoing(self, now: Instant, limit: int) -> list[Values]:
+    def _old_outgoing(
+        self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int
+    ) -> list[Values]:
         """(position, message, '', digest, state, at, agreement) of those to remove; a channel
         may still need some of them."""
-        writer = self._writer
         found: list[Values] = []
         after = (-1, -1)
         while len(found) < limit:
-            rows = writer.run(_OLD_OUTGOING, (now, *after, limit))
+            rows = self.run(_OLD_OUTGOING, (now, *after, limit))
             for row in rows:
                 number, keep_until = row[-2:]
                 (stored,) = list_outgoing([row[:-2]])
                 outgoing = stored.outgoing
                 after = (keep_until, stored.position)
-                if not stored.damage and not self._still_counts(outgoing):
+                if not stored.damage and not still_counts(outgoing):
                     sent_at = outgoing.first_sent_at
                     at = outgoing.submitted_at if sent_at is None else sent_at
                     kept = (number, "", stored.facts.digest, outgoing.state, at)
@@ -104,41 +111,39 @@ class KeepingSteps:
                 break
         return found[:limit]
 
-    def _still_counts(self, outgoing: Outgoing) -> bool:
-        writer = self._writer
-        try:
-            channel = None if outgoing.channel is None else writer.sending.get(outgoing.channel)
-            return still_counts(outgoing, channel, writer.known_terms(outgoing.terms_id))
-        except (StoreDamaged, NotAllowed):
-            # Nobody can tell, so it stays.
-            return True
-
-    def removed(self, message_id: str) -> list[Removed]:
-        # Of an id that nobody has named yet nothing can be known: most arrivals end here.
-        if self._writer.find_number(message_id) is None:
-            return []
-        return [read_removed(row) for row in self._writer.run(REMOVED, (message_id,))]
-
-    def hold(self, message_id: str, held: bool) -> bool:
-        number = self._writer.find_number(message_id)
-        known = False
-        for table in ("outgoing", "incoming"):
-            self._writer.run(f"UPDATE {table} SET held = ? WHERE message = ?", (held, number))  # noqa: S608
-            known = bool(self._writer.changed_rows()) or known
-        return known
-
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
-        numbers = self._writer.run(
+        bounds = (before, up_to_seq)
+        numbers = self.run(
             "SELECT DISTINCT message FROM journal_row "
             "WHERE at < ? AND seq <= ? AND message IS NOT NULL",
-            (before, up_to_seq),
+            bounds,
         )
-        self._writer.run("DELETE FROM journal_row WHERE at < ? AND seq <= ?", (before, up_to_seq))
-        gone = self._writer.changed_rows()
-        self._writer.run_all(_UNREMEMBER, numbers)
+        self.run("DELETE FROM journal_row WHERE at < ? AND seq <= ?", bounds)
+        gone = self.changed_rows()
+        self.run_batches([(_UNREMEMBER, numbers)])
         self._forget(number for (number,) in numbers)
         return gone
 
     def _forget(self, numbers: Iterable[int]) -> None:
-        self._writer.run_all(_FORGET, ((number,) for number in numbers))
-        self._writer.forget_numbers()
+        self.run_batches([(_FORGET, [(number,) for number in numbers])])
+        self._numbers.forget()
+
+    # --- refusals ---
+
+    def count_refusals(self, refusals: Iterable[Refusal]) -> None:
+        counted = [
+            (
+                *(one.code, one.address, one.count, one.first_at, one.last_at),
+                *(one.problem, one.message_id, REFUSALS_MAX),
+            )
+            for one in refusals
+        ]
+        self.run_batches([(_COUNT_REFUSAL, counted)])
+        newest = max((values[4] for values in counted), default=0)
+        self.run("DELETE FROM refusal WHERE last_at < ?", (newest - REFUSALS_KEPT,))
+
+    # --- time ---
+
+    def shift_timers(self, by: Duration) -> None:
+        for statement in (_SHIFT_ATTEMPTS, _SHIFT_LEASES, _SHIFT_PAUSES):
+            self.run(statement, (by,))

@@ -1,4 +1,4 @@
-"""Damage on SQLite: the part of a transition that finds rows nobody can read, and mends them.
+"""Damage on SQLite: steps that find rows nobody can read, and mend them.
 
 Only values that cannot be read at all are known to be damaged. A mended row is not what it was:
 it is harmless, so that an operator can end what it stood for.
@@ -13,10 +13,8 @@ from oncewire.message.envelope import MessageKind
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState, Proof
 from oncewire.store.records import Damage
 from oncewire.store.schedule import FINAL_INCOMING
-from oncewire.store.sqlite.incoming import IncomingSteps
-from oncewire.store.sqlite.outgoing import OutgoingSteps
+from oncewire.store.sqlite.loading import Loading
 from oncewire.store.sqlite.rows import MEASURES, POSSIBLE, RECEIVING, SENDING, STATUS_WORDS
-from oncewire.store.sqlite.writer import SqliteWriter
 
 
 def _sql_list(words: Iterable[str]) -> str:
@@ -80,48 +78,49 @@ _FINAL = {
 _KEY = {"outgoing": "position", "incoming": "row"}
 
 
-class MendingSteps(OutgoingSteps, IncomingSteps):
-    """See `contract.Transaction`, whose docstrings hold here."""
-
-    _writer: SqliteWriter
+class Mending(Loading):
+    """See `transition.backend.Backend`, whose docstrings hold here."""
 
     def mend(self, message_id: str) -> bool:
-        writer, number = self._writer, self._writer.find_number(message_id)
         mended = 0
-        for statement in (_MEND_OUTGOING, _MEND_INCOMING):
-            writer.run(statement, (number,))
-            mended += writer.changed_rows()
-        try:
-            self.incoming_by_id(message_id)
-        except StoreDamaged:
-            # Its bytes: neither they nor the answer can be had any more.
-            for row in writer.run(_BAD_BYTES, (number,)):
-                writer.run(_NO_BYTES, row)
-                writer.run(_UNANSWERED, row)
-            mended += 1
-        self._known_outgoing.pop(message_id, None)
-        for key in [key for key in self._known_incoming if key[1] == message_id]:
-            del self._known_incoming[key]
+        for number in self._numbers.of((message_id,)):
+            for statement in (_MEND_OUTGOING, _MEND_INCOMING):
+                self.run(statement, (number,))
+                mended += self.changed_rows()
+            mended += self._mend_bytes(message_id, number)
         return mended > 0
 
+    def _mend_bytes(self, message_id: str, number: int) -> int:
+        """Neither the bytes nor the answer of a message can be had any more, if any of them is
+        damaged."""
+        try:
+            for row in self.incoming((message_id,)):
+                self.incoming_bytes((row.stored.incoming.sender, message_id))
+        except StoreDamaged:
+            for place in self.run(_BAD_BYTES, (number,)):
+                self.run(_NO_BYTES, place)
+                self.run(_UNANSWERED, place)
+            return 1
+        return 0
+
     def mend_channel(self, key: str) -> bool:
-        writer, mended = self._writer, 0
-        for channels, statement in (
-            (writer.sending, _MEND_SENDING),
-            (writer.receiving, _MEND_RECEIVING),
-        ):
-            try:
-                channels.get(key)
-            except StoreDamaged:
-                writer.run(statement, (key,))
-                channels.forget(key)
-                mended += 1
-        return mended > 0
+        mended = False
+        try:
+            self.sending_channel(key)
+        except StoreDamaged:
+            self.run(_MEND_SENDING, (key,))
+            mended = True
+        try:
+            self.receiving_channel(key)
+        except StoreDamaged:
+            self.run(_MEND_RECEIVING, (key,))
+            mended = True
+        return mended
 
     def damaged(self) -> list[Damage]:
         found: list[Damage] = []
         for table in ("outgoing", "incoming"):
-            states = {row[0] for row in self._writer.run(f"SELECT DISTINCT state FROM {table}")}  # noqa: S608
+            states = {row[0] for row in self.run(f"SELECT DISTINCT state FROM {table}")}  # noqa: S608
             for state in sorted(states - _FINAL[table]):
                 why = f"its state is {state[:40]!r}" if state not in _KNOWN[table] else ""
                 found += self._damaged_in(table, state, why)
@@ -129,7 +128,7 @@ class MendingSteps(OutgoingSteps, IncomingSteps):
 
     def _damaged_in(self, table: str, state: str, why: str) -> list[Damage]:
         key = _KEY[table]
-        rows = self._writer.run(
+        rows = self.run(
             f"SELECT {table}.{key}, message_id, {table}_bytes.{key} IS NULL FROM {table} "  # noqa: S608
             f"LEFT JOIN message ON message.id = {table}.message "
             f"LEFT JOIN {table}_bytes ON {table}_bytes.{key} = {table}.{key} WHERE state = ?1 "

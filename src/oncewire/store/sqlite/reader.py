@@ -32,14 +32,16 @@ from oncewire.store.sqlite.connection import (
     disconnect,
     failure,
 )
-from oncewire.store.sqlite.incoming import FROM as FROM_INCOMING
-from oncewire.store.sqlite.incoming import SELECT as WHOLE_INCOMING
-from oncewire.store.sqlite.incoming import VALUES as INCOMING_VALUES
-from oncewire.store.sqlite.keeping import REMOVED, read_removed
+from oncewire.store.sqlite.loading import (
+    FROM_INCOMING,
+    FROM_OUTGOING,
+    INCOMING_VALUES,
+    OUTGOING_VALUES,
+    REMOVED,
+    WHOLE_INCOMING,
+    read_removed,
+)
 from oncewire.store.sqlite.migrate import check_origin, known_migrations
-from oncewire.store.sqlite.outgoing import FROM as FROM_OUTGOING
-from oncewire.store.sqlite.outgoing import SELECT_OWED
-from oncewire.store.sqlite.outgoing import VALUES as OUTGOING_VALUES
 from oncewire.store.sqlite.rows import (
     PARCEL,
     RECEIVING,
@@ -66,6 +68,10 @@ _ROW = ", ".join(COLUMNS)
 _PARCEL = (
     f"SELECT {', '.join(PARCEL)} FROM outgoing_bytes JOIN outgoing USING (position) "  # noqa: S608
     "JOIN message ON message.id = outgoing.message WHERE message_id = ?"
+)
+_OWED = (
+    f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING} "
+    "WHERE notice_owed = 1 AND position > ? ORDER BY position LIMIT ?"
 )
 _ON_HOLD = (
     "WITH meant AS (SELECT id FROM message WHERE message_id = ?) SELECT "
@@ -133,10 +139,11 @@ class SqliteReader:
         return bool(self._run(_ON_HOLD, (message_id,))[0][0])
 
     def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
-        return list_outgoing(self._run(SELECT_OWED, (after, limit)))
+        return list_outgoing(self._run(_OWED, (after, limit)))
 
     def removed(self, message_id: str) -> list[Removed]:
-        return [read_removed(row) for row in self._run(REMOVED, (message_id,))]
+        tail = "WHERE message_id = ? ORDER BY sender"
+        return [read_removed(row) for row in self._run(REMOVED + tail, (message_id,))]
 
     def last_removal(self) -> Instant | None:
         found = self._run("SELECT max(removed_at) FROM removed")[0][0]

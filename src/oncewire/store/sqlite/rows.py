@@ -36,6 +36,7 @@ from oncewire.store.records import (
     StoredOutgoing,
     StoredParcel,
 )
+from oncewire.store.transition.rows import AnswerHead
 
 Values: TypeAlias = tuple[Any, ...]
 
@@ -205,6 +206,24 @@ def _facts(values: Values) -> MessageFacts:
     fields: list[Any] = list(values)
     fields[8] = _KINDS[fields[8]]
     return MessageFacts(*fields)
+
+
+def state_of_outgoing(row: Values) -> OutgoingState | None:
+    """The state in the columns that `read_stored_outgoing` reads, if it is one."""
+    return _OUTGOING_STATES.get(row[6 + 3])
+
+
+def state_of_incoming(row: Values) -> IncomingState | None:
+    """The state in the columns that `read_stored_incoming` reads, if it is one."""
+    return _INCOMING_STATES.get(row[8 + 3])
+
+
+def read_answer_head(columns: Values) -> AnswerHead | None:
+    """From `answer_id, answer_kind, answer_owed`; of a damaged kind nothing is told."""
+    answer_id, kind, owed = columns
+    if answer_id is None or kind not in _KINDS:
+        return None
+    return AnswerHead(answer_id, _KINDS[kind], bool(owed))
 
 
 def read_answer(columns: Values, parcel: Values) -> StoredAnswer | None:

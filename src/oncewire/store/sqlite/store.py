@@ -1,7 +1,7 @@
 """The store on SQLite: one file, one writing process, one fsync for all that wait.
 
-Each transition is a savepoint in a transaction that begins with the first of them and
-ends with `commit()`. When a commit fails, nothing of it may come back, but SQLite's log
+Transitions change what is in memory (`store/transition`); `commit()` writes all of it in one
+transaction. When a commit fails, nothing of it may come back, but SQLite's log
 may hold it whole, for instance if only its fsync failed. So a new connection is opened and
 a small commit of our own is written over it before anything else is done; only then is the
 old connection closed, because without any connection SQLite would read the log anew and
@@ -18,20 +18,19 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import StoreFull, StoreGone, StoreProblem
 from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.journal.schema import check_version
-from oncewire.message.instant import Instant
-from oncewire.store.contract import Reader, Transaction
+from oncewire.store.contract import Reader
 from oncewire.store.spool import FileSpool
+from oncewire.store.sqlite.backend import SqliteBackend
 from oncewire.store.sqlite.connection import Owner, connect, disconnect, failure
 from oncewire.store.sqlite.migrate import known_migrations, migrate
 from oncewire.store.sqlite.reader import SqliteReaders
-from oncewire.store.sqlite.transaction import SqliteTransaction
-from oncewire.store.sqlite.writer import SqliteWriter
+from oncewire.store.transition.turns import Turns
+from oncewire.store.transition.work import Work
 
 if TYPE_CHECKING:
     import apsw
@@ -39,16 +38,8 @@ if TYPE_CHECKING:
 CHECKPOINT_PAGES = 4_000
 """After that many pages of log (16 MB) they are copied into the database."""
 
-# Every other sign of life of the three timers is a row in a partial index.
-_NEXT_WAKE = (
-    "SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL "
-    "UNION ALL SELECT min(deadline) FROM outgoing WHERE deadline IS NOT NULL "
-    "UNION ALL SELECT min(lease_until) FROM incoming "
-    "WHERE state = 'handed_over' AND lease_until IS NOT NULL"
-)
 
-
-class SqliteStore:
+class SqliteStore(Turns):
     """See `contract.Store`, whose docstrings hold here. Open one with `SqliteStore.open`."""
 
     @classmethod
@@ -79,13 +70,10 @@ class SqliteStore:
     def __init__(
         self, path: Path, owner: Owner, node: str | None, spool: Path, vfs: str | None
     ) -> None:
+        super().__init__()
         self._path, self._owner, self._vfs = path, owner, vfs
         self._connection: apsw.Connection | None = None
         self._distrusted: apsw.Connection | None = None
-        self._open: _SqliteTransition | None = None
-        self._kept = False
-        # A failure inside a transition lost what was kept before it; commit() has to say so.
-        self._lost: StoreFull | StoreGone | None = None
         self._fence_needed = False
         self._pages_copied = 0
         self._readers = SqliteReaders(path, vfs)
@@ -93,44 +81,6 @@ class SqliteStore:
         self.spool = FileSpool(spool)
 
     # --- the contract ---
-
-    def transition(self) -> AbstractContextManager[Transaction]:
-        """See `contract.Store`."""
-        return _SqliteTransition(self)
-
-    def commit(self) -> None:
-        """See `contract.Store`."""
-        if self._open is not None:
-            raise NotAllowed(
-                "a transition is open", remedy="leave it before committing what it did"
-            )
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            raise lost
-        if not self._kept:
-            return
-        try:
-            self._writer.commit()
-        except (StoreFull, StoreGone):
-            self._fence_needed = True
-            self._abandon()
-            raise
-        self._kept = False
-        self._checkpoint()
-
-    def pending(self) -> bool:
-        """See `contract.Store`."""
-        return self._kept or self._lost is not None
-
-    def next_wake(self) -> Instant | None:
-        """See `contract.Store`."""
-        writer = self._live_writer()
-        try:
-            rows = writer.run(_NEXT_WAKE)
-        except (StoreFull, StoreGone) as error:
-            self._lose(error)
-            raise
-        return min((row[0] for row in rows if row[0] is not None), default=None)
 
     def reader(self) -> AbstractContextManager[Reader]:
         """See `contract.Store`."""
@@ -142,11 +92,12 @@ class SqliteStore:
 
     def close(self) -> None:
         """See `contract.Store`."""
-        self._open, self._kept, self._lost = None, False, None
+        self._open = self._lost = self._work = None
         self._readers.close()
         if self._connection is None:
             with suppress(StoreFull, StoreGone):
                 self._connect(None)
+        self._work = None
         for connection in (self._connection, self._distrusted):
             disconnect(connection)
         self._connection = self._distrusted = None
@@ -154,77 +105,52 @@ class SqliteStore:
 
     # --- for its transitions ---
 
-    def enter(self, transition: _SqliteTransition) -> SqliteTransaction:
-        """Begin a transition."""
-        if self._open is not None:
-            raise NotAllowed("a transition is open already", remedy="leave it first")
-        if self._lost is not None:
-            raise self._lost
-        writer = self._live_writer()
-        try:
-            writer.begin()
-        except (StoreFull, StoreGone) as error:
-            self._lose(error)
-            raise
-        self._open = transition
-        return SqliteTransaction(writer)
+    def _ready(self) -> Work:
+        work = self._work
+        if self._connection is None or work is None:
+            work = self._connect(None)
+        elif not self.pending():
+            if self._backend.changed_elsewhere():
+                work.clear()
+            elif work.full:
+                # Turns that only looked left it here.
+                work.rest()
+        return work
 
-    def leave(self, transition: _SqliteTransition, error: BaseException | None) -> None:
-        """End a transition: keep what it did, or undo it alone."""
-        if self._open is not transition:
-            return
-        self._open = None
-        writer = self._writer
-        try:
-            # Whoever swallowed the failure of a statement is told here.
-            if writer.failure is not None:
-                raise writer.failure
-            if error is None:
-                self._kept = writer.keep() or self._kept
-            else:
-                writer.undo()
-            if not self._kept:
-                writer.rollback()
-        except (StoreFull, StoreGone) as trouble:
-            self._lose(trouble)
-            if trouble is not error:
-                raise
+    def _commit(self) -> None:
+        work, self._fence_needed = self._ready(), True
+        work.write()
+        self._backend.commit()
+        self._fence_needed = False
+        work.rest()
+        self._checkpoint()
 
     # --- trouble ---
 
-    def _lose(self, error: StoreFull | StoreGone) -> None:
-        """The store failed before a commit: everything since the last one is undone."""
-        if self._kept:
-            self._lost = error
-        self._abandon()
-
     def _abandon(self) -> None:
-        """Undo everything since the last commit, and make sure that it stays undone."""
-        self._kept = False
-        self._writer.abandon()
+        self._work = None
+        self._backend.abandon()
         self._distrust()
         # If it cannot be opened now, the next transition tries again and says why.
         with suppress(StoreFull, StoreGone):
-            self._live_writer()
+            self._connect(None)
 
     def _distrust(self) -> None:
         """Use the connection no more, but keep it until another one is safely open."""
-        self._distrusted, self._connection = self._connection, None
-
-    def _live_writer(self) -> SqliteWriter:
-        if self._connection is None:
-            self._connect(None)
-        return self._writer
+        if self._connection is not None:
+            self._distrusted, self._connection = self._connection, None
 
     # --- connection ---
 
-    def _connect(self, node: str | None) -> None:
+    def _connect(self, node: str | None) -> Work:
         import apsw
 
         try:
             connection = connect(self._path, self._vfs)
             try:
                 self._prepare(connection, node)
+                backend = SqliteBackend(connection, self._path)
+                work = Work(backend)
             except BaseException:
                 disconnect(connection)
                 raise
@@ -232,6 +158,8 @@ class SqliteStore:
             raise failure(error, self._path) from error
         disconnect(self._distrusted)
         self._connection, self._distrusted = connection, None
+        self._backend, self._work = backend, work
+        return work
 
     def _prepare(self, connection: apsw.Connection, node: str | None) -> None:
         migrate(connection, known_migrations())
@@ -252,12 +180,11 @@ class SqliteStore:
             connection.execute("UPDATE counter SET fence = fence + 1")
             self._fence_needed = False
         self._pages_copied = 0
-        self._writer = SqliteWriter(connection, self._path)
 
     def _checkpoint(self) -> None:
         """Copy the log into the database when it has grown. What is committed stays so even
         if this fails; but then the handle is not trusted with another fsync."""
-        pages = self._writer.pages
+        pages = self._backend.pages
         if pages < self._pages_copied:
             # The log was started anew.
             self._pages_copied = 0
@@ -271,21 +198,3 @@ class SqliteStore:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error:
             self._distrust()
-
-
-class _SqliteTransition(AbstractContextManager[Transaction]):
-    __slots__ = ("_store",)
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> Transaction:
-        return self._store.enter(self)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._store.leave(self, error)

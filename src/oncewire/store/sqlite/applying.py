@@ -1,0 +1,232 @@
+"""Applying on SQLite: a turn's changes become rows, one statement for all rows alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from functools import cache
+
+from oncewire.store.sqlite.checking import Checking
+from oncewire.store.sqlite.loading import ANSWER
+from oncewire.store.sqlite.numbers import Numbers
+from oncewire.store.sqlite.rows import (
+    FACTS,
+    INCOMING_FACTS,
+    INCOMING_STATE,
+    OUTGOING_STATE,
+    PARCEL,
+    RECEIVING,
+    SENDING,
+    Values,
+    facts_values,
+    incoming_state,
+    outgoing_state,
+    parcel_values,
+    receiving_values,
+    sending_values,
+)
+from oncewire.store.transition.backend import COUNTERS, Changes
+from oncewire.store.transition.rows import IncomingRow, OutgoingRow
+
+# Every statement is put together from constants of this package; values are always bound.
+_SAVED_OUTGOING = (*OUTGOING_STATE, "deadline", "due_at", "keep_until", "entered", "held")
+_SAVED_INCOMING = (
+    *(*INCOMING_STATE, "position", "keep_until", "held"),
+    *("answer_id", "answer_kind", "answer_owed"),
+)
+
+
+def _insert(table: str, columns: Iterable[str], how: str = "INSERT") -> str:
+    names = tuple(columns)
+    marks = ", ".join("?" * len(names))
+    return f"{how} INTO {table} ({', '.join(names)}) VALUES ({marks})"
+
+
+_INSERT_OUTGOING = _insert(
+    "outgoing",
+    (
+        *_SAVED_OUTGOING,
+        *FACTS,
+        "peer",
+        "relayed_from",
+        "hop",
+        "agreement_id",
+        "position",
+        "message",
+    ),
+)
+_INSERT_OUTGOING_BYTES = _insert("outgoing_bytes", (*PARCEL, "draft", "position"))
+_UPDATE_OUTGOING_BYTES = (
+    f"UPDATE outgoing_bytes SET {', '.join(f'{name} = ?' for name in PARCEL)}, draft = ? "  # noqa: S608
+    "WHERE position = ?"
+)
+_INSERT_INCOMING = _insert(
+    "incoming",
+    (
+        *(*_SAVED_INCOMING, *INCOMING_FACTS),
+        *("peer", "transport", "hop", "agreement_id", "sender", "row", "message"),
+    ),
+)
+_INSERT_INCOMING_BYTES = _insert("incoming_bytes", (*PARCEL, "view", *ANSWER, "row"))
+# Nothing is written when the bytes are there already and only `owed` changes.
+_UPDATE_ANSWER_BYTES = (
+    f"UPDATE incoming_bytes SET ({', '.join(ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
+    f"AND ({', '.join(ANSWER)}) IS NOT (?1, ?2, ?3, ?4)"
+)
+_KEEP_TERMS = (
+    "INSERT INTO terms (terms_id, content) VALUES (?, ?) "
+    "ON CONFLICT (terms_id) DO UPDATE SET content = excluded.content"
+)
+_KEEP_AGREEMENT = (
+    "INSERT INTO agreement (agreement_id, content) VALUES (?, ?) "
+    "ON CONFLICT (agreement_id) DO UPDATE SET content = excluded.content"
+)
+_SAVE_SENDING = _insert("sending_channel", SENDING, "INSERT OR REPLACE")
+_SAVE_RECEIVING = _insert("receiving_channel", RECEIVING, "INSERT OR REPLACE")
+_SAVE_INCIDENT = _insert(
+    "incident",
+    ("id", "opened_at", "reason", "message_id", "channel", "resolved_at"),
+    "INSERT OR REPLACE",
+)
+_INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * 19)})"  # noqa: S608
+_MESSAGE = 6
+"""The place of the MessageId in a row of the journal."""
+_UPDATE_COUNTERS = (
+    f"UPDATE counter SET {', '.join(f'{name} = ?' for name in COUNTERS)} WHERE id = 1"  # noqa: S608
+)
+
+
+@cache
+def _update(table: str, key: str, columns: tuple[str, ...]) -> str:
+    """The statement that saves these columns; there are few different ones."""
+    settings = ", ".join(f"{name} = ?" for name in columns)
+    return f"UPDATE {table} SET {settings} WHERE {key} = ?"  # noqa: S608
+
+
+Batch = tuple[str, list[Values]]
+"""A statement, and the rows to run it for."""
+
+
+class Applying(Checking):
+    """See `transition.backend.Backend`, whose docstrings hold here."""
+
+    _numbers: Numbers
+
+    def apply(self, changes: Changes) -> None:
+        if not any(changes):
+            return
+        self.begin()
+        numbers = self._numbers.give(list(_names(changes)))
+        terms = [(key, _text(terms.as_dict())) for key, terms in changes.terms]
+        self.run_batches(
+            [
+                # Those that were damaged are replaced: the id is the digest of what they say.
+                (_KEEP_TERMS, terms),
+                (_KEEP_AGREEMENT, changes.agreements),
+                (_SAVE_SENDING, [sending_values(channel) for channel in changes.sending]),
+                (_SAVE_RECEIVING, [receiving_values(channel) for channel in changes.receiving]),
+                *_outgoing(changes, numbers),
+                *_incoming(changes, numbers),
+                (_SAVE_INCIDENT, [astuple(incident) for _, incident in changes.incidents]),
+                (_INSERT_ROW, [_journal_values(row, numbers) for row in changes.journal]),
+                (_UPDATE_COUNTERS, [tuple(changes.counters.values())] if changes.counters else []),
+            ]
+        )
+
+
+def _journal_values(row: Values, numbers: Mapping[str, int]) -> Values:
+    message_id = row[_MESSAGE]
+    if message_id is None:
+        return row
+    return (*row[:_MESSAGE], numbers[message_id], *row[_MESSAGE + 1 :])
+
+
+def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
+    added: list[Values] = []
+    content: list[Values] = []
+    saved: dict[tuple[str, ...], list[Values]] = {}
+    rebuilt: list[Values] = []
+    for before, row in changes.outgoing:
+        stored, position = row.stored, row.stored.position
+        message_id = stored.outgoing.message_id
+        kept = changes.outgoing_bytes.get(message_id)
+        if kept is not None:
+            body = (*parcel_values(kept.parcel), kept.draft, position)
+            (content if before is None else rebuilt).append(body)
+        if before is None:
+            own = (stored.peer, stored.relayed_from, stored.hop, stored.agreement_id)
+            key = (position, numbers[message_id])
+            added.append((*_outgoing_values(row), *facts_values(stored.facts), *own, *key))
+        else:
+            _note(saved, _SAVED_OUTGOING, _outgoing_values(before), _outgoing_values(row), position)
+    updates = [(_update("outgoing", "position", names), rows) for names, rows in saved.items()]
+    first = [(_INSERT_OUTGOING, added), (_INSERT_OUTGOING_BYTES, content)]
+    return [*first, *updates, (_UPDATE_OUTGOING_BYTES, rebuilt)]
+
+
+def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
+    added: list[Values] = []
+    content: list[Values] = []
+    saved: dict[tuple[str, ...], list[Values]] = {}
+    answered: list[Values] = []
+    for before, row in changes.incoming:
+        stored, incoming, number = row.stored, row.stored.incoming, row.stored.row
+        key = (incoming.sender, incoming.message_id)
+        answer = changes.answers.get(key)
+        reply = parcel_values(None if answer is None else answer.parcel)
+        if before is None:
+            own = (stored.peer, stored.transport, stored.hop, stored.agreement_id)
+            place = (incoming.sender, number, numbers[incoming.message_id])
+            added.append((*_incoming_values(row), *facts_values(stored.facts), *own, *place))
+            kept = changes.incoming_bytes[key]
+            content.append((*parcel_values(kept.parcel), kept.view, *reply, number))
+            continue
+        if answer is not None:
+            answered.append((*reply, number))
+        _note(saved, _SAVED_INCOMING, _incoming_values(before), _incoming_values(row), number)
+    updates = [(_update("incoming", "row", names), rows) for names, rows in saved.items()]
+    first = [(_INSERT_INCOMING, added), (_INSERT_INCOMING_BYTES, content)]
+    return [*first, *updates, (_UPDATE_ANSWER_BYTES, answered)]
+
+
+def _outgoing_values(row: OutgoingRow) -> Values:
+    filed = (row.expires_at, row.due_at, row.keep_until, row.entered, row.held)
+    return (*outgoing_state(row.stored.outgoing), *filed)
+
+
+def _incoming_values(row: IncomingRow) -> Values:
+    filed = (row.stored.position, row.keep_until, row.held)
+    return (*incoming_state(row.stored.incoming), *filed, *(row.answer or (None, None, False)))
+
+
+def _note(
+    saved: dict[tuple[str, ...], list[Values]],
+    names: tuple[str, ...],
+    before: Values,
+    after: Values,
+    key: int,
+) -> None:
+    """SQLite refiles a row in every index that a statement names a column of, changed or not: so
+    only what changed is named."""
+    places = [place for place, value in enumerate(after) if value != before[place]]
+    if places:
+        columns = tuple([names[place] for place in places])
+        saved.setdefault(columns, []).append((*[after[place] for place in places], key))
+
+
+def _names(changes: Changes) -> Iterable[str]:
+    """Every MessageId that a new row names."""
+    for before, row in changes.outgoing:
+        if before is None:
+            yield row.stored.outgoing.message_id
+    for arrived, received in changes.incoming:
+        if arrived is None:
+            yield received.stored.incoming.message_id
+    for values in changes.journal:
+        if values[_MESSAGE] is not None:
+            yield values[_MESSAGE]
+
+
+def _text(content: object) -> str:
+    return json.dumps(content, separators=(",", ":"))

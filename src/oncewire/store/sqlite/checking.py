@@ -1,0 +1,99 @@
+"""Checking on SQLite: whether a row can be kept, before a whole turn depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncewire.errors import StoreProblem
+from oncewire.journal.row import COLUMNS
+from oncewire.store.sqlite.rows import (
+    FACTS,
+    INCOMING_STATE,
+    OUTGOING_STATE,
+    Values,
+    facts_values,
+    incoming_state,
+    outgoing_state,
+)
+from oncewire.store.sqlite.statements import Statements
+from oncewire.store.transition.rows import IncomingRow, OutgoingRow
+
+_LARGEST = 2**63 - 1
+_TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,)}
+Kinds = list[tuple[str, str, bool]]
+
+
+class Checking(Statements):
+    """See `transition.backend.Backend.check`."""
+
+    def _learn_columns(self) -> None:
+        """Ask which values each column takes."""
+        columns = self.columns
+        outgoing = columns("outgoing")
+        self._outgoing_kinds = _kinds(outgoing, OUTGOING_STATE)
+        self._facts_kinds = _kinds(outgoing, FACTS)
+        self._incoming_kinds = _kinds(columns("incoming"), INCOMING_STATE)
+        journal = columns("journal_row")
+        journal["message_id"] = ("TEXT", False)
+        self._journal_kinds = _kinds(journal, COLUMNS)
+        # Types of rows that were found good; there are few different ones.
+        self._good: set[tuple[type, ...]] = set()
+
+    def check(
+        self,
+        added: Sequence[OutgoingRow | IncomingRow],
+        saved: Sequence[OutgoingRow | IncomingRow],
+        journal: Sequence[Values],
+    ) -> None:
+        for row in added:
+            self._check_state(row)
+            self._check(self._facts_kinds, facts_values(row.stored.facts))
+        for row in saved:
+            self._check_state(row)
+        for values in journal:
+            self._check(self._journal_kinds, values)
+
+    def _check_state(self, row: OutgoingRow | IncomingRow) -> None:
+        if isinstance(row, OutgoingRow):
+            self._check(self._outgoing_kinds, outgoing_state(row.stored.outgoing))
+            _check_sizes((row.stored.outgoing.message_id, row.stored.peer))
+        else:
+            incoming = row.stored.incoming
+            self._check(self._incoming_kinds, incoming_state(incoming))
+            _check_sizes((incoming.message_id, incoming.sender, row.stored.peer))
+
+    def _check(self, kinds: Kinds, values: Values) -> None:
+        signature = tuple(map(type, values))
+        if signature not in self._good:
+            _check_types(kinds, values)
+            self._good.add(signature)
+        _check_sizes(values)
+
+
+def _check_sizes(values: Values) -> None:
+    numbers = [value for value in values if type(value) is int]
+    if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):
+        raise _cannot("a number is too large")
+    text = "".join([value for value in values if isinstance(value, str)])
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeError as error:
+            raise _cannot(str(error)) from error
+
+
+def _check_types(kinds: Kinds, values: Values) -> None:
+    for (name, kind, needed), value in zip(kinds, values, strict=True):
+        good = not needed if value is None else isinstance(value, _TYPES[kind])
+        if not good:
+            raise _cannot(f"{name} is {value!r}"[:100])
+
+
+def _kinds(columns: dict[str, tuple[str, bool]], names: Sequence[str]) -> Kinds:
+    return [(name, *columns[name]) for name in names]
+
+
+def _cannot(why: str) -> StoreProblem:
+    return StoreProblem(
+        f"a value cannot be kept: {why}", remedy="this is a fault of Oncewire: report it"
+    )

@@ -1,0 +1,298 @@
+"""Loading and scanning on SQLite: rows by their keys, and keys by an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oncewire.errors import StoreDamaged
+from oncewire.message.instant import Instant
+from oncewire.protocol.receiving import ReceivingChannel
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.terms import Terms
+from oncewire.store.records import Incident, Removed
+from oncewire.store.sqlite.numbers import Numbers
+from oncewire.store.sqlite.rows import (
+    FACTS,
+    INCOMING_FACTS,
+    INCOMING_STATE,
+    OUTGOING_STATE,
+    PARCEL,
+    RECEIVING,
+    SENDING,
+    Values,
+    mended_incoming,
+    mended_outgoing,
+    read_answer_head,
+    read_parcel,
+    read_receiving,
+    read_sending,
+    read_stored_incoming,
+    read_stored_outgoing,
+    state_of_incoming,
+    state_of_outgoing,
+    whole,
+)
+from oncewire.store.sqlite.statements import Statements
+from oncewire.store.transition.backend import COUNTERS
+from oncewire.store.transition.rows import (
+    AnswerBytes,
+    IncomingBytes,
+    IncomingKey,
+    IncomingRow,
+    OutgoingBytes,
+    OutgoingRow,
+)
+
+# Every statement is put together from constants of this package; values are always bound.
+ANSWER = tuple(f"answer_{name}" for name in PARCEL)
+OUTGOING_VALUES = (
+    "message_id, position, peer, relayed_from, hop, agreement_id, "
+    f"{', '.join(OUTGOING_STATE)}, {', '.join(FACTS)}"
+)
+"""What `read_stored_outgoing` reads."""
+FROM_OUTGOING = "FROM outgoing JOIN message ON message.id = outgoing.message "
+INCOMING_VALUES = (
+    "message_id, sender, incoming.row, position, peer, transport, hop, agreement_id, "
+    f"{', '.join(INCOMING_STATE)}, {', '.join(INCOMING_FACTS)}, "
+    "answer_id, answer_kind, answer_owed"
+)
+"""What `read_stored_incoming` reads of a message without its bytes."""
+FROM_INCOMING = "FROM incoming JOIN message ON message.id = incoming.message "
+WHOLE_INCOMING = (
+    f"SELECT {INCOMING_VALUES}, {', '.join(PARCEL + ANSWER)}, view "
+    # Bytes that are gone must not hide that the message is there.
+    f"{FROM_INCOMING} LEFT JOIN incoming_bytes ON incoming_bytes.row = incoming.row "
+)
+"""The same with parcel, answer and view."""
+REMOVED = (
+    "SELECT message_id, sender, digest, state, at, removed_at, agreement_id "
+    "FROM removed JOIN message ON message.id = removed.message "
+)
+"""What `read_removed` reads."""
+
+_FILED_OUTGOING = "keep_until, due_at, deadline, entered, held"
+_OUTGOING = f"SELECT {OUTGOING_VALUES}, {_FILED_OUTGOING} {FROM_OUTGOING}"
+_INCOMING = f"SELECT {INCOMING_VALUES}, keep_until, held {FROM_INCOMING}"
+_ONE = "WHERE message = ?"
+_SOME = "WHERE message IN (SELECT value FROM json_each(?))"
+_OUTGOING_BYTES = (
+    f"SELECT {', '.join(PARCEL)}, draft FROM outgoing_bytes "  # noqa: S608
+    "WHERE position = (SELECT position FROM outgoing WHERE message = ?)"
+)
+_INCOMING_BYTES = (
+    f"SELECT {', '.join(ANSWER + PARCEL)}, view FROM incoming_bytes "  # noqa: S608
+    "WHERE row = (SELECT row FROM incoming WHERE message = ? AND sender = ?)"
+)
+_ANSWER_BYTES = (
+    f"SELECT {', '.join(ANSWER)} FROM incoming_bytes "  # noqa: S608
+    "WHERE row = (SELECT row FROM incoming WHERE message = ? AND sender = ?)"
+)
+_INCIDENTS = (
+    "SELECT id, opened_at, reason, message_id, channel FROM incident WHERE resolved_at IS NULL"
+)
+
+# The conditions repeat those of the partial indexes word for word; otherwise SQLite would
+# not use them.
+_OF_CHANNEL = (
+    "channel = ? AND channel IS NOT NULL AND state IN ('waiting', 'outstanding', 'suspended') "
+)
+_BEYOND = "AND position > ? ORDER BY position LIMIT ?"
+_SCANS = {
+    "due": f"SELECT due_at, position, message_id {FROM_OUTGOING} WHERE due_at <= ?1 "
+    "AND (due_at, position) > (?2, ?3) ORDER BY due_at, position LIMIT ?4",
+    "expiring": f"SELECT deadline, position, message_id {FROM_OUTGOING} WHERE deadline <= ?1 "
+    "AND (deadline, position) > (?2, ?3) ORDER BY deadline, position LIMIT ?4",
+    "waiting": f"SELECT channel, position, message_id {FROM_OUTGOING} WHERE {_OF_CHANNEL} "
+    f"AND state = 'waiting' {_BEYOND}",
+    "notices": f"SELECT position, message_id {FROM_OUTGOING} WHERE notice_owed = 1 {_BEYOND}",
+    "ready": f"SELECT position, sender, message_id {FROM_INCOMING} WHERE state = 'ready' {_BEYOND}",
+    "answers": f"SELECT incoming.row, sender, message_id {FROM_INCOMING} WHERE answer_owed = 1 "
+    "AND incoming.row > ? ORDER BY incoming.row LIMIT ?",
+    "held": f"SELECT incoming.row, sender, message_id {FROM_INCOMING} WHERE state = 'held' "
+    "AND incoming.row > ? ORDER BY incoming.row LIMIT ?",
+}
+_WHOLE_SCANS = {
+    "live": f"SELECT message_id {FROM_OUTGOING} WHERE {_OF_CHANNEL} AND state <> 'waiting'",
+    "responses": f"SELECT message_id {FROM_OUTGOING} WHERE ref_to = ? AND peer = ?",
+    "leases": f"SELECT sender, message_id {FROM_INCOMING} "
+    "WHERE state = 'handed_over' AND lease_until IS NOT NULL AND lease_until <= ?",
+}
+_SMALLEST = -(2**63)
+_BY_TIME = frozenset({"due", "expiring"})
+_LIVE_OUTGOING = (
+    f"SELECT message_id {FROM_OUTGOING} WHERE state IN ('waiting', 'outstanding', 'suspended') "
+    "LIMIT ?"
+)
+_LIVE_INCOMING = (
+    f"SELECT sender, message_id {FROM_INCOMING} WHERE state IN ('held', 'ready', 'handed_over') "
+    "LIMIT ?"
+)
+# Without anything else: of those that are owed, most are young.
+_OWED = (
+    f"SELECT incoming.row, sender, message_id, received_at, terms_id {FROM_INCOMING} "
+    "WHERE answer_owed = 1 AND received_at <= ? ORDER BY incoming.row"
+)
+
+
+def read_removed(row: Values) -> Removed:
+    """From the columns of REMOVED."""
+    message_id, sender, *rest = row
+    return Removed(message_id, sender or None, *rest)
+
+
+class Loading(Statements):
+    """See `transition.backend.Backend`, whose docstrings hold here."""
+
+    _numbers: Numbers
+
+    # --- small tables ---
+
+    def counters(self) -> dict[str, int]:
+        select = f"SELECT {', '.join(COUNTERS)} FROM counter WHERE id = 1"  # noqa: S608
+        return dict(zip(COUNTERS, self.run(select)[0], strict=True))
+
+    def terms(self, terms_id: str) -> Terms | None:
+        rows = self.run("SELECT content FROM terms WHERE terms_id = ?", (terms_id,))
+        return _read_terms(terms_id, rows[0][0]) if rows else None
+
+    def agreement(self, agreement_id: str) -> str | None:
+        select = "SELECT content FROM agreement WHERE agreement_id = ?"
+        rows = self.run(select, (agreement_id,))
+        return str(rows[0][0]) if rows else None
+
+    def sending_channel(self, key: str) -> SendingChannel | None:
+        select = f"SELECT {', '.join(SENDING)} FROM sending_channel WHERE key = ?"  # noqa: S608
+        rows = self.run(select, (key,))
+        return read_sending(rows[0]) if rows else None
+
+    def receiving_channel(self, key: str) -> ReceivingChannel | None:
+        select = f"SELECT {', '.join(RECEIVING)} FROM receiving_channel WHERE key = ?"  # noqa: S608
+        rows = self.run(select, (key,))
+        return read_receiving(rows[0]) if rows else None
+
+    def incidents(self) -> list[Incident]:
+        return [Incident(*row) for row in self.run(_INCIDENTS)]
+
+    # --- messages ---
+
+    def _of(self, select: str, message_ids: Sequence[str]) -> list[Values]:
+        """The rows of these messages; an id without a number has none."""
+        numbers = self._numbers.of(message_ids)
+        if not numbers:
+            return []
+        if len(numbers) == 1:
+            return self.run(select + _ONE, (numbers[0],))
+        return self.run(select + _SOME, (json.dumps(numbers),))
+
+    def outgoing(self, message_ids: Sequence[str]) -> list[OutgoingRow]:
+        return [_outgoing_row(row) for row in self._of(_OUTGOING, message_ids)]
+
+    def incoming(self, message_ids: Sequence[str]) -> list[IncomingRow]:
+        return [_incoming_row(row) for row in self._of(_INCOMING, message_ids)]
+
+    def removed(self, message_ids: Sequence[str]) -> list[Removed]:
+        rows = self._of(REMOVED, message_ids)
+        return sorted(map(read_removed, rows), key=lambda gone: gone.sender or "")
+
+    def outgoing_bytes(self, message_id: str) -> OutgoingBytes | None:
+        for number in self._numbers.of((message_id,)):
+            for row in self.run(_OUTGOING_BYTES, (number,)):
+                with whole(message_id):
+                    return OutgoingBytes(read_parcel(row[:4]), row[4])
+        return None
+
+    def incoming_bytes(self, key: IncomingKey) -> tuple[IncomingBytes, AnswerBytes]:
+        for number in self._numbers.of((key[1],)):
+            for row in self.run(_INCOMING_BYTES, (number, key[0])):
+                with whole(key[1]):
+                    content = IncomingBytes(read_parcel(row[4:8]), row[8])
+                return content, _answer_bytes(key, row[:4])
+        return IncomingBytes(None, None), AnswerBytes(None)
+
+    def answer_bytes(self, key: IncomingKey) -> AnswerBytes:
+        for number in self._numbers.of((key[1],)):
+            for row in self.run(_ANSWER_BYTES, (number, key[0])):
+                return _answer_bytes(key, row)
+        return AnswerBytes(None)
+
+    # --- scan ---
+
+    def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:
+        run = self.run
+        if index in _WHOLE_SCANS:
+            group = bounds[0] if index == "responses" else bounds
+            rows = run(_WHOLE_SCANS[index], group)
+            return [(row[0],) if len(row) == 1 else (row,) for row in rows]
+        if index in _BY_TIME:
+            return run(_SCANS[index], (*bounds, *(after or (_SMALLEST, 0))[:2], limit))
+        place = 1 if index == "waiting" else 0
+        start = _SMALLEST if after is None else after[min(place, len(after) - 1)]
+        found = run(_SCANS[index], (*bounds, start, limit))
+        if index in ("waiting", "notices"):
+            return found
+        return [(row[0], row[1:]) for row in found]
+
+    def live(self, limit: int) -> tuple[list[str], list[IncomingKey]]:
+        run = self.run
+        sent = [row[0] for row in run(_LIVE_OUTGOING, (limit,))]
+        sent += [row[-1] for row in self.scan("notices", (), None, limit)]
+        received: list[IncomingKey] = [(row[0], row[1]) for row in run(_LIVE_INCOMING, (limit,))]
+        received += [row[-1] for row in self.scan("answers", (), None, limit)]
+        return sent, received
+
+    def owed(self, now: Instant) -> list[tuple[int, IncomingKey, Instant, str]]:
+        rows = self.run(_OWED, (now,))
+        return [(row[0], (row[1], row[2]), row[3], row[4]) for row in rows]
+
+
+def _outgoing_row(values: Values) -> OutgoingRow:
+    *columns, keep_until, due_at, deadline, entered, held = values
+    row = tuple(columns)
+    try:
+        stored = read_stored_outgoing(row)
+    except StoreDamaged as problem:
+        mended = replace(read_stored_outgoing(mended_outgoing(row)), damage=problem.problem)
+        lost = not state_of_outgoing(row)
+        return OutgoingRow(mended, keep_until, due_at, deadline, entered, bool(held), problem, lost)
+    return OutgoingRow(stored, keep_until, due_at, deadline, entered, bool(held))
+
+
+def _incoming_row(values: Values) -> IncomingRow:
+    *columns, keep_until, held = values
+    row = tuple(columns)
+    problem, lost = None, False
+    try:
+        stored = read_stored_incoming(row)
+    except StoreDamaged as damage:
+        problem, lost = damage, not state_of_incoming(row)
+        stored = read_stored_incoming(mended_incoming(row))
+    head = read_answer_head(row[-3:])
+    return IncomingRow(stored, head, keep_until, bool(held), problem, lost)
+
+
+def _answer_bytes(key: IncomingKey, row: Values) -> AnswerBytes:
+    try:
+        with whole(key[1]):
+            return AnswerBytes(read_parcel(row))
+    except StoreDamaged as problem:
+        return AnswerBytes(None, problem)
+
+
+def _read_terms(terms_id: str, content: str) -> Terms:
+    try:
+        terms = Terms.from_dict(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged_terms(terms_id, str(error)) from error
+    if terms.terms_id != terms_id:
+        raise _damaged_terms(terms_id, "they say something else than when they were kept")
+    return terms
+
+
+def _damaged_terms(terms_id: str, why: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the stored terms {terms_id} are damaged: {why}"[:300],
+        remedy="put their row back from a backup, or give the messages under them up with "
+        "`oncewire abandon`",
+    )

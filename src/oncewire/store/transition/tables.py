@@ -1,0 +1,186 @@
+"""Tables in memory that can take back what was done to them.
+
+Every change goes through `Table.put`, which notes the value before it in one log for all
+tables. Undoing a transition, a failed commit or a crash is the same thing: putting the
+noted values back, newest first. Rows are immutable, so nothing is ever copied for it.
+Indexes follow the rows through `_index_keys`, forwards and backwards alike.
+
+A row that is None is known not to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.store.records import Incident
+from oncewire.store.schedule import LIVE
+from oncewire.store.transition.indexes import Groups, Sorted
+from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow
+
+K = TypeVar("K")
+R = TypeVar("R")
+Change = tuple["Table[Any, Any]", Any, Any, bool]
+
+UNKNOWN = object()
+"""Stands for a row of which nothing was known: that is no more known when its change is undone."""
+
+
+class Table(Generic[K, R]):
+    """Rows by key, with a note of what was there before each change."""
+
+    def __init__(self, log: list[Change]) -> None:
+        self.rows: dict[K, R | None] = {}
+        # What the rows were that changed since the last time everything was written down.
+        self.before: dict[K, R | None] = {}
+        self._log = log
+        self._indexes: Sequence[Sorted | Groups] = ()
+        self._filed: dict[K, tuple[Any, ...]] = {}
+
+    def get(self, key: K) -> R | None:
+        """The row, or None: it is not there, or nothing is known of it."""
+        return self.rows.get(key)
+
+    def row(self, key: K) -> R:
+        """A row that is there."""
+        row = self.rows[key]
+        if row is None:
+            raise KeyError(key)
+        return row
+
+    def present(self) -> list[tuple[K, R]]:
+        """Every row that is there."""
+        return [(key, row) for key, row in self.rows.items() if row is not None]
+
+    def put(self, key: K, row: R | None) -> None:
+        """Insert, replace or (None) remove."""
+        old = self.rows.get(key, UNKNOWN)
+        first = key not in self.before
+        self._log.append((self, key, old, first))
+        if first:
+            self.before[key] = None if old is UNKNOWN else old  # type: ignore[assignment]
+        self._set(key, row)
+
+    def restore(self, key: K, old: Any, first: bool) -> None:
+        """Take one change back."""
+        if first:
+            del self.before[key]
+        if old is UNKNOWN:
+            self.forget(key)
+        else:
+            self._set(key, old)
+
+    def learn(self, key: K, row: R | None) -> None:
+        """It is kept like this; that is no change."""
+        self._set(key, row)
+
+    def forget(self, key: K) -> None:
+        """Nothing is known of it any more."""
+        if key in self.rows:
+            self._set(key, None)
+            del self.rows[key]
+
+    def filed_under(self, index: Sorted | Groups, place: tuple[Any, ...]) -> bool:
+        """Whether a row stands in an index just there; the place ends with the row's key."""
+        filed = self._filed.get(place[-1])
+        return filed is not None and filed[self._indexes.index(index)] == place
+
+    def _set(self, key: K, row: R | None) -> None:
+        self.rows[key] = row
+        if not self._indexes:
+            return
+        nowhere: tuple[Any, ...] = (None,) * len(self._indexes)
+        filed = self._filed
+        out_of = filed.pop(key, nowhere)
+        into = nowhere
+        if row is not None:
+            into = filed[key] = self._index_keys(key, row)
+        for index, leaves, enters in zip(self._indexes, out_of, into, strict=True):
+            if leaves != enters:
+                if leaves is not None:
+                    index.remove(leaves)
+                if enters is not None:
+                    index.add(enters)
+
+    def _index_keys(self, _key: K, _row: R) -> tuple[Any, ...]:
+        """The row's key in each index, None where it does not belong; here are no indexes."""
+        return ()
+
+
+class OutgoingTable(Table[str, OutgoingRow]):
+    """Sent messages by MessageId."""
+
+    def __init__(self, log: list[Change]) -> None:
+        super().__init__(log)
+        self.due, self.expiring, self.notices = Sorted(), Sorted(), Sorted()
+        self.waiting, self.live, self.responses = Groups(), Groups(), Groups()
+        self._indexes = (
+            self.due,
+            self.expiring,
+            self.notices,
+            self.waiting,
+            self.live,
+            self.responses,
+        )
+
+    def _index_keys(self, key: str, row: OutgoingRow) -> tuple[Any, ...]:
+        stored, outgoing = row.stored, row.stored.outgoing
+        position, state, channel = stored.position, outgoing.state, outgoing.channel
+        ref_to, sent = stored.facts.ref_to, outgoing.first_sent_at
+        waits = lives = None
+        if channel is not None and not row.stateless:
+            if state is OutgoingState.WAITING:
+                waits = (channel, position, key)
+            elif state in LIVE:
+                epoch = -1 if outgoing.epoch is None else outgoing.epoch
+                lives = (channel, epoch, row.entered, key)
+        answers = None
+        if ref_to is not None:
+            place = (True, 0, 0) if sent is None else (False, row.entered, sent)
+            answers = ((ref_to, stored.peer), *place, position, key)
+        return (
+            None if row.due_at is None else (row.due_at, position, key),
+            None if row.expires_at is None else (row.expires_at, position, key),
+            (position, key) if outgoing.notice_owed else None,
+            waits,
+            lives,
+            answers,
+        )
+
+
+class IncomingTable(Table[IncomingKey, IncomingRow]):
+    """Received messages by (sender, MessageId)."""
+
+    def __init__(self, log: list[Change]) -> None:
+        super().__init__(log)
+        self.by_id = Groups()
+        self.answers, self.ready, self.leases, self.held = Sorted(), Sorted(), Sorted(), Sorted()
+        self._indexes = (self.by_id, self.answers, self.ready, self.leases, self.held)
+
+    def _index_keys(self, key: IncomingKey, row: IncomingRow) -> tuple[Any, ...]:
+        stored, incoming = row.stored, row.stored.incoming
+        number, lease = stored.row, incoming.lease_until
+        state = None if row.stateless else incoming.state
+        leased = state is IncomingState.HANDED_OVER and lease is not None
+        return (
+            (incoming.message_id, number, key),
+            (number, key) if row.owed else None,
+            (stored.position, key) if state is IncomingState.READY else None,
+            (lease, stored.position, key) if leased else None,
+            (number, key) if state is IncomingState.HELD else None,
+        )
+
+
+class IncidentTable(Table[int, Incident]):
+    """Incidents by their id; what is open is found by what it names."""
+
+    def __init__(self, log: list[Change]) -> None:
+        super().__init__(log)
+        self.open_by_message, self.open_by_channel = Groups(), Groups()
+        self._indexes = (self.open_by_message, self.open_by_channel)
+
+    def _index_keys(self, key: int, row: Incident) -> tuple[Any, ...]:
+        if row.resolved_at is not None:
+            return (None, None)
+        return ((row.message_id, key), (row.channel, key))

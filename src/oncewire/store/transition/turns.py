@@ -1,0 +1,156 @@
+"""Turns: transitions one after the other, each undoable alone, and one commit for all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
+from oncewire.message.instant import Instant
+from oncewire.store.contract import Transaction
+from oncewire.store.transition.backend import FOR_EVER
+from oncewire.store.transition.transaction import WorkTransaction
+from oncewire.store.transition.work import Work
+
+
+class Turns(ABC):
+    """The part of `contract.Store` that is the same on every backend."""
+
+    def __init__(self) -> None:
+        self._open: _Transition | None = None
+        self._work: Work | None = None
+        # A failure inside a transition lost what was kept before it; commit() has to say so.
+        self._lost: StoreProblem | None = None
+
+    @abstractmethod
+    def _ready(self) -> Work:
+        """What is in memory, of a backend that can be asked. Raises StoreFull or StoreGone."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Undo everything since the last commit, and make sure that it stays undone."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """Write what changed and make it durable. Raises StoreFull or StoreGone."""
+
+    # --- the contract ---
+
+    def pending(self) -> bool:
+        """See `contract.Store`."""
+        work = self._work
+        if work is None or self._lost is not None:
+            return self._lost is not None
+        return bool(work.log or work.journal or work.applied)
+
+    def transition(self) -> AbstractContextManager[Transaction]:
+        """See `contract.Store`."""
+        return _Transition(self)
+
+    def commit(self) -> None:
+        """See `contract.Store`."""
+        if self._open is not None:
+            raise NotAllowed(
+                "a transition is open", remedy="leave it before committing what it did"
+            )
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+        if self.pending():
+            try:
+                self._commit()
+            except BaseException:
+                # Whatever it was: nothing of it happened, in memory neither.
+                self._abandon()
+                raise
+
+    def next_wake(self) -> Instant | None:
+        """See `contract.Store`."""
+        work = self._work
+        if work is None or not self.pending():
+            work = self._look()
+        if not work.complete:
+            try:
+                work.hold_live()
+                work.fill_outgoing("due", (FOR_EVER,), 1)
+                work.fill_outgoing("expiring", (FOR_EVER,), 1)
+                work.fill_incoming("leases", (FOR_EVER,))
+            except (StoreFull, StoreGone) as error:
+                self._lose(error, kept=self.pending())
+                raise
+        sent, received = work.outgoing, work.incoming
+        firsts = (sent.due.first, sent.expiring.first, received.leases.first)
+        return min((first[0] for first in firsts if first is not None), default=None)
+
+    # --- for its transitions ---
+
+    def enter(self, transition: _Transition) -> Transaction:
+        """Begin a transition."""
+        if self._open is not None:
+            raise NotAllowed("a transition is open already", remedy="leave it first")
+        if self._lost is not None:
+            raise self._lost
+        work = self._work
+        if work is None or work.fresh:
+            work = self._look()
+        work.begin()
+        self._open = transition
+        return WorkTransaction(work)
+
+    def leave(self, transition: _Transition, error: BaseException | None) -> None:
+        """End a transition: keep what it did, or undo it alone."""
+        if self._open is not transition:
+            # The process that began it died.
+            return
+        self._open = None
+        work = self._work
+        if work is None:
+            return
+        try:
+            # Whoever swallowed the failure of a question is told here.
+            failure = work.backend.failure
+            if failure is not None:
+                raise failure
+            if error is None:
+                work.keep()
+            else:
+                work.undo()
+        except (StoreFull, StoreGone) as trouble:
+            self._lose(trouble, kept=work.kept)
+            if trouble is not error:
+                raise
+
+    def _look(self) -> Work:
+        """What is in memory, if it still holds."""
+        try:
+            work = self._ready()
+        except (StoreFull, StoreGone) as error:
+            self._lose(error, kept=self.pending())
+            raise
+        work.fresh = False
+        return work
+
+    def _lose(self, error: StoreFull | StoreGone, *, kept: bool) -> None:
+        """The store failed before a commit: everything since the last one is undone."""
+        if kept:
+            self._lost = error
+        self._abandon()
+
+
+class _Transition(AbstractContextManager[Transaction]):
+    __slots__ = ("_turns",)
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def __enter__(self) -> Transaction:
+        return self._turns.enter(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._turns.leave(self, error)

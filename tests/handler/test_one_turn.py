@@ -1,0 +1,88 @@
+"""A turn of 64: one commit on each side, and at most ten statements a message for both together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncewire.handler.actions import Post, PostAnswer, Settled
+from oncewire.handler.engine import Engine
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.source import Source
+from oncewire.message import Payload, Service
+from oncewire.message.instant import SECOND
+from oncewire.store.sqlite.store import SqliteStore
+from tests.handler.pair import Pair
+
+IN_FLIGHT = 64
+
+
+class Statements:
+    """What one store ran; a statement for many rows is one of them."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._statements = store._backend
+        self.commits = 0
+        self._before = self._statements.count
+        store._backend._cursor.exec_trace = self._note
+
+    def _note(self, _cursor: Any, statement: str, _bindings: Any) -> bool:
+        self.commits += statement == "COMMIT"
+        return True
+
+    @property
+    def count(self) -> int:
+        return self._statements.count - self._before
+
+
+def _exchange(alpha: Engine, beta: Engine) -> int:
+    """So many messages in the fewest turns there can be; returns how many turns."""
+    for number in range(IN_FLIGHT):
+        document = Payload.of(f"order-{number}", "text/plain", b"x" * 2_000)
+        service = Service("urn:test:orders")
+        alpha.submit(Submission("alpha-beta", service, "New", (document,), conversation_id="talk"))
+    posts = [action for action in alpha.commit() if isinstance(action, Post)]
+    assert len(posts) == IN_FLIGHT
+    source = Source("http", can_answer=True)
+    answers = [beta.receive(whole_parcel(alpha.node, post.parcel), source) for post in posts]
+    apart = [action for action in beta.commit() if isinstance(action, PostAnswer)]
+    for post, answer in zip(posts, answers, strict=True):
+        reply = None if answer.parcel is None else whole_parcel(alpha.node, answer.parcel)
+        alpha.transmission_over(Transmission(post.message_id, post.attempt, sent=True), reply)
+    for left in apart:
+        alpha.receive(whole_parcel(beta.node, left.parcel), source)
+        beta.answer_left(left, sent=True)
+    settled = [action for action in alpha.commit() if isinstance(action, Settled)]
+    assert len(settled) == IN_FLIGHT
+    given = beta.hand_over(IN_FLIGHT, 60 * SECOND)
+    beta.commit()
+    for taken in given:
+        assert beta.confirm(taken.sender, taken.message_id)
+    beta.commit()
+    return 5
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "window"])
+@pytest.mark.parametrize("sync", ["", '[sync]\nmode = "mshSignalsOnly"\n'], ids=["apart", "reply"])
+def test_at_most_ten_statements_a_message_and_one_commit_a_turn(
+    tmp_path: Path, profile: str, sync: str
+) -> None:
+    window = f"[flow]\nwindow = {IN_FLIGHT}\n" if profile == "window" else ""
+    pair = Pair(
+        profile,
+        window + sync,
+        store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
+    )
+    stores = [engine.node.store for engine in pair.engines.values()]
+    if profile == "window":
+        # The first message of an epoch travels alone.
+        pair.send(1)
+    ran = [Statements(store) for store in stores if isinstance(store, SqliteStore)]
+    turns = _exchange(pair.alpha, pair.beta)
+    assert sum(one.commits for one in ran) == turns
+    assert sum(one.count for one in ran) <= 10 * IN_FLIGHT
+    pair.close()
