@@ -9,7 +9,6 @@ from tests.mutants.mutant import Mutant
 _TURNS = "tests/store/test_turns.py"
 _TRANSITIONS = "tests/store/test_transitions.py"
 _OUTGOING = "tests/store/test_outgoing.py"
-_INCOMING = "tests/store/test_incoming.py"
 _SQLITE = "tests/store/test_sqlite.py"
 
 IN_STORE: tuple[Mutant, ...] = (
@@ -48,7 +47,7 @@ IN_STORE: tuple[Mutant, ...] = (
         "        if old is UNKNOWN:\n            self.forget(key)\n        else:\n"
         "            self._set(key, old)\n",
         "        self._set(key, None if old is UNKNOWN else old)\n",
-        tests=(f"{_TURNS}::test_what_is_undone_is_what_it_was_before",),
+        tests=(f"{_TURNS}::test_damaged_terms_stay_damaged_where_their_mending_is_undone",),
     ),
     Mutant(
         "numbers of an undone transition are lost",
@@ -76,6 +75,6 @@ IN_STORE: tuple[Mutant, ...] = (
         "oncewire.store.sqlite.statements",
         '        self.run("ROLLBACK TO steps")\n',
         "",
-        tests=("tests/store/test_keeping.py",),
+        tests=(f"{_TURNS}::test_a_sweep_is_undone_alone",),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from oncewire.errors import StoreGone
+from oncewire.errors import StoreDamaged, StoreGone
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store
@@ -187,17 +187,57 @@ def test_what_does_not_fit_is_read_back(
     sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "LIVE_MAX", 5)
-    for step in range(2):
-        _live(sqlite, 0, [f"{step}{place}" for place in "abcd"])
-        sqlite.commit()
+    names = [f"m{number}" for number in range(8)]
+    for number, name in enumerate(names):
         sqlite.next_wake()
-    names = [f"{step}{place}" for step in range(2) for place in "abcd"]
-    with sqlite.transition() as tx:
-        assert tx.due(9, 100) == names
-        assert tx.due(9, 3) == names[:3]
-        assert [one.incoming.message_id for one in tx.ready(9, 100)] == names
-        assert [one.outgoing.message_id for one in tx.live("c")] == names
+        with sqlite.transition() as tx:
+            add(tx, sent(name, state=OUTSTANDING, channel="c", next_attempt_at=5 + number))
+        sqlite.commit()
     assert sqlite.next_wake() == 5
+    with sqlite.transition() as tx:
+        assert tx.due(99, 100) == names
+        assert tx.due(99, 3) == names[:3]
+        assert [one.outgoing.message_id for one in tx.live("c")] == names
+    for name in names:
+        with sqlite.transition() as tx:
+            tx.add_incoming(received(name))
+        sqlite.commit()
+    with sqlite.transition() as tx:
+        assert [one.incoming.message_id for one in tx.ready(9, 100)] == names
+
+
+def test_damaged_terms_stay_damaged_where_their_mending_is_undone(
+    sqlite: SqliteStore, tmp_path: Path
+) -> None:
+    terms = Terms(retries=7)
+    with sqlite.transition() as tx:
+        tx.remember_terms(terms)
+    sqlite.commit()
+    other = apsw.Connection(str(tmp_path / "store.db"))
+    other.execute("UPDATE terms SET content = '{}' WHERE terms_id = ?", (terms.terms_id,))
+    other.close()
+    with undone(sqlite) as tx:
+        assert not tx.remember_terms(terms)
+        assert tx.terms(terms.terms_id) == terms
+    with pytest.raises(StoreDamaged), sqlite.transition() as tx:
+        tx.terms(terms.terms_id)
+
+
+def test_a_sweep_is_undone_alone(store: Store) -> None:
+    with store.transition() as tx:
+        add(tx, sent("old", state=DELIVERED))
+    store.commit()
+    with store.transition() as tx:
+        add(tx, sent("kept"))
+    with undone(store) as tx:
+        add(tx, sent("undone"))
+        assert tx.sweep(10**18, 10) == 1
+        add(tx, sent("undone too"))
+    with store.transition() as tx:
+        add(tx, sent("kept too"))
+    store.commit()
+    names = {one.outgoing.message_id: one.position for one in everything(store)["outgoing"]}
+    assert names == {"old": 1, "kept": 2, "kept too": 3}
 
 
 def test_whoever_else_writes_is_noticed(sqlite: SqliteStore, tmp_path: Path) -> None:
