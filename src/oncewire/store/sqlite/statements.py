@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,18 @@ from oncewire.store.sqlite.rows import Values
 
 if TYPE_CHECKING:
     import apsw
+
+
+_ONE_ROW = "?)"
+"""How a statement ends that inserts its values as a row."""
+_AT_ONCE = (64, 16, 4, 1)
+
+
+@cache
+def _many(statement: str, size: int) -> str:
+    """The statement that inserts so many rows."""
+    start = statement.rindex("(")
+    return statement[:start] + ", ".join([statement[start:]] * size)
 
 
 class Statements:
@@ -56,9 +70,21 @@ class Statements:
             if rows:
                 self.count += 1
                 try:
-                    self._cursor.executemany(statement, rows)
+                    if statement.endswith(_ONE_ROW):
+                        self._insert(statement, rows)
+                    else:
+                        self._cursor.executemany(statement, rows)
                 except Exception as error:
                     raise self._trouble(statement, error) from error
+
+    def _insert(self, statement: str, rows: Sequence[Values]) -> None:
+        """Insert many rows at a time: what a statement costs is paid once for all of them."""
+        done, left = 0, len(rows)
+        for size in _AT_ONCE:
+            while left >= size:
+                some = rows[done : done + size]
+                self._cursor.execute(_many(statement, size), list(chain.from_iterable(some)))
+                done, left = done + size, left - size
 
     def _trouble(self, statement: str, error: Exception) -> Exception:
         if isinstance(error, self._refused):
