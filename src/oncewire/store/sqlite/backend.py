@@ -27,6 +27,7 @@ class SqliteBackend(Mending, Applying, Keeping):
         self._numbers.bound()
 
     def changed_elsewhere(self) -> bool:
+        """Whether somebody else has written; then nothing that was read holds."""
         changed = super().changed_elsewhere()
         if changed:
             self._numbers.forget()
