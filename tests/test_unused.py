@@ -21,7 +21,8 @@ ALLOWED = {
         "the interface of a Spark data source",
     ),
     **dict.fromkeys(
-        ("connection_made", "data_received", "on_header", "on_body", "on_message_complete"),
+        ("connection_made", "connection_lost", "data_received", "eof_received", "pause_writing",
+         "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),
     **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),

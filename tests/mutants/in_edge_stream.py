@@ -9,6 +9,10 @@ from tests.mutants.mutant import Mutant
 
 _LISTENER = "oncewire.transport.http_listener"
 _SERVER = "oncewire.transport.http_server"
+_HEAD = "oncewire.transport.http_head"
+_BODY = "oncewire.transport.http_body"
+_CONNECTION = "oncewire.transport.http_connection"
+_POOL = "oncewire.transport.http_pool"
 _BUDGET = "oncewire.transport.budget"
 _INTAKE = "oncewire.handler.arriving.intake"
 _INBOUND = "oncewire.handler.arriving.inbound"
@@ -21,6 +25,8 @@ _LIMITS = "oncewire.wire.limits"
 _WRAPPING = "oncewire.wire.security.wrapping"
 
 _EDGE = "tests/transport/test_http_edge.py"
+_HEADS = "tests/transport/test_http_head.py"
+_PIPELINED = "tests/transport/test_http_pipelining.py"
 _BUDGETS = "tests/transport/test_budget.py"
 _LARGE = "tests/handler/test_large.py"
 _SPOOLING = "tests/handler/test_spooling.py"
@@ -30,10 +36,52 @@ _FILES = "tests/store/test_spool.py"
 
 IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
-        "a connection that was thrown out is given a place again",
-        _LISTENER,
-        "        return self._guests.get(request.protocol)\n",
-        "        return self._guests.setdefault(request.protocol, Guest(self._now()))\n",
+        "a body may have a length and chunks",
+        _HEAD,
+        '    if "content-length" in headers:\n        raise BadHead("a body has either a length or chunks")\n    if old or',
+        "    if old or",
+        tests=(f"{_HEADS}::test_what_could_be_read_in_two_ways_is_refused",),
+    ),
+    Mutant(
+        "a chunk's line may end with a line feed alone",
+        _BODY,
+        "    if end == 0 or buffer[end - 1] != 0x0D:\n",
+        "    if end == 0:\n",
+        tests=(f"{_HEADS}::test_chunks_that_are_none_are_refused",),
+    ),
+    Mutant(
+        "an answer that nobody asked for waits for the next request",
+        _POOL,
+        "        if self._buffer or self._ends_with_connection(head) or not head.keeps_alive:\n",
+        "        if self._ends_with_connection(head) or not head.keeps_alive:\n",
+        tests=(f"{_PIPELINED}::test_an_answer_that_nobody_asked_for_is_nobodys",),
+    ),
+    Mutant(
+        "who sends ahead is read without end",
+        _CONNECTION,
+        "        full = len(self._buffer) > HELD_MAX or (request is not None and request.body.full)\n",
+        "        full = request is not None and request.body.full\n",
+        tests=(f"{_PIPELINED}::test_who_sends_ahead_without_end_waits",),
+    ),
+    Mutant(
+        "answers are piled up for whoever does not read them",
+        _CONNECTION,
+        "        if transport is None or transport.is_closing() or not self._writable or not self._buffer:\n",
+        "        if transport is None or transport.is_closing() or not self._buffer:\n",
+        tests=(f"{_PIPELINED}::test_whoever_does_not_read_his_answers_gets_no_more_of_them",),
+    ),
+    Mutant(
+        "the connection ends with the answer, whatever is still on its way",
+        _CONNECTION,
+        "        if heard:\n            transport.close()\n",
+        "        if heard or transport:\n            transport.close()\n",
+        tests=(f"{_PIPELINED}::test_an_answer_before_the_end_of_a_body_is_not_lost",),
+    ),
+    Mutant(
+        "a connection that has ended keeps its place",
+        _CONNECTION,
+        "        self._lost(self)\n",
+        "",
         tests=(
             f"{_EDGE}::test_a_connection_that_asks_while_it_is_thrown_out_gives_its_place_back",
         ),

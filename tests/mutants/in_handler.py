@@ -129,9 +129,9 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a stale connection is a failed attempt",
-        "oncewire.transport.http_client",
-        "            if not body.stale:\n                break\n",
-        "            break\n",
+        "oncewire.transport.http_pool",
+        "            if found.is_open and not found.has_news():\n",
+        "            if found.is_open:\n",
         requirement="RTY-5",
         tests=(
             "tests/transport/test_http_client.py",

@@ -57,6 +57,24 @@ def test_one_address_waits_while_another_comes_in() -> None:
     run(work())
 
 
+def test_who_has_just_given_up_is_passed_over() -> None:
+    """He is told of it in a later turn of the loop; until then he still stands in the line."""
+
+    async def work() -> None:
+        budget = budgets(Clock(), strangers=1, per_address=1, patience=5)
+        inside = await budget.enter(HERE)
+        gone, staying = (asyncio.ensure_future(budget.enter(HERE)) for _ in "ab")
+        await asyncio.sleep(0)
+        gone.cancel()
+        inside.leave()
+        (await staying).leave()
+        assert await over(budget, HERE) is None
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+
+    run(work())
+
+
 def test_a_partner_has_one_share_wherever_it_comes_from() -> None:
     async def work() -> None:
         budget = budgets(Clock(), partners=8, per_partner=4, refusals=1, patience=0.05)

@@ -201,7 +201,8 @@ class Budgets:
         address.open -= 1
         group.open -= 1
         for turn, waiting in group.waiting.items():
-            if _has_place(waiting, group):
+            # Who has just given up takes himself out of the line in his own turn.
+            if not turn.done() and _has_place(waiting, group):
                 del group.waiting[turn]
                 _take_place(waiting, group)
                 turn.set_result(None)

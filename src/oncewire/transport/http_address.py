@@ -14,8 +14,7 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from aiohttp.abc import AbstractResolver, ResolveResult
+from typing import TypedDict
 
 from oncewire.errors import InvalidValue
 
@@ -104,7 +103,16 @@ def _is_public(ip: IpAddress) -> bool:
     return ip.is_global and not ip.is_reserved and not withdrawn
 
 
-class AllowedResolver(AbstractResolver):
+class Found(TypedDict):
+    """One address of a name."""
+
+    host: str
+    port: int
+    family: int
+    proto: int
+
+
+class AllowedResolver:
     """Looks names up and hands back only the addresses that are allowed.
 
     The addresses it returns are the ones connected to: there is no second look-up between the
@@ -116,30 +124,20 @@ class AllowedResolver(AbstractResolver):
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    ) -> list[Found]:
         """Every allowed address of a name; AddressNotAllowed if it has none."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
         )
         allowed = [
-            ResolveResult(
-                hostname=host,
-                host=str(where[0]),
-                port=int(where[1]),
-                family=kind,
-                proto=proto,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
+            Found(host=str(where[0]), port=int(where[1]), family=kind, proto=proto)
             for kind, _, proto, _, where in found
             if self._rule.permits(str(where[0]))
         ]
         if not allowed:
             raise AddressNotAllowed(_sentence(host, {str(item[4][0]) for item in found}))
         return allowed
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 def _sentence(host: str, found: set[str]) -> str:

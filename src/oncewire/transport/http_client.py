@@ -9,26 +9,34 @@ that died after it had stored the message; the time to come back travels with th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-import select
+import ipaddress
+import socket
 import ssl
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import TypeAlias
 
-import aiohttp
-from aiohttp.abc import AbstractStreamWriter
+import aiohappyeyeballs
 from yarl import URL
 
-from oncewire.errors import TransportProblem
+from oncewire.errors import OncewireError, TransportProblem
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
-from oncewire.transport.http_address import AddressRule, AllowedResolver, allowed_socket
+from oncewire.transport.http_address import (
+    AddressRule,
+    AllowedResolver,
+    SocketAddress,
+    allowed_socket,
+)
+from oncewire.transport.http_head import write_headers
+from oncewire.transport.http_pool import Answer, ClientConnection, Pool
 from oncewire.transport.http_tls import PeerTls, client_context, pins
 
-# How often a pooled connection that turned out to be closed is replaced before we give up.
+# How often a connection that was closed before the first byte is made anew.
 _STALE_TRIES = 3
+# Seconds after which another address of the same name is tried beside the first (RFC 8305).
+_NEXT_ADDRESS = 0.25
 _REASON_LENGTH = 300
 _TARGETS_MAX = 10_000
 # Nobody waits longer than a day because a peer said so.
@@ -43,8 +51,21 @@ _HANDSHAKE_ALERTS = (
 )  # fmt: skip
 
 
-Target: TypeAlias = tuple[URL, ssl.SSLContext, frozenset[bytes]]
-"""A checked URL, the TLS context for it, and the certificates pinned there."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A checked address, how to speak TLS to it, and the beginning of every request to it."""
+
+    url: URL
+    host: str
+    port: int
+    context: ssl.SSLContext | None
+    pinned: frozenset[bytes]
+    head: str
+
+    @property
+    def place(self) -> tuple[str, int, ssl.SSLContext | None]:
+        """Whose connections may be used: same peer, same identity, same trust."""
+        return self.host, self.port, self.context
 
 
 def nobody(_certificate: bytes) -> bool:
@@ -79,9 +100,8 @@ class HttpClient:
         self._peers = dict(self.settings.peers)
         self._tls: dict[PeerTls, tuple[ssl.SSLContext, frozenset[bytes]]] = {}
         self._targets: dict[str, Target] = {}
-        self._session: aiohttp.ClientSession | None = None
-        # Connections that have carried a request: only those can be stale.
-        self._used: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+        self._pool: Pool | None = None
+        self._under_way: set[ClientConnection] = set()
 
     def set_peer(self, address: str, tls: PeerTls) -> None:
         """Use these certificates for an address from now on (a new partner, a roll-over)."""
@@ -102,99 +122,136 @@ class HttpClient:
         """Open the pool; TransportProblem if a certificate of the settings cannot be used."""
         for tls in (self.settings.default_tls, *self._peers.values()):
             self._context(tls)
-        rule = self.settings.addresses
-        connector = aiohttp.TCPConnector(
-            limit=self.settings.connections,
-            limit_per_host=self.settings.connections_per_host,
-            keepalive_timeout=self.settings.pool_idle,
-            resolver=AllowedResolver(rule),
-            socket_factory=functools.partial(allowed_socket, rule),
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # Replies are handed up as they came; a compressed one could be a bomb.
-            auto_decompress=False,
-            trust_env=False,
-            headers={"User-Agent": self.settings.user_agent, "Accept-Encoding": "identity"},
-        )
+        made = self.settings
+        self._pool = Pool(made.connections, made.connections_per_host, made.pool_idle)
 
     async def close(self) -> None:
-        """Close every connection of the pool."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Close every connection; what is under way on one ends with it."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        for connection in list(self._under_way):
+            connection.abort()
 
     async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         """POST the cargo; never raises for trouble on the way."""
-        if self._session is None:
+        pool = self._pool
+        if pool is None:
             return AttemptOutcome(OutcomeKind.REFUSED, "the HTTP client is not started")
+        attempt = _Attempt(cargo)
         try:
-            url, context, pinned = self._target(address)
-        except TransportProblem as error:
-            return AttemptOutcome(OutcomeKind.REFUSED, str(error)[:_REASON_LENGTH])
-        outcome = AttemptOutcome(
-            OutcomeKind.REFUSED, "every pooled connection was closed by the peer"
-        )
+            target = self._target(address)
+            head = _head(target, cargo)
+            async with asyncio.timeout(timeout):
+                await pool.enter(target.place)
+                try:
+                    answer = await self._exchange(pool, target, head, attempt)
+                finally:
+                    pool.leave(target.place)
+        except (TransportProblem, OSError, ValueError) as error:
+            return _failed(error, sent=attempt.sent)
+        return _judge(answer)
+
+    async def _exchange(self, pool: Pool, target: Target, head: bytes, attempt: _Attempt) -> Answer:
+        """One request, and its answer."""
+        async with contextlib.aclosing(attempt.pieces()) as pieces:
+            # Before anything else: a cargo that cannot be read is never begun.
+            first = await anext(pieces, b"")
+            connection = await self._connection(pool, target)
+            self._under_way.add(connection)
+            try:
+                answer = await attempt.over(connection, head, first, pieces)
+            except BaseException:
+                connection.abort()
+                raise
+            finally:
+                self._under_way.discard(connection)
+        if attempt.complete and connection.is_reusable() and self._pool is pool:
+            pool.keep(target.place, connection)
+        else:
+            connection.close()
+        return answer
+
+    async def _connection(self, pool: Pool, target: Target) -> ClientConnection:
+        """One that nothing was sent on since it was looked at. RTY-5: a stale connection is the
+        transport's own trouble, as long as nothing left."""
+        # Whatever the loop has put off is done first: it may be the end of such a connection.
+        await asyncio.sleep(0)
         for _ in range(_STALE_TRIES):
-            body = _Body(cargo, pinned, self._used, self.settings.withdrawn)
-            outcome = await self._post(self._session, url, cargo, body, context, timeout)
-            # RTY-5: a stale connection is the transport's own trouble, as long as nothing left.
-            if not body.stale:
-                break
-        return outcome
+            connection = pool.find(target.place) or await self._connect(target)
+            if connection.is_open:
+                return connection
+        raise ConnectionError("every connection was closed by the peer before anything was sent")
 
-    async def _post(
-        self,
-        session: aiohttp.ClientSession,
-        url: URL,
-        cargo: Cargo,
-        body: _Body,
-        context: ssl.SSLContext,
-        timeout: float,
-    ) -> AttemptOutcome:
-        limits = aiohttp.ClientTimeout(
-            total=timeout, sock_connect=min(timeout, self.settings.connect_timeout)
-        )
-        headers = [*cargo.headers, ("Content-Type", cargo.content_type)]
+    async def _connect(self, target: Target) -> ClientConnection:
         try:
-            async with session.post(
-                url, data=body, headers=headers, allow_redirects=False, ssl=context, timeout=limits
-            ) as response:
-                return await self._judge(response)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            return _failed(error, body)
+            async with asyncio.timeout(self.settings.connect_timeout):
+                connection = await self._connected(target)
+        except OSError as error:
+            words = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
+            raise ConnectionError(
+                f"cannot connect to {target.host} port {target.port}: {words}"
+            ) from error
+        try:
+            self._check_certificate(target, connection.certificate)
+        except TransportProblem:
+            connection.abort()
+            raise
+        return connection
 
-    async def _judge(self, response: aiohttp.ClientResponse) -> AttemptOutcome:
-        content = bytearray()
-        async for piece in response.content.iter_any():
-            content += piece
-            if len(content) > self.settings.max_reply:
-                # Its start is not its meaning: better an honest "unknown" than half a reply.
-                response.close()
-                return AttemptOutcome(
-                    OutcomeKind.UNKNOWN,
-                    f"HTTP {response.status} with a reply of more than "
-                    f"{self.settings.max_reply} bytes",
-                )
-        reply = Reply(
-            status=response.status,
-            content_type=response.headers.get("Content-Type", ""),
-            headers=tuple((name, value) for name, value in response.headers.items()),
-            body=bytes(content),
-            retry_after=retry_after(response.headers),
+    async def _connected(self, target: Target) -> ClientConnection:
+        loop, rule = asyncio.get_running_loop(), self.settings.addresses
+        made = await aiohappyeyeballs.start_connection(
+            await _addresses(target, rule),
+            happy_eyeballs_delay=_NEXT_ADDRESS,
+            interleave=1,
+            loop=loop,
+            socket_factory=functools.partial(allowed_socket, rule),
         )
-        return outcome_of(reply, response.reason or "")
+        try:
+            _, connection = await loop.create_connection(
+                lambda: ClientConnection(self.settings.max_reply),
+                sock=made,
+                ssl=target.context,
+                server_hostname=target.host if target.context is not None else None,
+            )
+        except BaseException:
+            made.close()
+            raise
+        return connection
+
+    def _check_certificate(self, target: Target, shown: bytes | None) -> None:
+        if target.pinned and shown not in target.pinned:
+            raise TransportProblem("the peer's certificate is not the pinned one")
+        if shown is not None and self.settings.withdrawn(shown):
+            raise TransportProblem("the peer's certificate was revoked")
 
     def _target(self, address: str) -> Target:
         """An address as it is used; the few that partners have are worked out once."""
         known = self._targets.get(address)
         if known is None:
             url = _checked(address)
-            known = (url, *self._context(self._tls_for(url)))
+            known = self._made(url)
             if len(self._targets) < _TARGETS_MAX:
                 self._targets[address] = known
         return known
+
+    def _made(self, url: URL) -> Target:
+        context: ssl.SSLContext | None = None
+        pinned: frozenset[bytes] = frozenset()
+        if url.scheme == "https":
+            context, pinned = self._context(self._tls_for(url))
+        head = "\r\n".join(
+            (
+                f"POST {url.raw_path_qs} HTTP/1.1",
+                f"Host: {url.host_port_subcomponent}",
+                f"User-Agent: {self.settings.user_agent}",
+                "Accept: */*",
+                # Replies are handed up as they came; a compressed one could be a bomb.
+                "Accept-Encoding: identity",
+            )
+        )
+        return Target(url, str(url.raw_host), int(url.port or 0), context, pinned, head)
 
     def _tls_for(self, url: URL) -> PeerTls:
         for name in (str(url), str(url.origin())):
@@ -209,96 +266,98 @@ class HttpClient:
         return self._tls[tls]
 
 
-class _NotSent(Exception):
-    """Raised while a cargo is written: this connection must not be used any further."""
+class _Attempt:
+    """A cargo on its way, which knows whether any byte of the request has left."""
 
-
-class _Body(aiohttp.Payload):
-    """A cargo on its way, which knows whether any byte of the request has left.
-
-    aiohttp holds the request's header back until the body's first piece, so that the moment
-    before that piece is the moment before the first byte. All last checks stand there.
-    """
-
-    def __init__(
-        self,
-        cargo: Cargo,
-        pinned: frozenset[bytes],
-        used: weakref.WeakSet[asyncio.BaseTransport],
-        withdrawn: Callable[[bytes], bool],
-    ) -> None:
-        super().__init__(cargo, content_type=cargo.content_type)
-        self._size = cargo.size
+    def __init__(self, cargo: Cargo) -> None:
         self._cargo = cargo
-        self._pinned = pinned
-        self._used = used
-        self._withdrawn = withdrawn
         self.sent = False
-        self.stale = False
-        self.trouble = ""
+        # Whether the peer has all of it.
+        self.complete = False
 
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Never asked for: a cargo is bytes."""
-        raise NotImplementedError
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The cargo's bytes; whatever hinders them is a ConnectionError."""
+        chunks = self._cargo.chunks()
+        try:
+            async for piece in chunks:
+                if piece:
+                    yield piece
+        except (OSError, ValueError, OncewireError) as error:
+            raise ConnectionError(f"the cargo cannot be read: {error}") from error
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                # Whatever file it has open is closed now, and not some day.
+                await chunks.aclose()
 
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send the whole cargo."""
-        await self.write_with_length(writer, None)
-
-    async def write_with_length(
-        self, writer: AbstractStreamWriter, content_length: int | None
-    ) -> None:
-        """Send the whole cargo; a cargo that is not as long as it said is cut off."""
-        left = self._cargo.size if content_length is None else content_length
-        async for piece in self._cargo.chunks():
-            if not piece:
-                continue
-            if not self.sent:
-                self._before_first_byte(writer)
-            left -= len(piece)
-            if left < 0:
-                break
-            await writer.write(piece)
-        if not self.sent:
-            self._before_first_byte(writer)
-        if left:
-            # The peer must not take a short body for a whole one: fail, which cuts the connection.
-            self.trouble = f"the cargo is not {self._cargo.size} bytes long as it said"
-            raise _NotSent(self.trouble)
-
-    def _before_first_byte(self, writer: AbstractStreamWriter) -> None:
-        transport = getattr(writer, "transport", None)
-        if transport is None or transport.is_closing():
-            self.stale = True
-            raise _NotSent("the connection was closed before anything was sent")
-        if transport in self._used:
-            if _has_news(transport):
-                self.stale = True
-                raise _NotSent("the pooled connection was closed by the peer")
-        else:
-            self._used.add(transport)
-            self._check_certificate(transport)
+    async def over(
+        self, connection: ClientConnection, head: bytes, first: bytes, rest: AsyncIterator[bytes]
+    ) -> Answer:
+        """Send everything and hear the answer; who is answered sooner sends no more."""
         self.sent = True
+        left = self._cargo.size - len(first)
+        self._check(left >= 0)
+        answer = connection.begin(head + first)
+        try:
+            async for piece in rest:
+                if answer.done():
+                    break
+                left -= len(piece)
+                self._check(left >= 0)
+                await connection.go_on(piece)
+            self.complete = left == 0
+            # The peer must not take a short body for a whole one.
+            self._check(self.complete or answer.done())
+            return await answer
+        finally:
+            answer.cancel()
 
-    def _check_certificate(self, transport: asyncio.BaseTransport) -> None:
-        tls = transport.get_extra_info("ssl_object")
-        shown = tls.getpeercert(binary_form=True) if tls is not None else None
-        if self._pinned and shown not in self._pinned:
-            self.trouble = "the peer's certificate is not the pinned one"
-        elif shown is not None and self._withdrawn(shown):
-            self.trouble = "the peer's certificate was revoked"
-        if self.trouble:
-            raise _NotSent(self.trouble)
+    def _check(self, good: bool) -> None:
+        if not good:
+            raise ConnectionError(f"the cargo is not {self._cargo.size} bytes long as it said")
 
 
-def _has_news(transport: asyncio.BaseTransport) -> bool:
-    """Whether an idle connection has something to read: on HTTP that can only be its end."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or sock.fileno() < 0:
-        return True
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
-    return bool(poll.poll(0))
+async def _addresses(target: Target, rule: AddressRule) -> list[SocketAddress]:
+    """Where the target may be reached; a number needs no look-up, and meets the last gate."""
+    try:
+        number = ipaddress.ip_address(target.host)
+    except ValueError:
+        found = await AllowedResolver(rule).resolve(target.host, target.port)
+        places = [(one["family"], one["host"], one["proto"]) for one in found]
+    else:
+        family = socket.AF_INET if number.version == 4 else socket.AF_INET6
+        places = [(family, target.host, socket.IPPROTO_TCP)]
+    return [
+        (
+            family,
+            socket.SOCK_STREAM,
+            proto,
+            "",
+            (host, target.port) if family == socket.AF_INET else (host, target.port, 0, 0),
+        )
+        for family, host, proto in places
+    ]
+
+
+def _head(target: Target, cargo: Cargo) -> bytes:
+    """The whole head of a request; ValueError where a header of the cargo would not be one."""
+    headers = [
+        *cargo.headers,
+        ("Content-Type", cargo.content_type),
+        ("Content-Length", str(cargo.size)),
+    ]
+    return write_headers(target.head, headers)
+
+
+def _judge(answer: Answer) -> AttemptOutcome:
+    headers = answer.head.headers
+    reply = Reply(
+        status=answer.head.status,
+        content_type=headers.get("Content-Type", ""),
+        headers=headers.pairs,
+        body=answer.body,
+        retry_after=retry_after(headers),
+    )
+    return outcome_of(reply, answer.head.phrase)
 
 
 def _checked(address: str) -> URL:
@@ -344,22 +403,17 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
     return min(max(int(wait.total_seconds()), 0), _LONGEST_RETRY_AFTER)
 
 
-def _failed(error: Exception, body: _Body) -> AttemptOutcome:
-    reason = body.trouble or _error_text(error)
-    if not body.sent or _ended_handshake(error):
-        return AttemptOutcome(OutcomeKind.REFUSED, reason[:_REASON_LENGTH])
-    return AttemptOutcome(OutcomeKind.UNKNOWN, reason[:_REASON_LENGTH])
+def _failed(error: Exception, *, sent: bool) -> AttemptOutcome:
+    reason = _error_text(error)[:_REASON_LENGTH]
+    if not sent or _ended_handshake(error):
+        return AttemptOutcome(OutcomeKind.REFUSED, reason)
+    return AttemptOutcome(OutcomeKind.UNKNOWN, reason)
 
 
 def _error_text(error: Exception) -> str:
-    text = str(error)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        # The library's own text names objects of ours; the cause is what a reader can act on.
-        cause = error.os_error
-        return f"cannot connect to {error.host} port {error.port}: {cause.strerror or cause}"
     if isinstance(error, TimeoutError):
-        return f"timed out: {text}" if text else "timed out"
-    return text or type(error).__name__
+        return f"timed out: {error}" if str(error) else "timed out"
+    return str(error) or type(error).__name__
 
 
 def _ended_handshake(error: BaseException) -> bool:
@@ -376,8 +430,5 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     seen = 0
     while current is not None and seen < 10:
         yield current
-        nested = getattr(current, "os_error", None)
-        if isinstance(nested, BaseException):
-            yield nested
         current = current.__cause__ or current.__context__
         seen += 1

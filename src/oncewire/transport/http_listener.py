@@ -1,9 +1,9 @@
 """The door of the HTTP endpoint: who may come in, how many, and how long they may stand about.
 
-aiohttp speaks HTTP on a connection; this module decides about the connections themselves. It
-accepts them one by one, so that a handshake in progress counts as well, closes those that send
-no request for too long (which also ends a header that drips in byte by byte), and when all places
-are taken makes room by closing the connection that has been idle the longest.
+`ServerConnection` speaks HTTP on a connection; this module decides about the connections. It takes
+them one by one, so that a handshake in progress counts as well, closes those that send no request
+for too long (which also ends a header that drips in byte by byte), and when all places are taken
+makes room by closing the connection that has been idle the longest.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
-
-from aiohttp import web
+from typing import cast
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import address_of
 from oncewire.transport.contract import Peer
 from oncewire.transport.handshakes import Handshakes
+from oncewire.transport.http_connection import Answer, Refuse, Request, ServerConnection
+from oncewire.transport.http_head import HeadLimits
 from oncewire.transport.lag import Lag
 from oncewire.transport.turned_away import TurnedAway
 
@@ -36,8 +37,6 @@ _TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n"
     b"Content-Length: 0\r\nConnection: close\r\n\r\n"
 )
-
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,39 +87,9 @@ class Guest:
 
     def drop(self) -> None:
         """Cut the connection; a polite close would wait for a peer that does not read."""
-        if isinstance(self.transport, asyncio.WriteTransport):
-            self.transport.abort()
-
-
-class _Server(web.Server):
-    """aiohttp's server, telling the listener when a connection has ended."""
-
-    def __init__(self, answer: Answer, on_lost: Callable[[object], object], limits: HttpLimits):
-        super().__init__(
-            answer,
-            access_log=None,
-            logger=_parser_log(),
-            keepalive_timeout=limits.idle_wait,
-            max_line_size=limits.max_line,
-            max_field_size=limits.max_field,
-            max_headers=limits.max_headers,
-            lingering_time=2.0,
-            auto_decompress=False,
-        )
-        self._on_lost = on_lost
-
-    def connection_lost(
-        self, handler: web.RequestHandler, exc: BaseException | None = None
-    ) -> None:
-        super().connection_lost(handler, exc)
-        self._on_lost(handler)
-
-
-def _parser_log() -> logging.Logger:
-    """aiohttp writes a traceback per garbage request; strangers must not fill our logs."""
-    parser = logging.getLogger("oncewire.transport.http.parser")
-    parser.disabled = not log.isEnabledFor(logging.DEBUG)
-    return parser
+        if self.transport is not None:
+            # Other loops have transports of their own kind.
+            cast(asyncio.WriteTransport, self.transport).abort()
 
 
 class HttpListener:
@@ -142,10 +111,10 @@ class HttpListener:
         self._limits = limits
         self._is_known = is_known
         self._turned_away = turned_away or TurnedAway(monotonic)
-        self._server: _Server | None = None
+        self._make: Callable[[], ServerConnection] | None = None
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._guests: dict[object, Guest] = {}
+        self._guests: dict[ServerConnection, Guest] = {}
         # How many of them come from each place.
         self._from: Counter[str] = Counter()
         self._lag = Lag(limits.late)
@@ -161,13 +130,15 @@ class HttpListener:
         """How many places are taken."""
         return len(self._guests)
 
-    def guest(self, request: web.BaseRequest) -> Guest | None:
+    def guest(self, request: Request) -> Guest | None:
         """The connection a request came on; None when it is gone, and its place with it."""
-        return self._guests.get(request.protocol)
+        return self._guests.get(request.connection)
 
-    async def start(self, answer: Answer) -> None:
+    async def start(self, answer: Answer, refuse: Refuse) -> None:
         """Begin to accept; TransportProblem if the address cannot be had."""
-        self._server = _Server(answer, self._forget, self._limits)
+        limits = self._limits
+        head = HeadLimits(limits.max_line, limits.max_field, limits.max_headers)
+        self._make = lambda: ServerConnection(answer, refuse, self._forget, head)
         self._sockets = await _bind(self._host, self._port)
         for made in self._sockets:
             self._listen(made)
@@ -195,12 +166,9 @@ class HttpListener:
         for made in self._sockets:
             made.close()
         self._sockets = []
-        if self._server is not None:
-            self._server.pre_shutdown()
-            await self._server.shutdown(1.0)
-            self._server = None
-        for guest in list(self._guests.values()):
-            guest.drop()
+        self._make = None
+        for connection in list(self._guests):
+            connection.shut()
         self._guests.clear()
         self._from.clear()
 
@@ -212,7 +180,7 @@ class HttpListener:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _forget(self, protocol: object) -> Guest | None:
+    def _forget(self, protocol: ServerConnection) -> Guest | None:
         guest = self._guests.pop(protocol, None)
         if guest is not None:
             self._from[guest.place] -= 1
@@ -220,7 +188,7 @@ class HttpListener:
                 del self._from[guest.place]
         return guest
 
-    def _show_out(self, protocol: object) -> bool:
+    def _show_out(self, protocol: ServerConnection) -> bool:
         guest = self._forget(protocol)
         if guest is not None:
             guest.drop()
@@ -254,10 +222,10 @@ class HttpListener:
                 self._turn_away(came, peer, "all connections are taken")
 
     async def _admit(self, came: socket.socket, peer: Peer) -> None:
-        if self._server is None:
+        if self._make is None:
             came.close()
             return
-        protocol = self._server()
+        protocol = self._make()
         guest = self._guests[protocol] = Guest(self._now(), peer)
         self._from[guest.place] += 1
         wait = self._limits.handshake_wait if self._tls else None

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
+from http import HTTPStatus
 from time import monotonic
-
-from aiohttp import web
-from aiohttp.web_protocol import RequestPayloadError
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.budget import BudgetLimits, Budgets, OverBudget, Visit
 from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply
+from oncewire.transport.http_connection import Request, Response
+from oncewire.transport.http_date import date_now
+from oncewire.transport.http_head import BadHead, write_headers
 from oncewire.transport.http_listener import HttpLimits, HttpListener
 from oncewire.transport.http_tls import ServerTls, server_context
 from oncewire.transport.turned_away import TurnedAway
@@ -29,7 +30,6 @@ log = logging.getLogger("oncewire.transport.http")
 _SERVER = "Oncewire"
 # A stopping endpoint is usually back soon.
 _STOPPING_RETRY_AFTER = 5
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -103,7 +103,7 @@ class HttpServer:
             is_known=self._budgets.is_known,
             turned_away=self.turned_away,
         )
-        await listener.start(self._answer)
+        await listener.start(self._answer, _refused)
         self._listener = listener
 
     def renew(self, settings: HttpServerSettings) -> None:
@@ -133,22 +133,20 @@ class HttpServer:
         await self._listener.stop()
         self._listener = None
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: Request) -> Response:
         if self._listener is None:
-            return _response(Reply(503, retry_after=_STOPPING_RETRY_AFTER), close=True)
+            return _response(request, Reply(503, retry_after=_STOPPING_RETRY_AFTER), close=True)
         loop = asyncio.get_running_loop()
         guest = self._listener.guest(request)
         if guest is None:
             # Its connection was closed before its task began: nobody waits for an answer.
-            return _response(Reply(503), close=True)
+            return _response(request, Reply(503), close=True)
         guest.requests += 1
         guest.busy = True
         self._working += 1
         try:
             response = await self._serve(request)
-            if guest.leaving:
-                response.force_close()
-            return response
+            return Response(response.data, close=True) if guest.leaving else response
         finally:
             guest.busy = False
             guest.since = loop.time()
@@ -156,42 +154,41 @@ class HttpServer:
             if not self._working:
                 self._all_done.set()
 
-    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _serve(self, request: Request) -> Response:
         """Answer within the budgets of whoever asks."""
-        peer = _peer(request)
+        peer = request.peer
         try:
             visit = await self._budgets.enter(peer)
         except OverBudget as over:
-            return self._over(peer, over)
+            return self._over(request, over)
         try:
             refusal = self._refusal(request)
             if refusal is not None:
                 self._budgets.refused(peer)
-                return _response(refusal, close=True)
+                return _response(request, refusal, close=True)
             return await self._serve_within(request, peer, visit)
         except OverBudget as over:
-            return self._over(peer, over)
+            return self._over(request, over)
         finally:
             visit.leave()
 
-    def _over(self, peer: Peer, over: OverBudget) -> web.Response:
+    def _over(self, request: Request, over: OverBudget) -> Response:
+        peer = request.peer
         self.turned_away.count(peer, over.problem, known=self._budgets.is_known(peer))
         words = over.problem.encode()
         reply = Reply(over.status, "text/plain", body=words, retry_after=over.retry_after)
-        return _response(reply, close=True)
+        return _response(request, reply, close=True)
 
-    async def _serve_within(
-        self, request: web.BaseRequest, peer: Peer, visit: Visit
-    ) -> web.StreamResponse:
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(_CONTINUE)
+    async def _serve_within(self, request: Request, peer: Peer, visit: Visit) -> Response:
+        if request.head.headers.get("Expect", "").lower() == "100-continue":
+            request.connection.write(_CONTINUE)
         body = _Body(request, self.settings.limits)
         try:
             reply = await self._hand_in(request, body, peer, visit)
             if body.broken is None:
                 self._note(peer, reply, visit)
                 # Whose body was not heard to its end cannot be heard again on this connection.
-                return _response(reply, close=not body.over)
+                return _response(request, reply, close=not body.over)
         except OverBudget:
             self._budgets.refused(peer)
             raise
@@ -200,9 +197,9 @@ class HttpServer:
             # the handler let pass through is no fault of ours.
             if body.broken is None:
                 log.exception("the handler failed while it took a delivery")
-                return _response(Reply(500), close=True)
+                return _response(request, Reply(500), close=True)
         self._budgets.refused(peer, visit.spent)
-        return _response(_plain(*body.broken), close=True)
+        return _response(request, _plain(*body.broken), close=True)
 
     def _note(self, peer: Peer, reply: Reply, visit: Visit) -> None:
         """Who proved to be a partner is known from now on; who was refused is counted."""
@@ -211,37 +208,35 @@ class HttpServer:
         elif reply.refused:
             self._budgets.refused(peer, visit.spent)
 
-    async def _hand_in(
-        self, request: web.BaseRequest, body: _Body, peer: Peer, visit: Visit
-    ) -> Reply:
+    async def _hand_in(self, request: Request, body: _Body, peer: Peer, visit: Visit) -> Reply:
         if self._on_delivery is None:
             return Reply(503, retry_after=_STOPPING_RETRY_AFTER)
         delivery = Delivery(
             transport="http",
-            content_type=request.headers.get("Content-Type", ""),
-            headers=request.headers,
+            content_type=request.head.headers.get("Content-Type", ""),
+            headers=request.head.headers,
             body=body,
-            length=request.content_length,
+            length=request.head.framing.length,
             peer=peer,
             can_answer=True,
             allowance=visit,
         )
         return await self._on_delivery(delivery)
 
-    def _refusal(self, request: web.BaseRequest) -> Reply | None:
+    def _refusal(self, request: Request) -> Reply | None:
         """What is wrong before the body, if anything."""
-        if request.path != self.settings.path and request.path not in self._also:
+        head = request.head
+        if head.path != self.settings.path and head.path not in self._also:
             return _plain(404, "no such endpoint")
-        if request.method != "POST":
+        if head.method != "POST":
             return _plain(405, "this endpoint takes POST only", ("Allow", "POST"))
         if self._stopping:
             return Reply(503, retry_after=_STOPPING_RETRY_AFTER)
-        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        if head.headers.get("Content-Encoding", "identity").lower() != "identity":
             return _plain(415, "send the body without Content-Encoding")
-        expected = request.headers.get("Expect", "100-continue")
-        if expected.lower() != "100-continue":
+        if head.headers.get("Expect", "100-continue").lower() != "100-continue":
             return _plain(417, "only 100-continue can be expected")
-        if (request.content_length or 0) > self.settings.limits.max_body:
+        if (head.framing.length or 0) > self.settings.limits.max_body:
             return _plain(413, f"a body may have {self.settings.limits.max_body} bytes")
         return None
 
@@ -249,8 +244,8 @@ class HttpServer:
 class _Body:
     """The request's body as it arrives, under the length cap and the deadlines."""
 
-    def __init__(self, request: web.BaseRequest, limits: HttpLimits) -> None:
-        self._content = request.content
+    def __init__(self, request: Request, limits: HttpLimits) -> None:
+        self._content = request.body
         self._limits = limits
         self._taken = 0
         # Seconds that it may still let us wait.
@@ -275,23 +270,18 @@ class _Body:
 
     async def _next(self) -> bytes:
         """The next piece; nothing at the end, and where the body breaks."""
+        content = self._content
         try:
             # Most messages are here already when they are asked for: no timer for those.
-            piece = self._content.read_nowait()
-            if not piece and not self._content.at_eof():
-                piece = await self._awaited()
+            piece = content.take()
+            if not piece and not content.over:
+                await self._awaited()
+                piece = content.take()
         except TimeoutError:
             self.broken = 408, "the body came too slowly"
             return b""
-        except (RequestPayloadError, web.PayloadAccessError, ConnectionError) as error:
-            self.broken = 400, "the body was cut off or is not valid HTTP"
-            # aiohttp keeps the error with the request, and with it all that it passed.
-            error.__traceback__ = None
-            return b""
-        except Exception as error:  # noqa: BLE001 - whatever it is, the sender is told
-            # aiohttp reports a bad chunk or a lost peer by several classes of its own.
-            self.broken = 400, f"the body cannot be read: {type(error).__name__}"
-            error.__traceback__ = None
+        if not piece and content.broken:
+            self.broken = 400, content.broken
             return b""
         self._taken += len(piece)
         earned = len(piece) / self._limits.body_rate
@@ -301,8 +291,8 @@ class _Body:
             return b""
         return piece
 
-    async def _awaited(self) -> bytes:
-        """What comes next, if it comes in time.
+    async def _awaited(self) -> None:
+        """Wait for what comes next, if it comes in time.
 
         A steady body of any size is welcome; one that drips holds a place for nothing. What comes
         earns time at the agreed rate, but never more than the grace period: who was quick at
@@ -311,31 +301,42 @@ class _Body:
         limits, loop = self._limits, asyncio.get_running_loop()
         began = loop.time()
         async with asyncio.timeout(max(min(limits.body_pause, self._credit), 0.0)):
-            piece = await self._content.readany()
+            await self._content.wait()
         self._credit -= loop.time() - began
-        return piece
-
-
-def _peer(request: web.BaseRequest) -> Peer:
-    transport = request.transport
-    tls = transport.get_extra_info("ssl_object") if transport is not None else None
-    certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-    return Peer(address=request.remote or "", certificate=certificate)
 
 
 def _plain(status: int, words: str, *headers: tuple[str, str]) -> Reply:
     return Reply(status, "text/plain", headers, words.encode())
 
 
-def _response(reply: Reply, *, close: bool = False) -> web.Response:
-    headers = [*reply.headers, ("Server", _SERVER)]
+def _refused(problem: BadHead) -> bytes:
+    """The answer to what is no request."""
+    return _written(_plain(problem.status, str(problem)), close=True)
+
+
+def _response(request: Request, reply: Reply, *, close: bool = False) -> Response:
+    close = close or not request.head.keeps_alive
+    return Response(_written(reply, close=close, bare=request.head.method == "HEAD"), close)
+
+
+def _written(reply: Reply, *, close: bool, bare: bool = False) -> bytes:
+    """A reply as bytes; ValueError where one of its headers would not be one."""
+    headers = [*reply.headers, ("Server", _SERVER), ("Date", date_now())]
     if reply.content_type:
         headers.append(("Content-Type", reply.content_type))
     if reply.retry_after is not None:
         headers.append(("Retry-After", str(reply.retry_after)))
-    if any(_CONTROL.search(text) for header in headers for text in header):
-        raise ValueError("a reply's header holds a control character")
-    response = web.Response(status=reply.status, body=reply.body or None, headers=headers)
+    if reply.status not in (204, 304):
+        headers.append(("Content-Length", str(len(reply.body))))
     if close:
-        response.force_close()
-    return response
+        headers.append(("Connection", "close"))
+    head = write_headers(f"HTTP/1.1 {reply.status} {_phrase(reply.status)}", headers)
+    return head if bare or reply.status in (204, 304) else head + reply.body
+
+
+@lru_cache(maxsize=64)
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -129,7 +129,7 @@ def test_broken_agreements_are_bad_and_none_a_warning(settings: Settings) -> Non
         ("CERTIFICATE_VERIFY_FAILED: certificate has expired", "its certificate has run out"),
         ("the peer's certificate is not the pinned one", "ask for its new card"),
         ("the peer's certificate was revoked", "we have revoked it"),
-        ("Server disconnected", "give it our card"),
+        ("the connection ended before the answer was there", "give it our card"),
         ("cannot connect to localhost port 1: Connection refused", "check that it runs"),
     ],
 )

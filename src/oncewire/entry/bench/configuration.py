@@ -40,9 +40,11 @@ class Configuration:
     def agreed(self) -> dict[str, str]:
         """What the agreement says of it, beyond its profile."""
         said = {
-            # Longer than any run: what is measured is the exchange, not its repetition.
-            "delivery.timeout": '"PT60S"',
-            "delivery.retry_interval": '"PT60S"',
+            # Long: what is measured is the exchange, not its repetition. But an endpoint that is
+            # late sends strangers away, and who does not sign is one.
+            "delivery.timeout": '"PT10S"',
+            "delivery.retry_interval": '"PT10S"',
+            "delivery.retries": "30",
         }
         if self.in_reply:
             said["sync.mode"] = '"mshSignalsOnly"'

@@ -21,6 +21,7 @@ import apsw
 import httptools
 
 from oncewire.entry.bench.side import Task, obey, peak_mb
+from oncewire.entry.running import event_loop
 
 ENVELOPE = 2_752
 """Bytes of an envelope and of the frame around it: with a document of 2 KB it makes 4.8 KB."""
@@ -173,12 +174,7 @@ def main(arguments: list[str]) -> None:
     """Either of the two, on the quickest loop that is installed."""
     folder, port = Path(arguments[0]), arguments[1:]
     work = send(folder, int(port[0])) if port else receive(folder)
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(work)
-    else:
-        uvloop.run(work)
+    event_loop.run(work)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.bench.counting import Counting
 from oncewire.entry.bench.parties import RECEIVER
+from oncewire.entry.running import event_loop
 
 if TYPE_CHECKING:
     from oncewire.entry.running.open_party import OpenParty
@@ -163,7 +164,7 @@ def main(arguments: list[str]) -> None:
     # Before anything is opened.
     counting = Counting()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run(Path(arguments[0]), counting))
+        event_loop.run(run(Path(arguments[0]), counting))
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def serve(
     """
 
     def work() -> Report:
-        import asyncio
         from dataclasses import asdict
 
+        from oncewire.entry.running import event_loop
         from oncewire.entry.running.logs import start_logging
         from oncewire.entry.running.serving import serve as run
 
@@ -63,7 +63,7 @@ def serve(
             if detached:
                 _let_go()
 
-        status = asyncio.run(run(found, ready))
+        status = event_loop.run(run(found, ready))
         if quiet or detached:
             return Report({})
         summary = f"{status.party} stopped. Whatever was under way is kept."

@@ -88,7 +88,7 @@ _NEXT_STEPS = (
     ("was revoked", f"we have revoked it: {_ITS_CARD}"),
     ("client certificate is not the agreed one", _OUR_CARD),
     ("ALERT", _OUR_CARD),
-    ("Server disconnected", _OUR_CARD),
+    ("ended before the answer", _OUR_CARD),
     ("Connection reset", _OUR_CARD),
 )  # fmt: skip
 
