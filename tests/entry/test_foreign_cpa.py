@@ -341,3 +341,28 @@ def test_two_parties_exchange_under_a_foreign_cpa_and_believe_its_certificates_a
         assert taken.read_text() == "<order/>"
     finally:
         served.close()
+
+
+def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
+    """One side writes the agreement, the other has nothing but the CPA of it."""
+    ports = {"acme": free_port(), "globex": free_port()}
+    for name, port in ports.items():
+        make_party(
+            tmp_path / name, name, now=RealWorld().now(), port=port, tls=True, key_kind=KeyKind.EC
+        )
+    run("partner", "add", tmp_path / "globex", "--ordered", "-c", tmp_path / "acme")
+    cpa = tmp_path / "contract.xml"
+    run("agreement", "export", "globex", "--cpa", "-o", cpa, "-c", tmp_path / "acme")
+    run("agreement", "import", cpa, "-c", tmp_path / "globex")
+    served = Served(tmp_path)
+    try:
+        for name in ports:
+            served.start(name)
+        (tmp_path / "order.xml").write_text("<order/>")
+        words = ("--to", "globex", "--wait", "--timeout", "60", "-c", tmp_path / "acme")
+        run("send", tmp_path / "order.xml", *words)
+        run("inbox", "take", "--out", tmp_path / "in", "-c", tmp_path / "globex")
+    finally:
+        served.close()
+    (taken,) = (tmp_path / "in").glob("*.xml")
+    assert taken.read_text() == "<order/>"
