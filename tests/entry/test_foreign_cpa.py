@@ -271,6 +271,25 @@ def test_what_cannot_be_honoured_is_named_and_refused(corpus: Path, tmp_path: Pa
     assert "rsa-whirlpool is not offered" in done.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("said", "instead", "sentence"),
+    [
+        ('syncReplyMode="none"', 'syncReplyMode="mshSignalsOnly"', "exclude each other"),
+        ('duplicateElimination="always"', 'duplicateElimination="never"', "order needs"),
+    ],
+)
+def test_a_cpa_that_contradicts_itself_is_refused_in_a_sentence(
+    corpus: Path, tmp_path: Path, said: str, instead: str, sentence: str
+) -> None:
+    text = (corpus / "hermes/cpa/ebIOT-CPAT5-4.CECID.I3T.xml").read_text()
+    odd = tmp_path / "odd.xml"
+    assert said in text
+    odd.write_text(text.replace(said, instead))
+    done = run("agreement", "import", odd, "--check", "--own", "CECID", exit_code=None)
+    assert done.exit_code == 2
+    assert sentence in done.stderr.replace("\n", " ")
+
+
 def test_one_that_ends_before_it_starts_is_refused_in_a_sentence(
     corpus: Path, tmp_path: Path
 ) -> None:
