@@ -271,6 +271,25 @@ def test_what_cannot_be_honoured_is_named_and_refused(corpus: Path, tmp_path: Pa
     assert "rsa-whirlpool is not offered" in done.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("said", "instead", "sentence"),
+    [
+        ('syncReplyMode="none"', 'syncReplyMode="mshSignalsOnly"', "exclude each other"),
+        ('duplicateElimination="always"', 'duplicateElimination="never"', "order needs"),
+    ],
+)
+def test_a_cpa_that_contradicts_itself_is_refused_in_a_sentence(
+    corpus: Path, tmp_path: Path, said: str, instead: str, sentence: str
+) -> None:
+    text = (corpus / "hermes/cpa/ebIOT-CPAT5-4.CECID.I3T.xml").read_text()
+    odd = tmp_path / "odd.xml"
+    assert said in text
+    odd.write_text(text.replace(said, instead))
+    done = run("agreement", "import", odd, "--check", "--own", "CECID", exit_code=None)
+    assert done.exit_code == 2
+    assert sentence in done.stderr.replace("\n", " ")
+
+
 def test_one_that_ends_before_it_starts_is_refused_in_a_sentence(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -341,3 +360,28 @@ def test_two_parties_exchange_under_a_foreign_cpa_and_believe_its_certificates_a
         assert taken.read_text() == "<order/>"
     finally:
         served.close()
+
+
+def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
+    """One side writes the agreement, the other has nothing but the CPA of it."""
+    ports = {"acme": free_port(), "globex": free_port()}
+    for name, port in ports.items():
+        make_party(
+            tmp_path / name, name, now=RealWorld().now(), port=port, tls=True, key_kind=KeyKind.EC
+        )
+    run("partner", "add", tmp_path / "globex", "--ordered", "-c", tmp_path / "acme")
+    cpa = tmp_path / "contract.xml"
+    run("agreement", "export", "globex", "--cpa", "-o", cpa, "-c", tmp_path / "acme")
+    run("agreement", "import", cpa, "-c", tmp_path / "globex")
+    served = Served(tmp_path)
+    try:
+        for name in ports:
+            served.start(name)
+        (tmp_path / "order.xml").write_text("<order/>")
+        words = ("--to", "globex", "--wait", "--timeout", "60", "-c", tmp_path / "acme")
+        run("send", tmp_path / "order.xml", *words)
+        run("inbox", "take", "--out", tmp_path / "in", "-c", tmp_path / "globex")
+    finally:
+        served.close()
+    (taken,) = (tmp_path / "in").glob("*.xml")
+    assert taken.read_text() == "<order/>"

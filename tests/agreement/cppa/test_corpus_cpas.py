@@ -357,3 +357,19 @@ def test_a_caller_can_ask_who_the_parties_are(stub: bytes) -> None:
         ("Logius", (PartyId("00000000000000000000", "urn:osb:oin"),)),
         ("Overheid", (PartyId("00000000000000000001", "urn:osb:oin"),)),
     )
+
+
+def test_algorithms_are_read_as_people_name_them(corpus: Path) -> None:
+    text = (corpus / "ebms-core/cpa/cpaStubEBF.rm.http.signed-sha256.xml").read_text()
+    text = text.replace(RSA_SHA256, "RSA-SHA256")
+    text = text.replace("http://www.w3.org/2001/04/xmlenc#sha256", "SHA-256")
+    security = read_cpa(text, own="Overheid").actions[0].security
+    assert security.signature_algorithm == RSA_SHA256
+    assert security.digest_algorithm == "http://www.w3.org/2001/04/xmlenc#sha256"
+
+
+@pytest.mark.parametrize("letter", ["a", "b", "c"])
+def test_later_editions_of_2_0_are_2_0(corpus: Path, letter: str) -> None:
+    text = (corpus / "ebms-core/cpa/cpaStubEBF.rm.http.signed-sha256.xml").read_text()
+    found = read_cpa(text.replace("cpp-cpa-2_0.xsd", f"cpp-cpa-2_0{letter}.xsd"), own="Overheid")
+    assert (found.profile, found.form.dialect.value) == ("cpa", "ebms2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lxml import etree
 from lxml.etree import _Element as Element
@@ -23,6 +23,9 @@ from oncewire.agreement.cppa.xml import (
 )
 from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.message.ids import PartyId, Service
+
+BEYOND = "Beyond CPPA 2.0, for Oncewire:"
+"""How that Comment begins."""
 
 CPPA_2_0 = "http://www.oasis-open.org/committees/ebxml-cppa/schema/cpp-cpa-2_0.xsd"
 
@@ -58,6 +61,8 @@ class CpaParty:
     overrides: dict[str, str] = field(default_factory=dict)
     # Endpoints of all transports, whether a channel uses them or not.
     endpoints: tuple[Endpoint, ...] = ()
+    # Whether it is the first PartyInfo of the CPA or the second.
+    position: int = 0
 
     @property
     def label(self) -> str:
@@ -89,6 +94,8 @@ class CpaDocument:
     parties: tuple[CpaParty, ...]
     # Media types of Encapsulation elements: payloads inside another envelope.
     encapsulations: tuple[str, ...] = ()
+    # The Comment in which Oncewire says what CPPA has no word for.
+    beyond: str | None = None
 
 
 def read_document(xml: bytes | str) -> CpaDocument:
@@ -99,7 +106,8 @@ def read_document(xml: bytes | str) -> CpaDocument:
             f"the root element is {local(root)[:64]}, not CollaborationProtocolAgreement",
             remedy="give a CPA; a CPP or a message is something else",
         )
-    is_2_0 = etree.QName(root).namespace == CPPA_2_0
+    # 2.0a to 2.0c say the same under names that differ in a letter.
+    is_2_0 = (etree.QName(root).namespace or "").startswith(CPPA_2_0.removesuffix(".xsd"))
     status = child(root, "Status")
     packaging = {
         attribute(element, "mimetype") or "" for element in descendants(root, "Encapsulation")
@@ -110,8 +118,19 @@ def read_document(xml: bytes | str) -> CpaDocument:
         status=(attribute(status, "value") if status is not None else None) or "agreed",
         start=text_of(root, "Start"),
         end=text_of(root, "End"),
-        parties=tuple(_party(element) for element in children(root, "PartyInfo")),
+        parties=tuple(
+            replace(_party(element), position=min(place, 1))
+            for place, element in enumerate(children(root, "PartyInfo"))
+        ),
         encapsulations=tuple(sorted(packaging - {""})),
+        beyond=next(
+            (
+                element.text
+                for element in children(root, "Comment")
+                if element.text and element.text.strip().startswith(BEYOND)
+            ),
+            None,
+        ),
     )
 
 

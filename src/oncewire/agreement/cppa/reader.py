@@ -26,6 +26,7 @@ from oncewire.agreement.certificates import fingerprint, leaves
 from oncewire.agreement.compose import Layer, layer, merge
 from oncewire.agreement.cppa.channel import Channel
 from oncewire.agreement.cppa.document import CpaAction, CpaDocument, CpaParty, read_document
+from oncewire.agreement.cppa.remainder import SIDES, read_remainder
 from oncewire.agreement.cppa.values import (
     action_values,
     channel_values,
@@ -137,27 +138,31 @@ def _with_ids(party: CpaParty, stated: Party | None, argument: str) -> CpaParty:
 def _agreement(
     document: CpaDocument, ours: CpaParty, theirs: CpaParty, profile: str | None, rest: Draft
 ) -> Agreement:
-    name = profile or _usual_profile(document)
-    return build(
-        replace(
-            rest,
-            cpa_id=document.cpa_id,
-            profile=name,
-            own=_seen_by(theirs, _party_terms(ours)),
-            partner=_seen_by(ours, _party_terms(theirs)),
-            entries=tuple(_entries(ours, theirs)),
-            # Where a CPA lists actions, no other may be used; PHINMS' files list none.
-            listed_only=any(party.actions for party in (ours, theirs)),
-            status=document.status,
-            start=_moment(document.start, "Start"),
-            end=_moment(document.end, "End"),
-            not_offered=not_offered(document),
-            # Each channel of a CPA stands for itself.
-            inherit=False,
-            origin=Origin.CPA,
-            where=document.cpa_id,
-        )
+    remainder = read_remainder(document.beyond)
+    viewer = SIDES[0 if ours.position == 0 else 1]
+    draft = replace(
+        rest,
+        cpa_id=document.cpa_id,
+        profile=profile or remainder.profile or _usual_profile(document),
+        own=_seen_by(theirs, _party_terms(ours)),
+        partner=_seen_by(ours, _party_terms(theirs)),
+        entries=tuple(
+            remainder.completed(entry, binding, viewer)
+            for binding, entry in _entries(ours, theirs)
+            if binding not in remainder.fillers
+        ),
+        # Where a CPA lists actions, no other may be used; PHINMS' files list none.
+        listed_only=any(party.actions for party in (ours, theirs)),
+        status=document.status,
+        start=_moment(document.start, "Start"),
+        end=_moment(document.end, "End"),
+        not_offered=not_offered(document),
+        # Each channel of a CPA stands for itself.
+        inherit=False,
+        origin=Origin.CPA,
+        where=document.cpa_id,
     )
+    return build(remainder.over(draft, viewer))
 
 
 def _usual_profile(document: CpaDocument) -> str:
@@ -237,14 +242,16 @@ class _Flow:
         return self.sender if self.direction is Direction.SEND else self.receiver
 
 
-def _entries(ours: CpaParty, theirs: CpaParty) -> Iterator[Entry]:
+def _entries(ours: CpaParty, theirs: CpaParty) -> Iterator[tuple[str, Entry]]:
+    """What holds in each direction and for each action, by the name that a CPA of ours has for
+    it."""
     for flow in (
         _Flow(Direction.SEND, ours, theirs),
         _Flow(Direction.RECEIVE, theirs, ours),
     ):
-        yield _signal_entry(flow, None)
+        yield SIDES[flow.sender.position], _signal_entry(flow, None)
         for action in dict.fromkeys((*flow.sender.overrides, *flow.receiver.overrides)):
-            yield _signal_entry(flow, action)
+            yield "", _signal_entry(flow, action)
         seen: set[tuple[object, ...]] = set()
         for send, receive in _pairs(flow):
             entry = _action_entry(flow, send, receive)
@@ -252,7 +259,13 @@ def _entries(ours: CpaParty, theirs: CpaParty) -> Iterator[Entry]:
             # One action under two processes is listed twice; the first one counts.
             if key not in seen:
                 seen.add(key)
-                yield entry
+                yield _name_of(send or receive), entry
+
+
+def _name_of(action: CpaAction | None) -> str:
+    """The id of an action binding without its end, which tells who receives."""
+    bound = "" if action is None or action.binding_id is None else action.binding_id
+    return bound.rpartition(".")[0]
 
 
 def _signal_entry(flow: _Flow, action: str | None) -> Entry:

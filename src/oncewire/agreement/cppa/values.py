@@ -40,6 +40,19 @@ _BUSINESS = (
 # v0-078 says AtMostOnce for the reliable way (C1).
 _SEMANTICS = {"OnceAndOnlyOnce": True, "AtMostOnce": True, "BestEffort": False,
               "Unspecified": False}  # fmt: skip
+_XMLDSIG, _MORE = "http://www.w3.org/2000/09/xmldsig#", "http://www.w3.org/2001/04/xmldsig-more#"
+_XMLENC = "http://www.w3.org/2001/04/xmlenc#"
+_ALGORITHMS = {
+    "sha1": f"{_XMLDSIG}sha1",
+    "sha256": f"{_XMLENC}sha256",
+    "sha512": f"{_XMLENC}sha512",
+    "rsa-sha1": f"{_XMLDSIG}rsa-sha1",
+    "rsa-sha256": f"{_MORE}rsa-sha256",
+    "rsa-sha512": f"{_MORE}rsa-sha512",
+    "aes128-cbc": f"{_XMLENC}aes128-cbc",
+    "aes256-cbc": f"{_XMLENC}aes256-cbc",
+    "tripledes-cbc": f"{_XMLENC}tripledes-cbc",
+}
 _XML_ENCRYPTION = {"XMLENC", "XMLENCRYPTION", "HTTP://WWW.W3.ORG/2001/04/XMLENC#"}
 
 
@@ -141,9 +154,9 @@ def security_values(
         key = "security.sign" if direction is Direction.SEND else "security.require_signature"
         found[key] = signs
         if sender.sender.signature_algorithm:
-            found["security.signature_algorithm"] = sender.sender.signature_algorithm
+            found["security.signature_algorithm"] = _uri(sender.sender.signature_algorithm)
         if sender.sender.hash_function:
-            found["security.digest_algorithm"] = sender.sender.hash_function
+            found["security.digest_algorithm"] = _uri(sender.sender.hash_function)
         named = (sender.sender.signature_algorithm or "") + (sender.sender.hash_function or "")
         # Not taken from anybody by default; here both parties signed that they use it.
         if "sha1" in named.lower():
@@ -153,13 +166,19 @@ def security_values(
             action is not None and algorithm is not None and _encrypts(action)
         )
         if algorithm is not None:
-            found["security.encryption_algorithm"] = algorithm
+            found["security.encryption_algorithm"] = _uri(algorithm)
             # A CPA has no word for the key transport. XML Encryption of its time asks of every
             # handler that it reads both.
             found["security.allow_rsa_1_5"] = True
     found |= _certificates(direction, own, partner, sender, receiver)
     where = f"DocExchange {sender.exchange_id}" if sender is not None else "PartyInfo"
     return layer({key: value for key, value in found.items() if value != []}, Origin.CPA, where)
+
+
+def _uri(algorithm: str) -> str:
+    """An algorithm by its URI; many CPAs name it as people do (SHA-1, RSA-SHA256)."""
+    name = algorithm.lower().replace("_", "-")
+    return _ALGORITHMS.get(name) or _ALGORITHMS.get(name.replace("-", "")) or algorithm
 
 
 def _signs(exchange: Exchange, action: CpaAction) -> bool:

@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     group.command("check")(check)
     group.command("show")(show)
     group.command("import")(import_cpa)
+    group.command("export")(export)
     group.command("new")(new)
     group.command("profiles")(profiles)
     app.add_typer(group, name="agreement")
@@ -140,6 +141,46 @@ def show(
                 ),
             ),
         )
+
+    output.answer(work, json=json)
+
+
+def export(
+    named: Annotated[str, typer.Argument(help="A file, or the name of a partner or agreement.")],
+    cpa: Annotated[
+        bool, typer.Option("--cpa", help="As a CPA (CPPA 2.0 XML) instead of TOML.")
+    ] = False,
+    own: Own = "",
+    to: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it to this file.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Write an agreement for the partner: its handler imports the CPA.
+
+    Our certificate stands in it where messages are signed or travel over TLS. What CPPA has no
+    word for follows in a Comment that other handlers pass over; how messages are routed here is
+    left out. `oncewire agreement import` of it gives the same terms.
+    """
+
+    def work() -> Report:
+        from oncewire.agreement.toml.writer import write_toml
+        from oncewire.entry.files import write_new
+        from oncewire.entry.party.exporting import export_cpa
+
+        path, party = _files([named], own, config)[0]
+        agreement = _read(path, party)
+        if cpa:
+            text = export_cpa(loaded(config).settings, agreement).decode()
+        else:
+            text = write_toml(agreement)
+        if to is None:
+            return Report({"cpa_id": agreement.cpa_id} if json else {}, text=text)
+        write_new(to, text)
+        hint = f"the partner runs: oncewire agreement import {here(to)}"
+        facts = {"file": str(to), "cpa_id": agreement.cpa_id}
+        return Report(facts, summary=f"Written to {here(to)}.", hints=(hint,) if cpa else ())
 
     output.answer(work, json=json)
 

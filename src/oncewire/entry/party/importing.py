@@ -77,16 +77,23 @@ def understand(
     return Understood(agreement, xml, agreement.own.party.ids[0], because, findings)
 
 
-_BEYOND = (
-    "security.signature_algorithm", "security.digest_algorithm", "security.canonicalization",
-    "security.encryption_algorithm", "security.key_transport",
-)  # fmt: skip
-"""What is agreed with the partner once and for all: without it no message could be read."""
+_MENDED_LATER = frozenset(
+    {
+        *("start", "end", "status", "delivery.transports", "security.partner_certificates"),
+        *("security.partner_encryption_certificates", "security.trust_anchors"),
+        *(f"{side}.{key}certificates" for side in ("own", "partner") for key in ("", "signing_")),
+    }
+)
+"""What does not keep a CPA out: dates pass, certificates are exchanged, and an action over mail
+keeps no other action from being used. It is said, and what it concerns is refused when it is
+used."""
 
 
 def _refuse_beyond(findings: tuple[Finding, ...]) -> None:
+    """Refuse what contradicts itself, or asks for what is not built, so that nothing could be
+    read or sent."""
     for finding in findings:
-        if finding.severity is Severity.ERROR and finding.key in _BEYOND:
+        if finding.severity is Severity.ERROR and finding.key not in _MENDED_LATER:
             raise AgreementProblem(finding.sentence, key=finding.key, remedy=finding.fix)
 
 
