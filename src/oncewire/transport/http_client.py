@@ -144,6 +144,24 @@ class HttpClient:
                 break
         return outcome
 
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        """Ask an endpoint for nothing. Whatever it says of that, it is there; what a proxy says
+        for one that is not does not count."""
+        if self._session is None:
+            return AttemptOutcome(OutcomeKind.REFUSED, "the HTTP client is not started")
+        limits = aiohttp.ClientTimeout(total=timeout)
+        try:
+            url, context, _ = self._target(address)
+            async with self._session.head(
+                url, allow_redirects=False, ssl=context, timeout=limits
+            ) as response:
+                open_ = response.status < 500
+                reason = f"HTTP {response.status}"
+        except (TransportProblem, aiohttp.ClientError, OSError, ValueError) as error:
+            open_, reason = False, _error_text(error)
+        kind = OutcomeKind.SENT if open_ else OutcomeKind.REFUSED
+        return AttemptOutcome(kind, reason[:_REASON_LENGTH])
+
     async def _post(
         self,
         session: aiohttp.ClientSession,
