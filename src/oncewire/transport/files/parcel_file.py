@@ -91,7 +91,7 @@ class Opened:
     content_type: str
     headers: dict[str, str]
     length: int
-    body: AsyncIterator[bytes]
+    body: ParcelBody
 
 
 async def open_parcel(pieces: AsyncIterator[bytes]) -> Opened:
@@ -112,19 +112,33 @@ async def open_parcel(pieces: AsyncIterator[bytes]) -> Opened:
     if not written.isascii() or not written.isdigit() or len(written) > 15:
         raise MimeProblem("the file does not say how long its parcel is", location="MIME")
     length = int(written)
-    return Opened(headers.get("content-type", ""), headers, length, _body(rest, pieces, length))
+    return Opened(
+        headers.get("content-type", ""), headers, length, ParcelBody(rest, pieces, length)
+    )
 
 
-async def _body(first: bytes, pieces: AsyncIterator[bytes], length: int) -> AsyncIterator[bytes]:
-    left = length - len(first)
-    if first:
-        yield first[:length]
-    async for piece in pieces:
-        if left > 0:
-            yield piece[:left]
-        left -= len(piece)
-    if left > 0:
-        raise _cut_off()
+class ParcelBody:
+    """The body of a file as it is read; whoever hears its end knows that it was whole."""
+
+    def __init__(self, first: bytes, pieces: AsyncIterator[bytes], length: int) -> None:
+        self._first, self._pieces, self._left = first, pieces, length
+
+    def __aiter__(self) -> ParcelBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            piece, self._first = self._first, b""
+            if not piece:
+                piece = await anext(self._pieces, b"")
+            if not piece:
+                if self._left > 0:
+                    raise _cut_off()
+                raise StopAsyncIteration
+            # What follows the parcel is nobody's.
+            wanted, self._left = piece[: self._left], max(0, self._left - len(piece))
+            if wanted:
+                return wanted
 
 
 def _cut_off() -> TransportProblem:

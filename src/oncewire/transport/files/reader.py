@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable
 
 from oncewire.errors import OncewireError, TransportProblem
-from oncewire.transport.contract import Delivery, OnDelivery, Peer, Reply, Verdict, verdict_of
+from oncewire.transport.contract import Delivery, OnDelivery, Peer, Verdict, verdict_of
 from oncewire.transport.files import parcel_file as named
 from oncewire.transport.files.remote import Connections, Place, Remote, ServerRefused
 
@@ -120,7 +120,6 @@ class FolderReader:
             self._cut_off.pop(file_id, None)
 
     async def _deliver(self, file_id: str, path: str, on_delivery: OnDelivery) -> Verdict:
-        reply: Reply | None = None
         try:
             async with self._connections.to(self._place) as remote, _reading(remote, path) as file:
                 opened = await named.open_parcel(file)
@@ -133,13 +132,13 @@ class FolderReader:
                     Peer(address=self._place.host),
                 )
                 reply = await on_delivery(delivery)
-                # To its end: only then is the connection free for others.
+                # To its end: only then is it known to be whole, and the connection free for others.
                 async for _ in opened.body:
                     pass
         except TransportProblem:
-            if reply is None:
-                tries = self._cut_off[file_id] = self._cut_off.get(file_id, 0) + 1
-                return Verdict.LATER if tries < TRIES else Verdict.REFUSED
+            # Whatever the handler made of it, half a parcel is none.
+            tries = self._cut_off[file_id] = self._cut_off.get(file_id, 0) + 1
+            return Verdict.LATER if tries < TRIES else Verdict.REFUSED
         except OncewireError as problem:
             logger.warning("a file holds no parcel", extra={"problem": str(problem)})
             return Verdict.REFUSED
