@@ -25,6 +25,9 @@ ALLOWED = {
          "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),
+    **dict.fromkeys(
+        ("handle_RCPT", "handle_DATA", "handle_exception"), "the interface of aiosmtpd's handlers"
+    ),
     **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),
     # Large documents: compressed, split and streamed by the step that builds them.
     **dict.fromkeys(

@@ -161,5 +161,5 @@ def test_an_action_that_can_only_go_by_mail_is_not_sent(acme: Settings) -> None:
     agreement = find_agreement(load_readable(acme), "globex")
     options = SendOptions(service="urn:test:orders", action="Mail")
     with pytest.raises(InvalidValue, match="Mail goes over smtp, which cannot be used yet"):
-        submission_of(agreement, (), options)
+        submission_of(agreement, (), options, acme.transports)
     assert submission_of(agreement, (), SendOptions(service="urn:test:other", action="Post")).cpa_id

@@ -54,7 +54,7 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a pause is for the channel of its message alone",
         "oncewire.handler.perform",
-        "    return Way(0 if receiver is None else receiver.paused_until, closed)\n",
+        "    return Way(0 if receiver is None else receiver.paused_until, closed, left)\n",
         "    return Way(0, closed)\n",
         requirement="RTY-8",
         tests=(

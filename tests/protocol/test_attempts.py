@@ -9,7 +9,7 @@ from oncewire.message.fault import Severity
 from oncewire.message.header import ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
-from oncewire.protocol.effects import Admit, AskStatus, Note, Notify, Raise, Transmit
+from oncewire.protocol.effects import Admit, AskStatus, Leave, Note, Notify, Raise, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
 from oncewire.protocol.sending import SendingChannel
@@ -422,6 +422,28 @@ def test_without_an_address_nothing_is_sent_and_nothing_is_given_up() -> None:
             # What was sent as often as agreed needs no address any more.
             step = sender.attempt_due(outgoing, None, PLAIN, NOW + TIMEOUT, way)
             assert step.outgoing.state is OutgoingState.UNKNOWN
+
+
+@pytest.mark.requirement("RTY-15")
+def test_a_transport_that_others_have_left_is_passed_by_until_it_works_again() -> None:
+    terms = replace(PLAIN, retries=1, transports=("http", "smtp"))
+    spent = replace(outstanding(), attempts=2, attempts_here=2)
+    step = sender.attempt_due(spent, None, terms, NOW + DAY // 2)
+    assert [one.transport for one in of_kind(step, Leave)] == ["http"]
+    way = sender.Way(left=frozenset({"http"}))
+    entered = sender.enter_window(waiting(), None, terms, NOW).outgoing
+    step = sender.attempt_due(entered, None, terms, NOW, way)
+    assert notes(step) == ["send_failed", "sent"]
+    assert of_kind(step, Note)[0].attempt is None
+    assert [one.transport for one in of_kind(step, Transmit)] == ["smtp"]
+    # One that has begun there has retries of its own.
+    begun = sender.attempt_due(entered, None, terms, NOW).outgoing
+    again = sender.attempt_due(begun, None, terms, NOW + TIMEOUT, way)
+    assert [one.transport for one in of_kind(again, Transmit)] == ["http"]
+    # Where nothing works, the first is as good as any.
+    nothing = sender.Way(left=frozenset({"http", "smtp"}))
+    step = sender.attempt_due(entered, None, terms, NOW, nothing)
+    assert (notes(step), step.outgoing.transport) == (["sent"], 0)
 
 
 @pytest.mark.requirement("RTY-15")

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from oncewire.transport.contract import Cargo, Delivery, OutcomeKind, Reply, Transport
-from tests.transport.exchange import Receiver, cargo, run
+from tests.transport.exchange import Receiver, Taken, cargo, run
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]
 
@@ -142,6 +142,73 @@ class TransportContract:
                     outcome = await sender.send(cargo(b"<a/>"), address, timeout=5)
                     if sender.can_answer:
                         assert outcome.kind is not OutcomeKind.SENT
+
+        run(work())
+
+    def test_a_probe_tells_an_open_way_from_a_closed_one(self) -> None:
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                assert (await sender.probe(address, timeout=20)).kind is OutcomeKind.SENT
+                closed = await sender.probe(self.nowhere(), timeout=20)
+                assert closed.kind is OutcomeKind.REFUSED
+                assert closed.reason
+                assert not receiver.taken, "a probe carries nothing"
+
+        run(work())
+
+    def test_what_is_not_taken_now_comes_again(self) -> None:
+        """Slow or full: a receiver that cannot store keeps nobody's parcel from arriving."""
+
+        async def work() -> None:
+            asked = 0
+
+            def reply(_taken: Taken) -> Reply:
+                nonlocal asked
+                asked += 1
+                return Reply(503, retry_after=1) if asked == 1 else Reply(204)
+
+            receiver = Receiver(reply)
+            async with self.pair(receiver) as (sender, _, address):
+                outcome = await sender.send(cargo(b"<a/>"), address, timeout=20)
+                if outcome.kind is OutcomeKind.SENT:
+                    # It lies where the receiver finds it again.
+                    await until(lambda: len(receiver.taken) == 2)
+                else:
+                    outcome = await sender.send(cargo(b"<a/>"), address, timeout=20)
+                    assert outcome.kind is OutcomeKind.SENT
+                    await until(lambda: len(receiver.taken) == 2)
+
+        run(work())
+
+    def test_a_cargo_that_breaks_off_is_not_delivered(self) -> None:
+        """Half-written: what is shorter than it said reaches nobody."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"x" * 1000
+
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                outcome = await sender.send(
+                    Cargo("text/xml", (), 5000, pieces), address, timeout=20
+                )
+                assert outcome.kind is not OutcomeKind.SENT
+                await sender.send(cargo(b"<whole/>"), address, timeout=20)
+                await until(lambda: bool(receiver.taken))
+                assert [taken.body for taken in receiver.taken] == [b"<whole/>"]
+
+        run(work())
+
+    @pytest.mark.parametrize("value", ["a\r\nBcc: x@y", "a\nX: y", "a\0b", "a\r.\r\nQUIT"])
+    def test_a_header_never_becomes_two(self, value: str) -> None:
+        async def work() -> None:
+            receiver = Receiver()
+            async with self.pair(receiver) as (sender, _, address):
+                bad = cargo(b"<a/>", SOAPAction=value)
+                outcome = await sender.send(bad, address, timeout=20)
+                assert outcome.kind is not OutcomeKind.SENT
+                assert not receiver.taken
 
         run(work())
 

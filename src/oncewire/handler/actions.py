@@ -43,6 +43,14 @@ class PostAnswer:
     parcel: StoredParcel
     sender: str = ""
     message_id: str = ""
+    # Where else it may go, transport and address, if it gets nowhere there: a signal has no
+    # retries of its own.
+    others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """All of them, in the order in which they are tried."""
+        return ((self.transport, self.address), *self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from oncewire.handler.loop.carrier import Carrier
 from oncewire.handler.loop.door import Door
 from oncewire.handler.loop.hand_over import HandOver
 from oncewire.handler.loop.outages import Outages
+from oncewire.handler.loop.probing import PROBE_EVERY, Probing
 from oncewire.handler.loop.relaying import Relaying
 from oncewire.handler.loop.shell import Shell
 from oncewire.handler.loop.supervisor import Supervisor
@@ -72,6 +73,7 @@ class Handler:
         application: Application | None = None,
         kill: KillPoints | None = None,
         lease: Duration = LEASE,
+        probe_every: Duration = PROBE_EVERY,
     ) -> None:
         self.engine = Engine(node)
         self.transports = dict(transports)
@@ -92,6 +94,7 @@ class Handler:
         self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
         self._outages = Outages(time.monotonic)
         self._door = Door(self._shell, self._relaying, self._call_operator)
+        self._probing = Probing(self._shell, self.transports, probe_every)
         self._ready = asyncio.Event()
         self._hand_over = self._telling = None
         if application is not None:
@@ -111,6 +114,7 @@ class Handler:
             if offers is not None:
                 offers.ended = self.supervisor.ended
                 self._spawn(offers.run())
+        self.supervisor.keep(self._probing.run())
         self._ready.set()
 
     async def stop(self) -> None:
@@ -327,7 +331,7 @@ class Handler:
         async with self._answering:
             self._kill.reach("answer before send")
             try:
-                outcome = await self._carrier.carry(post.transport, post.address, post.parcel, 30.0)
+                outcome = await self._carry_answer(post)
             except StoreDamaged as problem:
                 await self._call_operator(problem, post.message_id)
                 return
@@ -341,6 +345,15 @@ class Handler:
         await self._try(
             "answer left", lambda: self.engine.answer_left(post, sent=sent, reply=reply)
         )
+
+    async def _carry_answer(self, post: PostAnswer) -> AttemptOutcome:
+        """One way after the other, until one takes it: a signal that comes twice is one signal."""
+        outcome = AttemptOutcome(OutcomeKind.REFUSED)
+        for transport, address in post.ways:
+            outcome = await self._carrier.carry(transport, address, post.parcel, 30.0)
+            if outcome.kind is OutcomeKind.SENT:
+                break
+        return outcome
 
     async def _try(self, step: str, verb: Callable[[], object]) -> None:
         """Run a verb whose failure only means that a timer will bring the matter up again."""

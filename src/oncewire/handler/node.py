@@ -126,6 +126,12 @@ class Node:
         return Tally()
 
     @cached_property
+    def left(self) -> set[tuple[str, str]]:
+        """Transports that messages have left, with the receiver's label before each, until a
+        probe gets through."""
+        return set()
+
+    @cached_property
     def unaddressed(self) -> dict[str, str]:
         """Partners to whom something could not be said for want of an address, and what it was,
         until the operator is called."""

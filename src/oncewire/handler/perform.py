@@ -15,6 +15,7 @@ from oncewire.protocol.effects import (
     Admit,
     AskStatus,
     Effect,
+    Leave,
     Note,
     Notify,
     Pause,
@@ -36,6 +37,8 @@ _TO = "to "
 
 HANDLER = "handler"
 """The channel that incidents name which are the handler's own: it carries no messages."""
+
+WAY = f"{HANDLER} way "
 
 
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
@@ -116,6 +119,8 @@ def perform_effects(
             resolve_incidents(node, tx, effect)
         elif isinstance(effect, Pause):
             _pause_receiver(node, tx, stored.peer, effect)
+        elif isinstance(effect, Leave):
+            _leave(node, tx, stored.peer, effect)
         elif isinstance(effect, AskStatus):
             node.status_questions.append(effect.message_id)
 
@@ -158,12 +163,29 @@ def relieve(node: Node, tx: Transaction, message_id: str) -> None:
 
 
 def way_to(
-    tx: Transaction, stored: StoredOutgoing, terms: Terms, addresses: Mapping[str, str]
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    terms: Terms,
+    addresses: Mapping[str, str],
 ) -> Way:
     """What lies between us and the receiver of a message at this moment."""
     receiver = tx.sending_channel(receiver_key(stored.peer))
     closed = frozenset(terms.transports).difference(addresses)
-    return Way(0 if receiver is None else receiver.paused_until, closed)
+    left = frozenset(name for name in terms.transports if (stored.peer, name) in node.left)
+    return Way(0 if receiver is None else receiver.paused_until, closed, left)
+
+
+def _leave(node: Node, tx: Transaction, peer: str, effect: Leave) -> None:
+    """Nothing got across: the operator hears of it once, and it is probed from now on."""
+    node.left.add((peer, effect.transport))
+    reason = f"nothing gets to {peer} over {effect.transport}: messages go another way"
+    open_incident(node, tx, Raise(reason, channel=way_key(peer, effect.transport)))
+
+
+def way_key(peer: str, transport: str) -> str:
+    """The channel that incidents name of a transport that nothing gets across on."""
+    return f"{WAY}{transport} to {peer}"
 
 
 def receiver_key(peer: str) -> str:
@@ -230,7 +252,7 @@ def first_attempt(
     """
     if node.room < 1:
         return entered
-    way = way_to(tx, stored, terms, addresses)
+    way = way_to(node, tx, stored, terms, addresses)
     if entered.outgoing.transport_name(terms) in way.closed:
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)

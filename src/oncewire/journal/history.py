@@ -141,6 +141,8 @@ _TEXTS = {
 
 def _event_text(row: Row) -> str:
     text = _TEXTS.get(row.kind, row.kind.replace("_", " "))
+    if row.kind == trace.SEND_FAILED and row.attempt is None:
+        text = "not tried over {row.transport}: {said.reason}"
     cls = next((cls for kind, cls in notes.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
     to, of, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "of", "from"))
@@ -188,7 +190,21 @@ def explain(
     )
     if warnings:
         why = f"{why} Its receiver warned: {'; '.join(warnings)}."
-    return f"{why}{_ignored(told)}"
+    return f"{why}{_changed_way(told, outcome.sender)}{_ignored(told)}"
+
+
+def _changed_way(rows: Iterable[Row], sender: str | None) -> str:
+    """How the sender's attempts went from one transport to another, if they did."""
+    own = sorted((row for row in rows if row.node == sender), key=lambda row: row.seq)
+    used = list(dict.fromkeys(row.transport for row in own if row.kind == trace.SENT))
+    spent = {row.transport for row in own if row.kind == trace.EXHAUSTED}
+    passed = [row.transport for row in own if row.kind == trace.SEND_FAILED and row.attempt is None]
+    if len(used) > 1 and spent:
+        return f" It went from {' to '.join(map(str, used))} when the retries were used up."
+    if used and passed:
+        without = ", ".join(dict.fromkeys(map(str, passed)))
+        return f" It went over {used[0]}, because nothing got across over {without}."
+    return ""
 
 
 def _ignored(rows: Iterable[Row]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
-from oncewire.protocol.effects import AskStatus, Note, Transmit
+from oncewire.protocol.effects import AskStatus, Leave, Note, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.settling import Fate, SenderStep, fail, go_on, note_of, stop
@@ -27,11 +27,15 @@ class Way:
     paused_until: Instant = 0
     # Agreed transports on which the receiver has no address.
     closed: frozenset[str] = frozenset()
+    # Agreed transports that a message has left with all retries used up, and that no probe has
+    # got through on since.
+    left: frozenset[str] = frozenset()
 
 
 OPEN = Way()
 
 _NO_ADDRESS = "its receiver has no address"
+_LEFT = "others got nothing across, and it is being probed"
 
 
 def enter_window(
@@ -80,7 +84,30 @@ def attempt_due(
         return SenderStep(replace(outgoing, next_attempt_at=until), channel)
     if outgoing.attempts_here > terms.resends:
         return _exhausted(outgoing, channel, terms, now, way)
-    return _transmit_on(outgoing, channel, terms, now, way)
+    begun, passed = _begin_on(outgoing, terms, way)
+    step = _transmit_on(begun, channel, terms, now, way)
+    return replace(step, effects=(*passed, *step.effects)) if passed else step
+
+
+def _begin_on(outgoing: Outgoing, terms: Terms, way: Way) -> tuple[Outgoing, tuple[Note, ...]]:
+    """A message that begins on a transport that others have left passes it by, if there is one
+    after it that works; with the rows that say so."""
+    passed: tuple[Note, ...] = ()
+    changed: Outgoing | None = None if outgoing.attempts_here or not way.left else outgoing
+    while changed is not None:
+        name = changed.transport_name(terms)
+        if name not in way.left | way.closed:
+            return changed, passed
+        why = _LEFT if name in way.left else _NO_ADDRESS
+        passed += (_not_tried(changed, name, why),)
+        changed = _on_next_transport(changed, terms)
+    return outgoing, ()
+
+
+def _not_tried(outgoing: Outgoing, transport: str, why: str) -> Note:
+    # No attempt was made, so the row has none.
+    note = note_of(notes.SendFailed("refused", why), outgoing, transport=transport)
+    return replace(note, attempt=None)
 
 
 def _transmit(
@@ -120,9 +147,7 @@ def _transmit_on(
         if name not in way.closed:
             step = _transmit(changed, channel, terms, now, name)
             return replace(step, effects=(*closed, *step.effects))
-        # No attempt was made, so the row has none.
-        note = note_of(notes.SendFailed("refused", _NO_ADDRESS), changed, transport=name)
-        closed += (replace(note, attempt=None),)
+        closed += (_not_tried(changed, name, _NO_ADDRESS),)
         changed = _on_next_transport(changed, terms)
     raise NotAllowed(
         f"{_NO_ADDRESS} for {', '.join(sorted(way.closed))}",
@@ -143,11 +168,12 @@ def _exhausted(
     outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way
 ) -> SenderStep:
     """The last retry went unanswered: another transport, the operator, or failure."""
-    note = note_of(notes.Exhausted(), outgoing, transport=outgoing.transport_name(terms))
+    name = outgoing.transport_name(terms)
+    note = note_of(notes.Exhausted(), outgoing, transport=name)
     changed = _on_next_transport(outgoing, terms)
     if changed is not None:
         step = _transmit_on(changed, channel, terms, now, way)
-        return replace(step, effects=(note, *step.effects))
+        return replace(step, effects=(note, Leave(name), *step.effects))
     reason = f"no acknowledgement after {outgoing.attempts} attempts"
     if terms.on_exhausted is OnExhausted.SUSPEND_CHANNEL:
         suspended = outgoing.moved(

@@ -87,10 +87,18 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """Let messages that begin now take another transport to this receiver, until a probe of this
+    one gets through (RTY-15)."""
+
+    transport: str
+
+
+@dataclass(frozen=True, slots=True)
 class AskStatus:
     """Ask the receiver what became of a message that must not be resent (C37)."""
 
     message_id: str
 
 
-Effect: TypeAlias = Note | Transmit | Notify | Raise | Resolve | Admit | Pause | AskStatus
+Effect: TypeAlias = Note | Transmit | Notify | Raise | Resolve | Admit | Pause | Leave | AskStatus

@@ -128,6 +128,30 @@ OnDelivery = Callable[[Delivery], Awaitable[Reply]]
 """The handler's door. It never raises: whatever is wrong becomes a reply."""
 
 
+class Verdict(StrEnum):
+    """What became of a delivery, for transports that keep it until they know."""
+
+    TAKEN = "taken"  # it is stored, or needs no storing: let go of it
+    LATER = "later"  # not now: keep it and hand it in again
+    REFUSED = "refused"  # it will never be taken: nobody needs to try again
+
+
+_SOON = frozenset({408, 429, 502, 503, 504})
+
+
+def verdict_of(reply: Reply) -> Verdict:
+    """The verdict that a reply gives. Transports that cannot answer have no other use for it.
+
+    A bare 500 is a fault of ours, so what it is about is kept; a 500 that says something is the
+    answer to what is no message.
+    """
+    if 200 <= reply.status < 300:
+        return Verdict.TAKEN
+    if reply.status in _SOON or (reply.status == 500 and not reply.body):
+        return Verdict.LATER
+    return Verdict.REFUSED
+
+
 class Transport(Protocol):
     """One way to travel."""
 
@@ -140,6 +164,10 @@ class Transport(Protocol):
 
     async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         """Carry the cargo to the address. Never raises for trouble on the way."""
+
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        """Whether the way to the address is open, without carrying anything: SENT says that it
+        is. Never raises for trouble on the way."""
 
     async def stop(self) -> None:
         """Stop listening, finish what is under way within reason, release everything."""

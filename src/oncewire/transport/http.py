@@ -66,6 +66,10 @@ class HttpTransport:
         """POST the cargo to the address and say how it ended."""
         return await self._client.send(cargo, address, timeout=timeout)
 
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        """Whether somebody answers there; see `Transport`."""
+        return await self._client.probe(address, timeout=timeout)
+
     async def stop(self) -> None:
         """Finish what is under way, close the endpoint and the pool."""
         if self._server is not None:

@@ -183,6 +183,27 @@ class HttpClient:
                 return connection
         raise ConnectionError("every connection was closed by the peer before anything was sent")
 
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        """Ask an endpoint for nothing. Whatever it says of that, it is there; what a proxy says
+        for one that is not does not count."""
+        if self._pool is None:
+            return AttemptOutcome(OutcomeKind.REFUSED, "the HTTP client is not started")
+        try:
+            target = self._target(address)
+            asking = target.head.replace("POST", "GET", 1)
+            async with asyncio.timeout(timeout):
+                connection = await self._connect(target)
+                try:
+                    answer = await connection.begin(
+                        write_headers(asking, [("Connection", "close")])
+                    )
+                finally:
+                    connection.close()
+        except (TransportProblem, OSError, ValueError) as error:
+            return _failed(error, sent=False)
+        kind = OutcomeKind.SENT if answer.head.status < 500 else OutcomeKind.REFUSED
+        return AttemptOutcome(kind, f"HTTP {answer.head.status}")
+
     async def _connect(self, target: Target) -> ClientConnection:
         try:
             async with asyncio.timeout(self.settings.connect_timeout):

@@ -70,7 +70,8 @@ def _transports(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger
         Severity.ERROR if alone else Severity.DANGER,
         "delivery.transports",
         f"{names} cannot be used yet" + (", so nothing can be sent" if alone else ""),
-        f"agree on {there}" + ("" if alone else f"; until then all goes over {there}"),
+        f"agree on {there}, or set {names} up in oncewire.toml"
+        + ("" if alone else f"; until then all goes over {there}"),
     )
 
 
@@ -85,5 +86,6 @@ def refuse_unable(agreement: Agreement, abilities: Abilities) -> None:
     raise AgreementProblem(
         f"agreement {agreement.cpa_id} goes over {', '.join(wanted)}, which cannot be used yet",
         key="delivery.transports",
-        remedy=f"agree on {', '.join(abilities.transports)}",
+        remedy=f"agree on {', '.join(abilities.transports)}, or set {', '.join(wanted)} up in "
+        "oncewire.toml",
     )

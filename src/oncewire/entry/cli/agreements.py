@@ -16,6 +16,7 @@ from oncewire.entry.cli.place import Config, loaded, now
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
     from oncewire.agreement.check.finding import Finding
+    from oncewire.entry.party.settings import Settings
 
 Named = Annotated[
     list[str] | None,
@@ -72,7 +73,8 @@ def check(
                 bad = Finding(Severity.ERROR, error.key, error.problem, error.remedy)
                 findings.append((here(path), bad))
         by_id = {agreement.cpa_id: name for name, agreement in found}
-        judged = check_all([agreement for _, agreement in found], now=now(), abilities=able())
+        here_able = able(_settings_of(config))
+        judged = check_all([agreement for _, agreement in found], now=now(), abilities=here_able)
         findings += [(by_id.get(each_finding.cpa_id, ""), each_finding) for each_finding in judged]
         worst = {finding.severity for _, finding in findings}
         bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}
@@ -268,14 +270,20 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
     return [(_find(name, everything, party), party) for name in named]
 
 
-def _own_of(config: Path | None) -> str | None:
-    """Our party id if there are settings here; a file alone can be looked at without any."""
+def _settings_of(config: Path | None) -> Settings | None:
+    """The settings, if there are any here; a file alone can be looked at without them."""
     from oncewire.errors import NotHere
 
     try:
-        return loaded(config).settings.party.party_id or None
+        return loaded(config).settings
     except NotHere:
         return None
+
+
+def _own_of(config: Path | None) -> str | None:
+    """Our party id if there are settings here."""
+    settings = _settings_of(config)
+    return None if settings is None else settings.party.party_id or None
 
 
 def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:

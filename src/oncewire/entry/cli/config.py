@@ -153,6 +153,8 @@ def _agreement_problems(settings: Settings) -> Iterator[Problem]:
                 str(known.file),
                 "correct [own] party_id, or remove the file",
             )
-    for finding in check_all([known.agreement for known in kept], now=now(), abilities=able()):
+    for finding in check_all(
+        [known.agreement for known in kept], now=now(), abilities=able(settings)
+    ):
         if finding.severity is Severity.ERROR:
             yield Problem(finding.sentence, f"{finding.cpa_id} {finding.key}", finding.fix)

@@ -103,7 +103,8 @@ def _submissions(
         groups = [[payload_of(name, 1)] for name in files]
     else:
         groups = [[payload_of(name, number) for number, name in enumerate(files, 1)]]
-    return [submission_of(agreement, payloads, options) for payloads in groups]
+    there = settings.transports
+    return [submission_of(agreement, payloads, options, there) for payloads in groups]
 
 
 def _sent(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import outbound
 from oncewire.entry.messages.composing import typed
-from oncewire.entry.party.agreements import TRANSPORTS, Kept, Readable
+from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.ids import Service
@@ -129,15 +129,21 @@ def _is_called(kept: Kept, name: str) -> bool:
 
 
 def submission_of(
-    agreement: Agreement, payloads: Sequence[Payload], options: SendOptions
+    agreement: Agreement,
+    payloads: Sequence[Payload],
+    options: SendOptions,
+    transports: Collection[str] | None = None,
 ) -> Submission:
-    """The submission; service and action follow from the agreement where it leaves no choice."""
+    """The submission; service and action follow from the agreement where it leaves no choice.
+
+    `transports` are those that are set up, for what can go by none of them is refused.
+    """
     service, action = _service_and_action(agreement, options)
     wanted = outbound(agreement, service, action).terms.transports
-    if not set(wanted) & set(TRANSPORTS):
+    if transports is not None and not set(wanted) & set(transports):
         raise InvalidValue(
             f"{service} {action} goes over {', '.join(wanted)}, which cannot be used yet",
-            remedy=f"agree on {', '.join(TRANSPORTS)} for it",
+            remedy=f"agree on {', '.join(transports)} for it",
         )
     return Submission(
         agreement.cpa_id,

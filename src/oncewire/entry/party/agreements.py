@@ -17,21 +17,19 @@ from oncewire.entry.files import read_bytes, read_text
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotHere, OncewireError
 
-TRANSPORTS = ("http",)
-"""The transports that are built."""
-
 AGREEMENT_MAX = 4 * 1024 * 1024
 _ENDINGS = (".toml", ".xml")
 
 
-def able() -> Abilities:
-    """What this handler can do."""
+def able(settings: Settings | None = None) -> Abilities:
+    """What a handler can do with these settings; without any, what every handler can."""
     # Loaded when it is asked for: the wire's algorithms come with all of its cryptography.
     from oncewire.wire.security.algorithms import CANONICAL_URIS, DIGEST_URIS, SIGNATURE_URIS
     from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS
 
     tables = (SIGNATURE_URIS, DIGEST_URIS, CANONICAL_URIS, DATA_URIS, KEY_URIS)
-    return Abilities(TRANSPORTS, frozenset(uri for table in tables for uri in table.values()))
+    there = ("http",) if settings is None else settings.transports
+    return Abilities(there, frozenset(uri for table in tables for uri in table.values()))
 
 
 Stamp: TypeAlias = tuple[int, int, int, int]
@@ -124,6 +122,7 @@ class AgreementFolder:
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.path(settings.agreements.folder)
         self._own = settings.party.party_id or None
+        self._able = able(settings)
         self._read: dict[Path, _Read] = {}
 
     def readable(self) -> Readable:
@@ -154,7 +153,7 @@ class AgreementFolder:
         result: Agreement | AgreementProblem
         try:
             result = read_file(file, own=self._own, load=load)
-            refuse_unable(result, able())
+            refuse_unable(result, self._able)
         except OncewireError as error:
             result = AgreementProblem(f"{file}: {error.problem}", remedy=error.remedy)
         except (OSError, ValueError) as error:

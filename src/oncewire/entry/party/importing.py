@@ -69,8 +69,8 @@ def understand(
         profile_values(profile)
     position, because = _which(document, settings, own)
     agreement = read_cpa(xml, own=position, profile=profile or None)
-    refuse_unable(agreement, able())
-    findings = check(agreement, now=now, abilities=able())
+    refuse_unable(agreement, able(settings))
+    findings = check(agreement, now=now, abilities=able(settings))
     _refuse_beyond(findings)
     if settings is not None:
         findings = (*about_this_handler(settings, agreement), *findings)

@@ -12,6 +12,9 @@ from oncewire.message import kinds
 from oncewire.message.instant import Duration, format_duration
 from oncewire.message.kinds import ValueKind, kind
 
+HIDDEN = object()
+"""Marks a setting whose value is never shown."""
+
 
 def _read_line(raw: object) -> str:
     """A line of text, which may be empty: then nothing is said."""

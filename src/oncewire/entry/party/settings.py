@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from oncewire.entry.files import read_text
-from oncewire.entry.party.setting_kinds import kind_of
+from oncewire.entry.party.setting_kinds import HIDDEN, kind_of
+from oncewire.entry.party.transport_settings import (
+    FtpSettings,
+    SftpSettings,
+    SmtpSettings,
+    is_installed,
+)
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.instant import Duration, seconds
 from oncewire.message.key import NamedKey, did_you_mean
@@ -25,8 +31,6 @@ from oncewire.message.key import NamedKey, did_you_mean
 FILE = "oncewire.toml"
 PREFIX = "ONCEWIRE_"
 CONFIG_VARIABLE = "ONCEWIRE_CONFIG"
-HIDDEN = object()
-"""Marks a setting whose value is never shown."""
 
 
 class ApplicationWay(StrEnum):
@@ -161,6 +165,9 @@ class Settings:
     agreements: AgreementSettings = field(default_factory=AgreementSettings)
     keys: KeySettings = field(default_factory=KeySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    smtp: SmtpSettings = field(default_factory=SmtpSettings)
+    sftp: SftpSettings = field(default_factory=SftpSettings)
+    ftp: FtpSettings = field(default_factory=FtpSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     application: ApplicationSettings = field(default_factory=ApplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -168,6 +175,12 @@ class Settings:
     def path(self, named: Path) -> Path:
         """A path of the settings, seen from the party's folder."""
         return self.folder / named
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """The transports that are set up, and whose libraries are there."""
+        said = {"smtp": self.smtp.mailbox, "sftp": self.sftp.user, "ftp": self.ftp.user}
+        return ("http", *(name for name, there in said.items() if there and is_installed(name)))
 
     @property
     def endpoint_url(self) -> str:
@@ -186,6 +199,9 @@ SECTIONS: dict[str, type[Any]] = {
     "agreements": AgreementSettings,
     "keys": KeySettings,
     "http": HttpSettings,
+    "smtp": SmtpSettings,
+    "sftp": SftpSettings,
+    "ftp": FtpSettings,
     "budget": BudgetSettings,
     "application": ApplicationSettings,
     "log": LogSettings,

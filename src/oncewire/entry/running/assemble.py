@@ -11,6 +11,7 @@ from oncewire.entry.files import PRIVATE_FOLDER, make_folder, read_bytes
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.party.itself import agreement_with_itself
 from oncewire.entry.party.settings import Settings
+from oncewire.entry.running.other_transports import other_transports
 from oncewire.entry.running.transports import http_transport
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.engine import Engine
@@ -113,18 +114,19 @@ def make_node(
 
 
 def make_handler(settings: Settings, application: Application | None = None) -> Handler:
-    """A handler of the party over HTTP, not started yet; it owns the store from here on.
+    """A handler of the party over its transports, not started yet; it owns the store from here on.
 
     Everything that can be wrong with files is found before the store is opened.
     """
     agreements = tuple(load_readable(settings).kept)
     keys = keys_of(settings)
-    transport = http_transport(settings, agreements)
+    http = http_transport(settings, agreements)
+    transports = {http.name: http, **other_transports(settings)}
     kill = KillPoints.from_environment()
     store = open_store(settings)
     try:
         node = make_node(settings, store, agreements, keys)
-        return Handler(node, {transport.name: transport}, application=application, kill=kill)
+        return Handler(node, transports, application=application, kill=kill)
     except BaseException:
         store.close()
         raise

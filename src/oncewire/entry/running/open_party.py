@@ -48,6 +48,7 @@ class Reached:
     def __init__(self, settings: Settings, verbs: Verbs) -> None:
         self.verbs, self.agreements = verbs, AgreementFolder(settings)
         self._name, self._closed = settings.party.name, False
+        self.transports = settings.transports
 
     def close(self) -> None:
         """Take no more verbs: nobody is there any more who could do them."""
@@ -88,7 +89,8 @@ class _Party(PartyVerbs):
         _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
         agreement = find_agreement(self._reached.agreements.readable(), to)
         payloads = payloads_of(documents, media_type)
-        return await self._reached.verbs.send(submission_of(agreement, payloads, wishes))
+        there = self._reached.transports
+        return await self._reached.verbs.send(submission_of(agreement, payloads, wishes, there))
 
     @Method
     async def submit(self, submission: Submission) -> Accepted:

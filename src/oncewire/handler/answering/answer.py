@@ -210,15 +210,14 @@ def _apart(node: Node, answer: StoredAnswer) -> list[StoredAnswer]:
     return [replace(answer, parcel=stored_parcel(part)) for part in parts]
 
 
-def signal_address(node: Node, agreement: Agreement, kind: MessageKind) -> tuple[str, str] | None:
-    """The first transport that reaches the partner's handler with a signal, and its address."""
+def signal_ways(node: Node, agreement: Agreement, kind: MessageKind) -> list[tuple[str, str]]:
+    """The transports that reach the partner's handler with a signal, and its address on each;
+    last those on which nothing got across lately."""
     route = signal_route(as_of_today(node, agreement), kind)
     purpose = EndpointType.ERROR if kind is MessageKind.ERROR else EndpointType.RESPONSE
-    for transport in route.terms.transports:
-        address = route.address(transport, purpose)
-        if address is not None:
-            return transport, address
-    return None
+    found = [(name, route.address(name, purpose)) for name in route.terms.transports]
+    ways = [(name, address) for name, address in found if address is not None]
+    return sorted(ways, key=lambda way: (route.peer, way[0]) in node.left)
 
 
 def post_signal(
@@ -230,11 +229,13 @@ def post_signal(
     message_id: str = "",
 ) -> None:
     """Send a signal to the partner's handler; where it has no address, somebody is told."""
-    way = signal_address(node, agreement, answer.kind)
-    if way is None:
+    ways = signal_ways(node, agreement, answer.kind)
+    if not ways:
         node.unaddressed[peer_label(agreement)] = word_for(answer.kind)
-    else:
-        node.actions.append(PostAnswer(*way, answer.parcel, sender, message_id))
+        return
+    first, *others = ways
+    post = PostAnswer(*first, answer.parcel, sender, message_id, tuple(others))
+    node.actions.append(post)
 
 
 def answer_fault(error: EbxmlError | SoapFault) -> Answer:

@@ -9,8 +9,8 @@ from oncewire.errors import AgreementProblem, InvalidValue
 from oncewire.handler.answering.answer import (
     envelope_for,
     post_signal,
-    signal_address,
     signal_route,
+    signal_ways,
 )
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop, peer_label
@@ -74,7 +74,7 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
 
 def _check_address(node: Node, agreement: Agreement, kind: MessageKind) -> None:
     """Said at once: whoever waited for an answer would wait in vain."""
-    if signal_address(node, agreement, kind) is None:
+    if not signal_ways(node, agreement, kind):
         raise AgreementProblem(
             f"{peer_label(agreement)} has no address to ask at",
             key="partner",

@@ -39,6 +39,9 @@ from oncewire.wire.parcel import Parcel
 SPOOL_ABOVE = 1024 * 1024
 """Bodies up to this size live in their row; larger ones in a file of the spool."""
 
+MAIL = "smtp"
+"""The transport that carries seven bits only."""
+
 _OF_THE_MESSAGE = frozenset({"soapaction", "mime-version", "subject"})
 """Headers of a transport that say something of the message. All others belong to the
 connection they came on: its length, its host, its credentials."""
@@ -49,7 +52,9 @@ def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> S
     signer = signer_for(node, route.security) if sign or route.security.sign else None
     closed = encrypt_payloads(message, route.security)
     signing = signer_over(signer, message, route.security)
-    return sealed(node, codec.write(closed, route.form, signer=signing))
+    # The bytes are the same on every transport (C26), so that any of them can be mail.
+    mail = MAIL in route.terms.transports
+    return sealed(node, codec.write(closed, route.form, signer=signing, mail=mail))
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:

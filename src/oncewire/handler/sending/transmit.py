@@ -90,7 +90,7 @@ def _attempt(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
         return
     channel = load_channel(tx, stored.outgoing)
     addresses = addresses_for(node, tx, stored, terms.transports)
-    way = way_to(tx, stored, terms, addresses)
+    way = way_to(node, tx, stored, terms, addresses)
     step = attempt_due(stored.outgoing, channel, terms, now, way)
     perform(node, tx, stored, channel, step, terms, addresses=addresses)
 

@@ -1,0 +1,71 @@
+"""Settings of the transports beside HTTP: each is used once it is said where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from oncewire.entry.party.setting_kinds import HIDDEN
+from oncewire.message.instant import Duration, seconds
+
+_LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",)}
+
+
+def is_installed(transport: str) -> bool:
+    """Whether the extra of that name is installed, which brings the transport's libraries."""
+    return all(find_spec(library) is not None for library in _LIBRARIES[transport])
+
+
+class MailProtection(StrEnum):
+    """How the connection to our mail server is protected."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpSettings:
+    """Mail: the server that takes ours, and where we take mail."""
+
+    mailbox: Annotated[str, "Our mail address; empty: no mail is sent or taken."] = ""
+    relay: Annotated[str, "The mail server that takes what we send."] = ""
+    relay_port: Annotated[int, "Its port."] = 587
+    protection: Annotated[MailProtection, "starttls, tls, or none (a server of this machine)."] = (
+        MailProtection.STARTTLS
+    )
+    authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
+    user: Annotated[str, "Who we are to it."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    host: Annotated[str, "The address to take mail on."] = "127.0.0.1"
+    port: Annotated[int, "The port to take mail on; 0: we take none ourselves."] = 0
+    tls: Annotated[bool, "Ask for STARTTLS there, with the certificate of [keys]."] = False
+    max_size: Annotated[int, "The largest mail in bytes, in and out."] = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class SftpSettings:
+    """Files over SSH: who we are to servers, and which folder is ours."""
+
+    user: Annotated[str, "Who we are to servers; empty: SFTP is not used."] = ""
+    key: Annotated[Path | None, "The private key that proves it."] = None
+    password: Annotated[str, "Or the password that does.", HIDDEN] = ""
+    known_hosts: Annotated[Path, "The keys of servers, as OpenSSH keeps them."] = Path(
+        "keys/known_hosts"
+    )
+    inbox: Annotated[str, "Our folder, as sftp://host/folder; empty: we only send."] = ""
+    every: Annotated[Duration, "How often it is looked into."] = seconds(5)
+
+
+@dataclass(frozen=True, slots=True)
+class FtpSettings:
+    """Files over FTP and FTPS: who we are to servers, and which folder is ours."""
+
+    user: Annotated[str, "Who we are to servers; empty: FTP is not used."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
+    inbox: Annotated[str, "Our folder, as ftps://host/folder; empty: we only send."] = ""
+    every: Annotated[Duration, "How often it is looked into."] = seconds(5)

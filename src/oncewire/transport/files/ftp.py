@@ -1,0 +1,154 @@
+"""FTP and FTPS: files over the oldest protocol of all, with TLS wherever the server can."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.files.remote import Place, Remote, ServerRefused
+from oncewire.transport.files.transport import FileTransport
+from oncewire.transport.http_address import AddressRule, AllowedResolver
+
+if TYPE_CHECKING:
+    import aioftp
+
+SCHEMES = {"ftps": 21, "ftp": 21}
+"""`ftps` begins TLS before it says who we are (RFC 4217); `ftp` never does."""
+
+_PIECE = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FtpSettings:
+    """Who we are to servers of files, and which of them we believe."""
+
+    user: str
+    password: str = ""
+    # Whom to believe; None: the system's authorities.
+    context: ssl.SSLContext | None = None
+    addresses: AddressRule = field(default_factory=AddressRule)
+    inbox: str = ""
+    reader: str = "oncewire"
+    every: float = 5.0
+    patience: float = 30.0
+
+
+def ftp_transport(settings: FtpSettings) -> FileTransport:
+    """The transport of these settings."""
+
+    async def connect(place: Place) -> Remote:
+        return await _connect(settings, place)
+
+    return FileTransport(
+        "ftp",
+        SCHEMES,
+        connect,
+        inbox=settings.inbox,
+        reader=settings.reader,
+        every=settings.every,
+    )
+
+
+async def _connect(settings: FtpSettings, place: Place) -> Remote:
+    import aioftp
+
+    # Looked at before we connect: an address of the inside is nobody's to name.
+    await AllowedResolver(settings.addresses).resolve(place.host, place.port)
+    client = aioftp.Client(
+        socket_timeout=settings.patience,
+        connection_timeout=settings.patience,
+        # PASV lets a server send us to any other machine; EPSV names a port of its own.
+        passive_commands=("epsv",),
+    )
+    try:
+        with _told():
+            await client.connect(place.host, place.port)
+            if place.scheme == "ftps":
+                await client.upgrade_to_tls(settings.context)
+            await client.login(settings.user, settings.password)
+    except ServerRefused as refusal:
+        client.close()
+        raise OSError(str(refusal)) from refusal
+    except BaseException:
+        client.close()
+        raise
+    return _Ftp(client)
+
+
+class _Ftp:
+    """One connection; it does one thing at a time."""
+
+    def __init__(self, client: aioftp.Client) -> None:
+        self._client = client
+
+    async def alive(self) -> bool:
+        """See `Remote`."""
+        try:
+            with _told():
+                await self._client.command("NOOP", "2xx")
+        except (ServerRefused, OSError):
+            return False
+        return True
+
+    async def names(self, folder: str) -> list[str]:
+        """See `Remote`."""
+        with _told():
+            await self._client.change_directory(_safe(folder))
+            listed = await self._client.list("", raw_command="MLSD")
+        return [path.name for path, info in listed if info.get("type") == "file"]
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        """See `Remote`."""
+        with _told():
+            async with self._client.download_stream(_safe(path)) as stream:
+                async for piece in stream.iter_by_block(_PIECE):
+                    yield piece
+
+    async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
+        """See `Remote`."""
+        with _told():
+            async with self._client.upload_stream(_safe(path)) as stream:
+                async for piece in pieces:
+                    await stream.write(piece)
+
+    async def rename(self, old: str, new: str) -> None:
+        """See `Remote`."""
+        with _told():
+            await self._client.rename(_safe(old), _safe(new))
+
+    async def remove(self, path: str) -> None:
+        """See `Remote`."""
+        with _told():
+            await self._client.remove_file(_safe(path))
+
+    async def close(self) -> None:
+        """See `Remote`."""
+        self._client.close()
+
+
+def _safe(path: str) -> str:
+    """A path that stays one argument of one command."""
+    if not path.isprintable():
+        raise TransportProblem("a path holds a control character")
+    return path
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What the library raises in the words of `Remote`."""
+    import aioftp
+
+    try:
+        yield
+    except aioftp.StatusCodeError as error:
+        said = " ".join(line.strip() for line in error.info)
+        raise ServerRefused(f"FTP: {error.received_codes[-1]} {said}"[:300]) from error
+    except aioftp.AIOFTPException as error:
+        raise OSError(f"FTP: {error}") from error
+    except (EOFError, asyncio.IncompleteReadError) as error:
+        raise OSError("FTP: the server ended the connection") from error

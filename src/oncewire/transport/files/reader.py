@@ -1,0 +1,160 @@
+"""Reader: takes the parcels of one folder, each once, however many readers it has.
+
+Who renames a file has it. What a reader has claimed it keeps until the parcel is stored, or
+refused for good: a reader that dies finds its claims again under its own name, and nobody else
+touches them, for only its own store can tell whether they were stored before it died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable
+
+from oncewire.errors import OncewireError, TransportProblem
+from oncewire.transport.contract import Delivery, OnDelivery, Peer, Verdict, verdict_of
+from oncewire.transport.files import parcel_file as named
+from oncewire.transport.files.remote import Connections, Place, Remote, ServerRefused
+
+logger = logging.getLogger("oncewire.files")
+
+TRIES = 20
+"""How often a file is looked at that ends too soon: it may still be being written."""
+
+AT_ONCE = 3
+"""Files that are taken at once; one connection is left for those who send."""
+
+
+class FolderReader:
+    """Looks into one folder again and again."""
+
+    def __init__(
+        self, transport: str, place: Place, connections: Connections, reader: str, every: float
+    ) -> None:
+        self._transport, self._place, self._connections = transport, place, connections
+        self._reader, self._every = named.check_reader(reader), every
+        self._cut_off: dict[str, int] = {}
+        # Taken, but still there: the server could not be told any more.
+        self._taken: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._out = False
+
+    def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to look."""
+        self._task = asyncio.get_running_loop().create_task(self._run(on_delivery))
+
+    async def stop(self) -> None:
+        """Look no more; what is claimed is found again by the next start."""
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            # A library may take the first for a matter of its own.
+            task.cancel()
+            await asyncio.wait({task}, timeout=1)
+
+    async def _run(self, on_delivery: OnDelivery) -> None:
+        while True:
+            try:
+                await self.look(on_delivery)
+                self._out = False
+            except (OncewireError, ServerRefused, OSError) as problem:
+                # Said once: it comes again with every look.
+                if not self._out:
+                    logger.warning(
+                        "a folder cannot be read",
+                        extra={"address": self._place.folder, "problem": str(problem)},
+                    )
+                self._out = True
+            await asyncio.sleep(self._every)
+
+    async def look(self, on_delivery: OnDelivery) -> None:
+        """Take what is there now."""
+        async with self._connections.to(self._place) as remote:
+            names = sorted(await remote.names(self._place.folder))
+        mine = [found for name in names if (found := named.claimed_id(name, self._reader))]
+        ready = [found for name in names if (found := named.ready_id(name))]
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def each(file_id: str, *, claimed: bool) -> None:
+            async with places:
+                if claimed or await self._claim(file_id):
+                    await self._take(file_id, on_delivery)
+
+        async with asyncio.TaskGroup() as tasks:
+            for file_id in mine:
+                tasks.create_task(self._safely(each(file_id, claimed=True)))
+            for file_id in ready:
+                tasks.create_task(self._safely(each(file_id, claimed=False)))
+
+    async def _safely(self, work: Awaitable[None]) -> None:
+        """One file's trouble is its own; the next look finds it again."""
+        try:
+            await work
+        except (OncewireError, ServerRefused, OSError) as problem:
+            logger.info("a file is looked at again later", extra={"problem": str(problem)})
+
+    async def _claim(self, file_id: str) -> bool:
+        try:
+            await self._rename(named.ready_name(file_id), named.claimed_name(file_id, self._reader))
+        except ServerRefused:
+            # Somebody else was quicker.
+            return False
+        return True
+
+    async def _take(self, file_id: str, on_delivery: OnDelivery) -> None:
+        claimed = self._place.path(named.claimed_name(file_id, self._reader))
+        verdict = Verdict.TAKEN
+        if file_id not in self._taken:
+            verdict = await self._deliver(file_id, claimed, on_delivery)
+        if verdict is Verdict.TAKEN:
+            self._taken.add(file_id)
+            async with self._connections.to(self._place) as remote:
+                await remote.remove(claimed)
+            self._taken.discard(file_id)
+        elif verdict is Verdict.REFUSED:
+            logger.warning("a file is not taken", extra={"file": named.refused_name(file_id)})
+            await self._rename(
+                named.claimed_name(file_id, self._reader), named.refused_name(file_id)
+            )
+        if verdict is not Verdict.LATER:
+            self._cut_off.pop(file_id, None)
+
+    async def _deliver(self, file_id: str, path: str, on_delivery: OnDelivery) -> Verdict:
+        try:
+            async with self._connections.to(self._place) as remote, _reading(remote, path) as file:
+                opened = await named.open_parcel(file)
+                delivery = Delivery(
+                    self._transport,
+                    opened.content_type,
+                    opened.headers,
+                    opened.body,
+                    opened.length,
+                    Peer(address=self._place.host),
+                )
+                reply = await on_delivery(delivery)
+                # To its end: only then is it known to be whole, and the connection free for others.
+                async for _ in opened.body:
+                    pass
+        except TransportProblem:
+            # Whatever the handler made of it, half a parcel is none.
+            tries = self._cut_off[file_id] = self._cut_off.get(file_id, 0) + 1
+            return Verdict.LATER if tries < TRIES else Verdict.REFUSED
+        except OncewireError as problem:
+            logger.warning("a file holds no parcel", extra={"problem": str(problem)})
+            return Verdict.REFUSED
+        return verdict_of(reply)
+
+    async def _rename(self, old: str, new: str) -> None:
+        async with self._connections.to(self._place) as remote:
+            await remote.rename(self._place.path(old), self._place.path(new))
+
+
+@contextlib.asynccontextmanager
+async def _reading(remote: Remote, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    file = remote.read(path)
+    try:
+        yield file
+    finally:
+        close = getattr(file, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,129 @@
+"""Remote: a folder on a server, as far as parcels need one, and the connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from oncewire.errors import TransportProblem
+
+
+class ServerRefused(Exception):
+    """The server heard the command and did not do it; the connection is as good as before."""
+
+
+class Remote(Protocol):
+    """One connection to a server of files. Trouble is `ServerRefused`, or an `OSError` where
+    nobody knows what the server heard."""
+
+    async def alive(self) -> bool:
+        """Whether the server still listens on this connection."""
+
+    async def names(self, folder: str) -> list[str]:
+        """The plain files of a folder: neither folders nor links."""
+
+    def read(self, path: str) -> AsyncIterator[bytes]:
+        """The bytes of a file; closed before its end, the connection is of no more use."""
+
+    async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
+        """Make a file of these bytes."""
+
+    async def rename(self, old: str, new: str) -> None:
+        """Give a file another name, at one instant: of two who try, one succeeds."""
+
+    async def remove(self, path: str) -> None:
+        """Take a file away."""
+
+    async def close(self) -> None:
+        """End the connection; never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder on a server."""
+
+    scheme: str
+    host: str
+    port: int
+    folder: str
+
+    def path(self, name: str) -> str:
+        """A file of the folder."""
+        return f"{self.folder}/{name}" if self.folder != "/" else f"/{name}"
+
+
+def place_of(address: str, schemes: dict[str, int]) -> Place:
+    """The folder that an address names; `schemes` have their usual ports. TransportProblem where
+    it names none, or more than a folder."""
+    try:
+        url = urlsplit(address)
+        host, port = url.hostname, url.port
+    except ValueError as error:
+        raise TransportProblem(f"the address is no URL: {error}") from error
+    if url.scheme not in schemes or not host:
+        raise TransportProblem(
+            f"{address[:128]!r} is no address for files",
+            remedy=f"write {' or '.join(f'{name}://host/folder' for name in schemes)}",
+        )
+    if url.username is not None or url.password is not None:
+        raise TransportProblem(
+            "the address carries a user name or password", remedy="set them in oncewire.toml"
+        )
+    folder = unquote(url.path)
+    parts = [part for part in folder.split("/") if part]
+    if url.query or url.fragment or ".." in parts or not folder.isprintable():
+        raise TransportProblem(
+            f"{address[:128]!r} names no folder",
+            remedy="write its path without .., ?, # and control characters",
+        )
+    return Place(url.scheme, host, port or schemes[url.scheme], "/" + "/".join(parts))
+
+
+Connect = Callable[[Place], Awaitable[Remote]]
+"""Opens a connection; an OSError or a TransportProblem says why it cannot."""
+
+
+class Connections:
+    """A few connections to each server, used again as long as they are good."""
+
+    def __init__(self, connect: Connect, each: int = 4) -> None:
+        self._connect, self._each = connect, each
+        self._places: dict[tuple[str, str, int], asyncio.Semaphore] = {}
+        self._idle: dict[tuple[str, str, int], list[Remote]] = {}
+
+    @contextlib.asynccontextmanager
+    async def to(self, place: Place) -> AsyncIterator[Remote]:
+        """A connection, for as long as it takes; one that broke is not used again."""
+        server = (place.scheme, place.host, place.port)
+        free = self._places.setdefault(server, asyncio.Semaphore(self._each))
+        async with free:
+            remote = await self._idle_or_new(server, place)
+            try:
+                yield remote
+            except ServerRefused:
+                self._idle.setdefault(server, []).append(remote)
+                raise
+            except BaseException:
+                await remote.close()
+                raise
+            self._idle.setdefault(server, []).append(remote)
+
+    async def _idle_or_new(self, server: tuple[str, str, int], place: Place) -> Remote:
+        idle = self._idle.setdefault(server, [])
+        while idle:
+            # RTY-5: a connection that went stale is the transport's own trouble.
+            remote = idle.pop()
+            if await remote.alive():
+                return remote
+            await remote.close()
+        return await self._connect(place)
+
+    async def close(self) -> None:
+        """End those that nobody uses."""
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().close()

@@ -1,0 +1,173 @@
+"""SFTP: files over SSH, to servers whose keys we know."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.files.remote import Place, Remote, ServerRefused
+from oncewire.transport.files.transport import FileTransport
+from oncewire.transport.http_address import AddressRule, AllowedResolver, allowed_socket
+
+if TYPE_CHECKING:
+    import asyncssh
+
+SCHEMES = {"sftp": 22}
+_PIECE = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SftpSettings:
+    """Who we are to servers of files, and which of them we believe."""
+
+    user: str
+    # Lines as OpenSSH keeps them; a server that is not in it gets nothing.
+    known_hosts: Path
+    key: Path | None = None
+    password: str = ""
+    addresses: AddressRule = field(default_factory=AddressRule)
+    inbox: str = ""
+    reader: str = "oncewire"
+    every: float = 5.0
+
+
+def sftp_transport(settings: SftpSettings) -> FileTransport:
+    """The transport of these settings."""
+
+    async def connect(place: Place) -> Remote:
+        return await _connect(settings, place)
+
+    return FileTransport(
+        "sftp",
+        SCHEMES,
+        connect,
+        inbox=settings.inbox,
+        reader=settings.reader,
+        every=settings.every,
+    )
+
+
+async def connected_socket(rule: AddressRule, host: str, port: int) -> socket.socket:
+    """A connection to an address that may be connected to."""
+    found = await AllowedResolver(rule).resolve(host, port)
+    loop, trouble = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    for where in found:
+        info = (where["family"], socket.SOCK_STREAM, 0, "", (where["host"], where["port"]))
+        made = allowed_socket(rule, info)
+        try:
+            await loop.sock_connect(made, (where["host"], where["port"]))
+        except OSError as error:
+            made.close()
+            trouble = error
+            continue
+        return made
+    raise trouble
+
+
+async def _connect(settings: SftpSettings, place: Place) -> Remote:
+    import asyncssh
+
+    if not settings.known_hosts.is_file():
+        raise TransportProblem(
+            f"there is no file {settings.known_hosts} with the keys of servers",
+            remedy="put the server's line of ssh-keyscan into it, once compared",
+        )
+    line = await connected_socket(settings.addresses, place.host, place.port)
+    try:
+        connection = await asyncssh.connect(
+            place.host,
+            place.port,
+            sock=line,
+            username=settings.user,
+            password=settings.password or None,
+            client_keys=[str(settings.key)] if settings.key is not None else None,
+            known_hosts=str(settings.known_hosts),
+            config=None,
+            agent_path=None,
+            keepalive_interval=30,
+        )
+    except asyncssh.Error as error:
+        line.close()
+        raise OSError(f"SSH: {error.reason}") from error
+    except (OSError, ValueError) as error:
+        line.close()
+        raise OSError(str(error)) from error
+    return _Sftp(connection, await connection.start_sftp_client())
+
+
+class _Sftp:
+    """One connection."""
+
+    def __init__(
+        self, connection: asyncssh.SSHClientConnection, client: asyncssh.SFTPClient
+    ) -> None:
+        self._connection, self._client = connection, client
+
+    async def alive(self) -> bool:
+        """See `Remote`."""
+        return not self._connection.is_closed()
+
+    async def names(self, folder: str) -> list[str]:
+        """See `Remote`."""
+        import asyncssh
+
+        with _told():
+            return [
+                str(entry.filename)
+                for entry in await self._client.readdir(folder)
+                if entry.attrs.type == asyncssh.FILEXFER_TYPE_REGULAR
+            ]
+
+    async def read(self, path: str) -> AsyncIterator[bytes]:
+        """See `Remote`."""
+        with _told():
+            # Without an encoding it hands out bytes, whatever its annotation says of text.
+            async with self._client.open(path, "rb", encoding=None) as file:
+                while piece := await file.read(_PIECE):
+                    yield memoryview(piece).tobytes()  # type: ignore[arg-type]
+
+    async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
+        """See `Remote`."""
+        with _told():
+            # "x": what has that name already is somebody else's, or a link to elsewhere.
+            async with self._client.open(path, "xb") as file:
+                async for piece in pieces:
+                    await file.write(piece)
+
+    async def rename(self, old: str, new: str) -> None:
+        """See `Remote`."""
+        with _told():
+            await self._client.rename(old, new)
+
+    async def remove(self, path: str) -> None:
+        """See `Remote`."""
+        with _told():
+            await self._client.remove(path)
+
+    async def close(self) -> None:
+        """See `Remote`."""
+        self._connection.abort()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(2):
+                await self._connection.wait_closed()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What the library raises in the words of `Remote`."""
+    import asyncssh
+
+    try:
+        yield
+    except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection) as error:
+        raise OSError(f"SFTP: {error.reason}") from error
+    except asyncssh.SFTPError as error:
+        raise ServerRefused(f"SFTP: {error.reason}") from error
+    except asyncssh.Error as error:
+        raise OSError(f"SSH: {error.reason}") from error

@@ -1,0 +1,103 @@
+"""Files as one transport: a parcel is written, renamed into place, and found there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
+from oncewire.transport.files import parcel_file as named
+from oncewire.transport.files.reader import FolderReader
+from oncewire.transport.files.remote import Connect, Connections, Place, ServerRefused, place_of
+
+_REASON_LENGTH = 300
+
+
+class FileTransport:
+    """Puts parcels into the receiver's folder, and takes them out of our own.
+
+    A parcel that lies in its place is sent; that somebody has it, its acknowledgement says.
+    """
+
+    can_answer = False
+
+    def __init__(
+        self,
+        name: str,
+        schemes: dict[str, int],
+        connect: Connect,
+        *,
+        inbox: str = "",
+        reader: str = "oncewire",
+        every: float = 5.0,
+    ) -> None:
+        self.name = name
+        self._schemes = schemes
+        self._connections = Connections(connect)
+        self._reader = None
+        if inbox:
+            place = place_of(inbox, schemes)
+            self._reader = FolderReader(name, place, self._connections, reader, every)
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to look into our folder; a server that is not there is waited for."""
+        if self._reader is not None:
+            self._reader.start(on_delivery)
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        """Write one file and rename it into place; see `Transport`."""
+        renaming = False
+        try:
+            place = place_of(address, self._schemes)
+            async with asyncio.timeout(timeout):
+                file_id = await self._write(cargo, place)
+                async with self._connections.to(place) as remote:
+                    part = place.path(named.part_name(file_id))
+                    renaming = True
+                    await remote.rename(part, place.path(named.ready_name(file_id)))
+        except (TransportProblem, ServerRefused) as problem:
+            return AttemptOutcome(OutcomeKind.REFUSED, _words(problem))
+        except OSError as problem:
+            # Nobody looks at what has no name yet; once it may have one, somebody may.
+            kind = OutcomeKind.UNKNOWN if renaming else OutcomeKind.REFUSED
+            return AttemptOutcome(kind, _words(problem))
+        return AttemptOutcome(OutcomeKind.SENT)
+
+    async def _write(self, cargo: Cargo, place: Place) -> str:
+        file_id = named.new_id()
+        path = place.path(named.part_name(file_id))
+        begun = False
+        try:
+            async with self._connections.to(place) as remote:
+                begun = True
+                await remote.write(path, named.file_pieces(cargo))
+        except BaseException:
+            if begun:
+                with contextlib.suppress(TransportProblem, ServerRefused, OSError):
+                    async with asyncio.timeout(5), self._connections.to(place) as remote:
+                        await remote.remove(path)
+            raise
+        return file_id
+
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        """Whether the folder is there; see `Transport`."""
+        try:
+            place = place_of(address, self._schemes)
+            async with asyncio.timeout(timeout), self._connections.to(place) as remote:
+                await remote.names(place.folder)
+        except (TransportProblem, ServerRefused, OSError) as problem:
+            return AttemptOutcome(OutcomeKind.REFUSED, _words(problem))
+        return AttemptOutcome(OutcomeKind.SENT)
+
+    async def stop(self) -> None:
+        """Look no more, and end the connections."""
+        if self._reader is not None:
+            await self._reader.stop()
+        await self._connections.close()
+
+
+def _words(problem: Exception) -> str:
+    if isinstance(problem, TimeoutError):
+        return "timed out"
+    return (str(problem) or type(problem).__name__)[:_REASON_LENGTH]

@@ -1,0 +1,1 @@
+"""Parcels as mail, out and in; `transport` is the door."""

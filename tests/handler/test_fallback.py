@@ -1,0 +1,213 @@
+"""Real handlers with two transports: the second is taken when the first fails, and left again."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.handler import Handler
+from oncewire.handler.node import Node
+from oncewire.handler.world import RealWorld
+from oncewire.journal.check import check_journal
+from oncewire.journal.history import explain, ladder
+from oncewire.journal.row import Row
+from oncewire.message.instant import MILLISECOND
+from oncewire.protocol.kinds import Kind
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind, Transport
+from oncewire.transport.http import HttpTransport
+from oncewire.transport.http_client import HttpClientSettings
+from oncewire.transport.http_server import HttpServerSettings
+from tests.handler.serving import journal
+from tests.handler.test_other_transports import NAMES, World, by_mail, document
+from tests.ports import free_port
+from tests.transport.exchange import LOOPBACK, run
+
+TERMS = """
+[delivery]
+transports = ["http", "smtp"]
+timeout = "PT0.2S"
+retry_interval = "PT0.2S"
+retries = 2
+"""
+
+
+@dataclass
+class Cut:
+    """A transport whose line somebody can cut, before a cargo is sent or after it has arrived."""
+
+    inner: Transport
+    before: bool = False
+    after: bool = False
+    probes: list[OutcomeKind] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name, self.can_answer = self.inner.name, self.inner.can_answer
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        await self.inner.start(on_delivery)
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        if self.before:
+            return AttemptOutcome(OutcomeKind.REFUSED, "the line is cut")
+        outcome = await self.inner.send(cargo, address, timeout=timeout)
+        return AttemptOutcome(OutcomeKind.UNKNOWN, "the line was cut") if self.after else outcome
+
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        cut = self.before or self.after
+        outcome = AttemptOutcome(OutcomeKind.REFUSED, "the line is cut")
+        if not cut:
+            outcome = await self.inner.probe(address, timeout=timeout)
+        self.probes.append(outcome.kind)
+        return outcome
+
+    async def stop(self) -> None:
+        await self.inner.stop()
+
+
+@contextlib.asynccontextmanager
+async def both_ways(
+    folder: Path, extra: str = ""
+) -> AsyncIterator[tuple[dict[str, Handler], dict[str, Cut]]]:
+    """alpha and beta over HTTP, else by mail; the HTTP of each can be cut."""
+    ports = {name: free_port() for name in NAMES}
+    lines: dict[str, Cut] = {}
+    async with by_mail(folder, TERMS + extra) as world:
+        for name in NAMES:
+            server = HttpServerSettings("127.0.0.1", ports[name], "/msh")
+            lines[name] = Cut(HttpTransport(server, HttpClientSettings(addresses=LOOPBACK)))
+            world.ways[name]["http"] = lines[name]
+            at = {"http": f"http://127.0.0.1:{ports[name]}/msh"}
+            world.addresses[name] = {**at, **world.addresses[name]}
+        async with contextlib.AsyncExitStack() as stack:
+            for name in NAMES:
+                world.handlers[name] = await stack.enter_async_context(started(world, name))
+            yield world.handlers, lines
+
+
+def started(world: World, name: str) -> Handler:
+    agreement = read_toml(world.agreement(name))
+    store = SqliteStore.open(world.folder / f"{name}.db", node=name)
+    node = Node(name, store, Agreements([agreement]), RealWorld())
+    return Handler(node, world.ways[name], probe_every=100 * MILLISECOND)
+
+
+def of(handler: Handler, message_id: str) -> list[Row]:
+    return [row for row in journal(handler) if row.message_id == message_id]
+
+
+async def until(done: Callable[[], bool]) -> None:
+    while not done():
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.long
+@pytest.mark.requirement("RTY-4", "RTY-15", "CPA-16")
+def test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_through(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        async with both_ways(tmp_path) as (handlers, lines):
+            alpha, beta = handlers["alpha"], handlers["beta"]
+            lines["alpha"].before = True
+            first = await alpha.send(document(1))
+            assert await alpha.wait(first.message_id, 30) is OutgoingState.DELIVERED
+            rows = of(alpha, first.message_id)
+            ways = [row.transport for row in rows if row.kind == Kind.SENT]
+            assert ways == ["http"] * 3 + ["smtp"]
+            assert "from http to smtp" in explain(rows)
+            assert any("retries over http" in rung.text for rung in ladder(rows))
+
+            second = await alpha.send(document(2))
+            assert await alpha.wait(second.message_id, 30) is OutgoingState.DELIVERED
+            rows = of(alpha, second.message_id)
+            assert [row.transport for row in rows if row.kind == Kind.SENT] == ["smtp"]
+            assert "because nothing got across over http" in explain(rows)
+            assert alpha.engine.node.left
+            with alpha.engine.node.store.reader() as reader:
+                assert any("another way" in each.reason for each in reader.incidents())
+
+            lines["alpha"].before = False
+            await until(lambda: not alpha.engine.node.left)
+            assert lines["alpha"].probes[-1] is OutcomeKind.SENT
+            third = await alpha.send(document(3))
+            assert await alpha.wait(third.message_id, 30) is OutgoingState.DELIVERED
+            rows = of(alpha, third.message_id)
+            assert [row.transport for row in rows if row.kind == Kind.SENT] == ["http"]
+            with alpha.engine.node.store.reader() as reader:
+                assert not reader.incidents()
+            assert len(await beta.take(10)) == 3
+            for handler in (alpha, beta):
+                assert not check_journal(journal(handler), healed=False).violations
+
+    run(work(), 100)
+
+
+@pytest.mark.long
+@pytest.mark.requirement("DUP-9")
+def test_a_copy_over_another_transport_is_a_copy(tmp_path: Path) -> None:
+    """It arrived over HTTP, nobody knew, and it came again by mail: it is handed over once."""
+
+    async def work() -> None:
+        async with both_ways(tmp_path) as (handlers, lines):
+            alpha, beta = handlers["alpha"], handlers["beta"]
+            lines["alpha"].after = True
+            # beta cannot acknowledge over HTTP either: that comes by mail.
+            lines["beta"].before = True
+            sent = await alpha.send(document(1))
+            assert await alpha.wait(sent.message_id, 30) is OutgoingState.DELIVERED
+            assert len(await beta.take(10)) == 1
+            assert not await beta.take(10)
+            for handler in (alpha, beta):
+                assert not check_journal(journal(handler), healed=False).violations
+
+    run(work(), 100)
+
+
+@pytest.mark.long
+@pytest.mark.requirement("RTY-16")
+def test_when_the_last_transport_fails_too_somebody_is_told(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with both_ways(tmp_path) as (handlers, lines):
+            alpha = handlers["alpha"]
+            lines["alpha"].before = True
+            await handlers["beta"].transports["smtp"].stop()
+            sent = await alpha.send(document(1))
+            assert await alpha.wait(sent.message_id, 30) is OutgoingState.NOT_DELIVERED
+            assert [notice.message_id for notice in await alpha.notices()] == [sent.message_id]
+            ways = [row.transport for row in of(alpha, sent.message_id) if row.kind == Kind.SENT]
+            assert ways == ["http"] * 3 + ["smtp"] * 3
+
+    run(work(), 100)
+
+
+@pytest.mark.long
+@pytest.mark.requirement("SEQ-1")
+def test_an_ordered_stream_survives_the_change(tmp_path: Path) -> None:
+    """Numbered by pair, the numbers go on over the other transport (C29)."""
+    extra = '[sequence]\nordered = true\nscope = "pair"\n'
+    extra += '[wire]\nextensions = ["hop_sequence", "routing"]\n'
+
+    async def work() -> None:
+        async with both_ways(tmp_path, extra) as (handlers, lines):
+            alpha, beta = handlers["alpha"], handlers["beta"]
+            sent = []
+            for number in range(9):
+                lines["alpha"].before = 3 <= number < 6
+                sent.append(await alpha.send(document(number)))
+                if number in (2, 5):
+                    await alpha.wait(sent[-1].message_id, 30)
+            for each in sent:
+                assert await alpha.wait(each.message_id, 30) is OutgoingState.DELIVERED
+            taken = await beta.take(20)
+            assert [given.message_id for given in taken] == [each.message_id for each in sent]
+            for handler in (alpha, beta):
+                assert not check_journal(journal(handler), healed=False).violations
+
+    run(work(), 100)

@@ -1,0 +1,158 @@
+"""Real handlers over real servers: mail, SFTP and FTP, with nothing but the agreement changed."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.handler.handler import Handler
+from oncewire.handler.node import Node
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.world import RealWorld
+from oncewire.journal.check import check_journal
+from oncewire.message import Payload, Service
+from oncewire.protocol.kinds import Kind
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import Transport
+from oncewire.transport.files.ftp import ftp_transport
+from oncewire.transport.files.sftp import sftp_transport
+from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.smtp.relay import MailTls, RelaySettings
+from oncewire.transport.smtp.transport import SmtpTransport
+from tests.handler.serving import journal
+from tests.ports import free_port
+from tests.transport.exchange import run
+from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings
+
+QUICK = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 20\n'
+NAMES = ("alpha", "beta")
+
+
+@dataclass
+class World:
+    """Two parties, the addresses of each, and what each travels by."""
+
+    folder: Path
+    addresses: dict[str, dict[str, str]]
+    ways: dict[str, dict[str, Transport]]
+    extra: str = QUICK
+    profile: str = "ebms2"
+    handlers: dict[str, Handler] = field(default_factory=dict)
+
+    def agreement(self, own: str) -> str:
+        partner = NAMES[1 - NAMES.index(own)]
+        text = f'cpa_id = "alpha-beta"\nprofile = "{self.profile}"\n'
+        for side, name in (("own", own), ("partner", partner)):
+            text += f'[{side}]\nparty_id = "urn:test:{name}"\n'
+            text += "".join(f'{way} = "{at}"\n' for way, at in self.addresses[name].items())
+        return text + self.extra
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[Handler, Handler]]:
+        async with contextlib.AsyncExitStack() as stack:
+            for name in NAMES:
+                agreement = read_toml(self.agreement(name))
+                store = SqliteStore.open(self.folder / f"{name}.db", node=name)
+                node = Node(name, store, Agreements([agreement]), RealWorld())
+                handler = Handler(node, self.ways[name])
+                self.handlers[name] = await stack.enter_async_context(handler)
+            yield self.handlers["alpha"], self.handlers["beta"]
+
+
+@contextlib.asynccontextmanager
+async def by_mail(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
+    ports = {name: free_port() for name in NAMES}
+    ways: dict[str, dict[str, Transport]] = {}
+    for name, other in zip(NAMES, reversed(NAMES), strict=True):
+        relay = RelaySettings(f"{name}@{name}.test", "127.0.0.1", ports[other], MailTls.NONE)
+        listener = ListenerSettings(f"{name}@{name}.test", port=ports[name])
+        ways[name] = {"smtp": SmtpTransport(relay, listener)}
+    addresses = {name: {"smtp": f"mailto:{name}@{name}.test"} for name in NAMES}
+    yield World(folder, addresses, ways, extra)
+
+
+@contextlib.asynccontextmanager
+async def by_sftp(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
+    root = folder / "root"
+    for name in NAMES:
+        (root / name).mkdir(parents=True)
+    async with sftp_server(root, folder) as (port, known):
+        at = {name: f"sftp://127.0.0.1:{port}/{name}" for name in NAMES}
+        ways: dict[str, dict[str, Transport]] = {
+            name: {"sftp": sftp_transport(sftp_settings(known, inbox=at[name], reader=name))}
+            for name in NAMES
+        }
+        yield World(folder, {name: {"sftp": at[name]} for name in NAMES}, ways, extra)
+
+
+@contextlib.asynccontextmanager
+async def by_ftp(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
+    root = folder / "root"
+    for name in NAMES:
+        (root / name).mkdir(parents=True)
+    with ftp_server(root) as port:
+        at = {name: f"ftp://127.0.0.1:{port}/{name}" for name in NAMES}
+        ways: dict[str, dict[str, Transport]] = {
+            name: {"ftp": ftp_transport(ftp_settings(inbox=at[name], reader=name))}
+            for name in NAMES
+        }
+        yield World(folder, {name: {"ftp": at[name]} for name in NAMES}, ways, extra)
+
+
+WAYS = {"smtp": by_mail, "sftp": by_sftp, "ftp": by_ftp}
+
+
+def document(number: int) -> Submission:
+    data = f"order {number}, with an ü, a line\nand a \0 byte".encode()
+    return Submission(
+        "alpha-beta",
+        Service("urn:test:orders"),
+        "New",
+        (Payload.of(f"order-{number}", "application/octet-stream", data),),
+        conversation_id="talk",
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.requirement("TRN-3", "TRN-4")
+def test_documents_and_acknowledgements_travel(way: str, tmp_path: Path) -> None:
+    """Each message and each acknowledgement is a parcel of its own, there and back."""
+
+    async def work() -> None:
+        async with WAYS[way](tmp_path) as world, world.running() as (alpha, beta):
+            sent = [await alpha.send(document(number)) for number in range(10)]
+            states = [await alpha.wait(each.message_id, 40) for each in sent]
+            assert states == [OutgoingState.DELIVERED] * 10
+            taken = await beta.take(100)
+            assert {given.message_id for given in taken} == {each.message_id for each in sent}
+            for given in taken:
+                assert given.payloads[0].data.startswith(b"order ")  # type: ignore[union-attr]
+                assert given.payloads[0].data.endswith(b"\0 byte")  # type: ignore[union-attr]
+            for handler in (alpha, beta):
+                assert not check_journal(journal(handler), healed=False).violations
+            rows = journal(alpha)
+            assert {row.transport for row in rows if row.kind == Kind.SENT} == {way}
+
+    run(work(), 100)
+
+
+@pytest.mark.parametrize("way", ["smtp"])
+@pytest.mark.requirement("SYNC-10")
+def test_a_synchronous_wish_is_answered_later_with_a_warning(way: str, tmp_path: Path) -> None:
+    extra = QUICK + '[sync]\nmode = "mshSignalsOnly"\n'
+
+    async def work() -> None:
+        async with WAYS[way](tmp_path, extra) as world, world.running() as (alpha, beta):
+            sent = await alpha.send(document(1))
+            assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+            kinds = [row.kind for row in journal(alpha)]
+            assert Kind.WARNED in kinds
+            assert Kind.WARNING_SENT in [row.kind for row in journal(beta)]
+
+    run(work(), 60)

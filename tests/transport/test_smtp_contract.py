@@ -1,0 +1,65 @@
+"""SMTP under the contract that every transport answers to, plain and with STARTTLS."""
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from oncewire.transport.contract import Delivery, Reply, Transport
+from oncewire.transport.http_tls import PeerTls, client_context, server_context
+from oncewire.transport.smtp.listener import ListenerSettings
+from oncewire.transport.smtp.relay import MailTls, RelaySettings
+from oncewire.transport.smtp.transport import SmtpTransport
+from tests.transport.contract_checks import TransportContract
+from tests.transport.exchange import Certificates, Receiver
+
+OnDelivery = Callable[[Delivery], Awaitable[Reply]]
+
+
+@contextlib.asynccontextmanager
+async def mailing(
+    receiver: OnDelivery,
+    *,
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+) -> AsyncIterator[tuple[Transport, Transport, str]]:
+    """A handler that takes mail for beta, and one whose mail server is that one."""
+    server, client = tls or (None, None)
+    taking = SmtpTransport(listener=ListenerSettings("beta@beta.example", tls=server))
+    await taking.start(receiver)
+    way = MailTls.NONE if tls is None else MailTls.STARTTLS
+    relay = RelaySettings("alpha@alpha.example", "127.0.0.1", taking.port, way, client)
+    sending = SmtpTransport(relay)
+    await sending.start(Receiver())
+    try:
+        yield sending, taking, "mailto:beta@beta.example"
+    finally:
+        await sending.stop()
+        await taking.stop()
+
+
+class TestSmtp(TransportContract):
+    def pair(
+        self, receiver: OnDelivery
+    ) -> contextlib.AbstractAsyncContextManager[tuple[Transport, Transport, str]]:
+        return mailing(receiver)
+
+    def nowhere(self) -> str:
+        return "mailto:nobody@beta.example"
+
+
+class TestSmtpWithStartTls(TransportContract):
+    @pytest.fixture(autouse=True)
+    def _certificates(self, tmp_path: Path) -> None:
+        self.world = Certificates(tmp_path)
+
+    def pair(
+        self, receiver: OnDelivery
+    ) -> contextlib.AbstractAsyncContextManager[tuple[Transport, Transport, str]]:
+        server = server_context(self.world.server())
+        client = client_context(PeerTls(trusted=(self.world.pem,)))
+        return mailing(receiver, tls=(server, client))
+
+    def nowhere(self) -> str:
+        return "mailto:nobody@beta.example"
