@@ -10,8 +10,9 @@ import pytest
 from oncewire.errors import JournalProblem
 from oncewire.pipeline import jobs
 from oncewire.pipeline.books import open_book
-from oncewire.pipeline.intake import new_range, silver_name, take_in
+from oncewire.pipeline.intake import silver_name, take_in
 from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.ranges import new_range
 from oncewire.pipeline.schemas import JOURNAL, QUARANTINE, VIOLATIONS
 from oncewire.pipeline.version import Entry, NodeState, Version
 from tests.pipeline.books import differences, make_export, make_store, small_year, tables

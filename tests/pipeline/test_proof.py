@@ -3,6 +3,7 @@
 And that directories which are written together hold the same rows.
 """
 
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from oncewire.errors import JournalProblem
+from oncewire.journal import chain
+from oncewire.journal.row import COLUMNS
 from oncewire.pipeline import proof
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.compact import compacted
@@ -58,7 +62,6 @@ def test_what_is_as_it_was_is_proven(lake: Lake, store: Path) -> None:
     version = lake.current()
     assert proof.check_lake(lake, version) == proof.Proven(300, 2, ())
     assert proof.check_book(lake, version, open_book(store)) == proof.Proven(300, 2, ())
-    assert len(version.nodes["globex"].head) == 64
 
 
 def test_a_row_that_was_altered_after_it_was_taken_in_is_named(lake: Lake, store: Path) -> None:
@@ -102,13 +105,129 @@ def test_rows_that_were_set_aside_are_proven_too(tmp_path: Path) -> None:
     assert proof.check_book(lake, lake.current(), open_book(book)).unchanged
 
 
-def test_no_two_rows_are_written_alike() -> None:
-    one, other = ROWS[0], ROWS[1]
-    assert proof.digest_of([one, other]) != proof.digest_of([other, one])
-    assert proof.digest_of([one._replace(peer="a", transport="b")]) != proof.digest_of(
-        [one._replace(peer="ab", transport="")]
-    )
-    assert proof.chained("", "x") != proof.chained("x", "")
+# --- the chain that a node keeps ---------------------------------------------------------------
+
+
+def chained_anew(store: Path, since: int) -> None:
+    """As somebody would who knows of the chain: every head behind a row is made again."""
+    with sqlite3.connect(store) as connection:
+        columns = ", ".join(COLUMNS)
+        rows = connection.execute(
+            f"SELECT {columns} FROM journal WHERE seq >= ? ORDER BY seq",
+            (since,),
+        ).fetchall()
+        (head,) = connection.execute(
+            "SELECT since FROM journal_row WHERE seq = ?", (since,)
+        ).fetchone()
+        heads = chain.links(head, rows)
+        connection.executemany(
+            "UPDATE journal_row SET since = ? WHERE seq = ?",
+            [(each, row[0]) for each, row in zip(heads, rows, strict=False)],
+        )
+        connection.execute("UPDATE counter SET head = ?", (heads[-1],))
+
+
+def test_the_lake_carries_the_heads_that_the_node_kept(lake: Lake, store: Path) -> None:
+    version = lake.current()
+    first, second = version.journal
+    assert (first.since, first.chain) == ("", second.since)
+    assert version.nodes["globex"].chain == second.chain == open_book(store).head(300)
+    assert chain.last_head(chain.START, ROWS[:300]).hex() == second.chain
+
+
+def test_a_store_is_proven_by_its_heads_alone(lake: Lake, store: Path) -> None:
+    for entry in lake.current().journal:
+        for file in parquet_files(lake.root / entry.path):
+            file.unlink()
+    assert found(lake, store) == []
+
+
+def test_whoever_chains_an_altered_store_anew_is_told_by_the_lake(lake: Lake, store: Path) -> None:
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 150")
+    chained_anew(store, 150)
+    assert found(lake, store) == [(150, "changed")]
+    make_store(store, "globex", ROWS[300:310])
+    with pytest.raises(JournalProblem, match="another chain"):
+        taken_in(lake, store)
+
+
+def test_a_row_that_was_altered_before_it_was_taken_in_is_told(lake: Lake, store: Path) -> None:
+    make_store(store, "globex", ROWS[300:400])
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 350")
+    assert found(lake, store) == [(301, "unchained")]
+    taken_in(lake, store)
+    make_store(store, "globex", ROWS[400:420])
+    taken_in(lake, store)
+    told = proof.check_lake(lake, lake.current()).differences
+    assert [(one.seq, one.what) for one in told] == [(301, "unchained")]
+    # Nothing has changed since.
+    assert found(lake, store) == []
+
+
+def test_a_trimmed_store_is_proven_from_where_it_begins(lake: Lake, store: Path) -> None:
+    changed(store, "DELETE FROM journal_row WHERE seq <= 120")
+    assert found(lake, store) == []
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 150")
+    chained_anew(store, 121)
+    assert found(lake, store) == [(150, "changed")]
+
+
+def test_a_store_that_was_trimmed_to_its_end_goes_on(lake: Lake, store: Path) -> None:
+    changed(store, "DELETE FROM journal_row")
+    assert found(lake, store) == []
+    taken_in(lake, store)
+    make_store(store, "globex", ROWS[300:310])
+    taken_in(lake, store)
+    assert lake.current().rows("journal") == 310
+    assert proof.check_lake(lake, lake.current()).unchanged
+
+
+def test_a_restored_copy_is_told_and_what_it_writes_then_is_another_chain(
+    tmp_path: Path, store: Path
+) -> None:
+    lake, backup = Lake(tmp_path / "lake"), tmp_path / "backup.db"
+    taken_in(lake, store)
+    shutil.copy(store, backup)
+    make_store(store, "globex", ROWS[200:300])
+    taken_in(lake, store)
+    assert found(lake, backup) == [(200, "cut_off")]
+    others = [row._replace(peer="nobody") for row in ROWS[200:280]]
+    make_store(backup, "globex", [*others, *ROWS[280:300], *ROWS[300:310]])
+    assert {what for _, what in found(lake, backup)} == {"changed"}
+    with pytest.raises(JournalProblem, match="another chain"):
+        taken_in(lake, backup)
+
+
+def test_a_store_that_began_to_chain_its_rows_late_is_proven_on_both_sides(tmp_path: Path) -> None:
+    store, lake = make_store(tmp_path / "globex.db", "globex", ROWS[:100]), Lake(tmp_path / "lake")
+    changed(store, "UPDATE journal_row SET since = NULL")
+    changed(store, "UPDATE counter SET head = NULL")
+    make_store(store, "globex", ROWS[100:200])
+    taken_in(lake, store)
+    version = lake.current()
+    assert [(entry.first, entry.since) for entry in version.journal] == [(1, ""), (101, "")]
+    assert proof.check_lake(lake, version).unchanged
+    assert found(lake, store) == []
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq IN (50, 150)")
+    assert found(lake, store) == [(50, "changed"), (150, "changed")]
+
+
+def test_another_lake_takes_the_chain_over(lake: Lake, tmp_path: Path) -> None:
+    second = Lake(tmp_path / "second")
+    taken_in(second, lake.root)
+    version = second.current()
+    assert version.nodes["globex"].chain == lake.current().nodes["globex"].chain
+    assert proof.check_lake(second, version).unchanged
+
+
+def test_a_store_of_before_the_chain_is_proven_row_by_row(tmp_path: Path) -> None:
+    store, lake = make_store(tmp_path / "globex.db", "globex", ROWS[:100]), Lake(tmp_path / "lake")
+    changed(store, "ALTER TABLE journal_row DROP COLUMN since")
+    taken_in(lake, store)
+    assert lake.current().nodes["globex"].chain == ""
+    assert found(lake, store) == []
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 50")
+    assert found(lake, store) == [(50, "changed")]
 
 
 # --- written together -------------------------------------------------------------------------

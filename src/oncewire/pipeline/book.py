@@ -57,6 +57,13 @@ class Book(Protocol):
     def mark(self, seq: int) -> Mark | None:
         """The row with that `seq`, or None when it is not there (any more)."""
 
+    def head(self, seq: int) -> str | None:
+        """The head of the journal's chain behind that row, as its node kept it, also where the row
+        itself was trimmed; "" where the chain begins behind it, None if nobody knows."""
+
+    def chained_from(self) -> int:
+        """The first row that its node chained; 0 if there is none."""
+
     def splits(self, start: int, end: int, rows: int) -> list[tuple[int, int]]:
         """Ranges that together are `(start, end]`, each with at most about that many rows."""
 

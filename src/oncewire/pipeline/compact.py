@@ -17,7 +17,6 @@ from oncewire.pipeline import days
 from oncewire.pipeline.days import Days
 from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.proof import digest_of, rows_in
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 
@@ -68,7 +67,7 @@ def _journals(lake: Lake, version: Version, many: int) -> Version:
             folder = run[0].path.rsplit("/", 1)[0]
             made = _together(lake, run, f"{folder}/{first}-{last}")
             made = replace(made, key=node, first=first, last=last)
-            made = replace(made, proof=digest_of(rows_in(lake, made)))
+            made = replace(made, since=run[0].since, chain=run[-1].chain)
             kept = [*(each_entry for each_entry in kept if each_entry not in run), made]
     return version if kept == list(version.journal) else version.with_table("journal", kept)
 
@@ -79,6 +78,7 @@ def _following(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     for entry in entries:
         if run and (
             entry.first != run[-1].last + 1
+            or entry.since != run[-1].chain
             or sum(each_entry.rows for each_entry in run) + entry.rows > ENOUGH
         ):
             yield run

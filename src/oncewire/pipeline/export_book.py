@@ -8,7 +8,7 @@ hold without reading them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyspark.sql.datasource import Filter
+
+    from oncewire.pipeline.version import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,16 @@ class ExportBook:
     local_only = False
 
     def __init__(
-        self, path: str, node: str, folders: Sequence[Path], read_at: int | None = None
+        self,
+        path: str,
+        node: str,
+        folders: Sequence[Path],
+        read_at: int | None = None,
+        heads: Mapping[int, str] | None = None,
     ) -> None:
         self.path, self.node = path, node
         self._read_at = read_at
+        self._heads = dict(heads or {})
         self._folders = list(folders)
         self._pieces = sorted(
             (
@@ -87,6 +95,12 @@ class ExportBook:
             for row in batch.to_pylist():
                 return Mark(row["seq"], row["at"], row["boot"])
         return None
+
+    def head(self, seq: int) -> str | None:
+        return self._heads.get(seq)
+
+    def chained_from(self) -> int:
+        return min(self._heads, default=-1) + 1
 
     def splits(self, start: int, end: int, rows: int) -> list[tuple[int, int]]:
         """Cut where row groups end, so that no group is read by two tasks."""
@@ -161,7 +175,21 @@ def lake_books(lake: Path) -> Iterator[ExportBook]:
     for node in sorted({entry.key for entry in version.journal}):
         folders = [lake / entry.path for entry in version.journal if entry.key == node]
         # Another lake's reader read it then; to read the lake is not to read the journal.
-        yield ExportBook(str(lake), node, folders, version.nodes[node].read_at)
+        state = version.nodes[node]
+        yield ExportBook(str(lake), node, folders, state.read_at, _heads(version, node))
+
+
+def _heads(version: Version, node: str) -> dict[int, str]:
+    """The heads that a node kept itself, from where it began to."""
+    state, heads = version.nodes[node], dict[int, str]()
+    if not state.chain:
+        return heads
+    entries = [entry for entry in version.journal if entry.key == node]
+    for entry in sorted(entries, key=lambda entry: entry.first):
+        if not entry.since:
+            heads.clear()
+        heads[entry.first - 1] = entry.since
+    return {**heads, state.seq: state.chain}
 
 
 def _said(file: Path) -> dict[str, Any]:

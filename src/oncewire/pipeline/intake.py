@@ -24,10 +24,11 @@ from oncewire.message.instant import Instant
 from oncewire.pipeline import silver, small_silver
 from oncewire.pipeline.book import Book, Mark, write_node_file
 from oncewire.pipeline.books import check_distinct
-from oncewire.pipeline.files import count_rows, safe_name
+from oncewire.pipeline.files import count_rows
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.oncewire_source import CHECKED
-from oncewire.pipeline.proof import chained, digest_of, rows_in
+from oncewire.pipeline.proof import chain_of, rows_in
+from oncewire.pipeline.ranges import Range, new_ranges, since_of
 from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, QUARANTINE, arrow, nullable
 from oncewire.pipeline.tables import data_path
@@ -41,9 +42,6 @@ SMALL = 250_000
 processor time than Spark spends on its own plans, files and workers (`bench/pipeline_runs.py`). A
 row takes 3 kB of memory meanwhile."""
 
-HOLES_LOOKED_AT = 100
-"""So many holes of a journal are tried in each run, whether rows for them came late."""
-
 Edge = tuple[int, Instant | None]
 """A position and its instant."""
 
@@ -54,22 +52,6 @@ Progress = Callable[[str], None]
 def quiet(step: str) -> None:
     """A `Progress` that tells nobody."""
     del step
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Rows `(start, end]` of a book that the lake does not have."""
-
-    book: Book
-    start: int
-    end: int
-    fills: bool = False
-    """Whether they lie in a hole of what was taken in before: a file that came late."""
-
-    @property
-    def name(self) -> str:
-        """The directory of its rows, below that of the table."""
-        return f"{safe_name(self.book.node)}/{self.start + 1}-{self.end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,45 +130,6 @@ def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFram
     )
 
 
-def new_ranges(version: Version, book: Book) -> list[Range]:
-    """What the lake does not have of a book: its end, and what holes of it can be filled."""
-    start, end = new_range(version, book)
-    found = [Range(book, start, end)] if end > start else []
-    state = version.nodes.get(book.node)
-    holes = () if state is None else state.holes[:HOLES_LOOKED_AT]
-    late = [hole for hole in holes if book.count(hole.first - 1, hole.last)]
-    return [
-        *found,
-        *(Range(book, each_hole.first - 1, each_hole.last, fills=True) for each_hole in late),
-    ]
-
-
-def new_range(version: Version, book: Book) -> tuple[int, int]:
-    """What follows the rows that the lake has of a book: the rows `(start, end]`."""
-    state = version.nodes.get(book.node)
-    first, last = book.bounds()
-    if state is None:
-        return (first - 1 if first else 0), last
-    mark = book.mark(state.seq)
-    if mark is not None and mark != Mark(state.seq, state.at, state.boot):
-        raise JournalProblem(
-            f"{book.path} calls itself {book.node}, but it is not the store that the lake knows "
-            f"by that name: their rows {state.seq} differ",
-            remedy="give each handler a node name of its own; a new store needs a new name",
-        )
-    if last < state.seq:
-        raise JournalProblem(
-            f"{book.path} ends with row {last}, but the lake has row {state.seq} of {book.node}",
-            remedy="an older copy was restored: take it into a new lake, and keep this one",
-        )
-    if mark is None and book.next_seq(state.seq) not in (None, state.seq + 1):
-        raise JournalProblem(
-            f"rows {state.seq + 1}.. of {book.node} were removed before the lake took them",
-            remedy="take journals in before they are trimmed; take what is left into a new lake",
-        )
-    return state.seq, last
-
-
 def take_ranges(
     lake: Lake, taken: TakenIn, frames: Sequence[DataFrame], ranges: Sequence[Range]
 ) -> TakenIn:
@@ -260,11 +203,11 @@ def _placed(lake: Lake, taken: TakenIn, span: Range, landing: Path, index: int) 
     before = version.nodes.get(book.node)
     state = before if span.fills and before is not None else _state_at(book, span.end, before)
     holes = _holes(lake, span, (entry, aside), before)
-    entry = replace(entry, proof=digest_of(rows_in(lake, entry)))
-    head = chained("" if before is None else before.head, entry.proof)
-    version = version.adding("journal", entry).with_node(
-        book.node, replace(state, holes=holes, head=head)
-    )
+    entry = replace(entry, since=since_of(version, span))
+    entry = replace(entry, chain=chain_of(entry.since, rows_in(lake, entry)))
+    if not span.fills:
+        state = replace(state, chain=book.head(span.end) or "")
+    version = version.adding("journal", entry).with_node(book.node, replace(state, holes=holes))
     if aside.rows:
         version = version.adding("quarantine", aside)
     if span.fills:

@@ -24,9 +24,7 @@ from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import (
     Progress,
-    Range,
     TakenIn,
-    new_range,
     quiet,
     read_through,
     take_in,
@@ -35,6 +33,7 @@ from oncewire.pipeline.intake import (
 )
 from oncewire.pipeline.lake import Lake, count_values
 from oncewire.pipeline.oncewire_source import CHECKED
+from oncewire.pipeline.ranges import Range, new_range, where_chained
 from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.pipeline.session import pinned
@@ -167,11 +166,15 @@ def _batch(
                 first, last = bounds[book.node]
                 if begin is not None and last <= begin:
                     continue  # Played again: the lake has it.
-                ranges.append(Range(book, _start(book, begin, first), last))
-                tell(f"batch {batch}: {book.node} {ranges[-1].start + 1}..{last}")
+                start = _start(book, begin, first)
+                ranges += where_chained(book, start, last)
+                tell(f"batch {batch}: {book.node} {start + 1}..{last}")
             if ranges:
                 frames = [
-                    held.where((f.col("node") == span.book.node) & (f.col("seq") > span.start))
+                    held.where(
+                        (f.col("node") == span.book.node)
+                        & f.col("seq").between(span.start + 1, span.end)
+                    )
                     for span in ranges
                 ]
                 taken = take_ranges(lake, taken, frames, ranges)

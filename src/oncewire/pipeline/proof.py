@@ -1,27 +1,33 @@
 """Proof: has a journal changed since it was taken in, in its store or in the lake?
 
-With each range of a journal the version keeps a digest of its rows, and for each node a chain over
-them: whoever edits a store can hide it from the store, but not from the lake that holds the rows
-and from the versions that hold their digests. Rows that a store has trimmed since prove nothing
-against it.
+A node chains its rows (`oncewire.journal.chain`). With each range of a journal the version keeps
+the heads before and behind it, made anew of the rows that came, and for each node the head that it
+kept itself. Whoever edits a store can chain it anew and hide it from the store, but not from the
+heads that a lake holds, and whoever does not is told by the store's own. One head proves all rows
+before it, so a store is proven without the lake's rows; they are read to name those that differ.
+Rows that a store has trimmed since prove nothing against it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from oncewire.journal.chain import START, last_head
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline.book import Book
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.rows import rows_of_batch
-from oncewire.pipeline.version import Entry, Version
+from oncewire.pipeline.rows import rows_of, rows_of_batch
+from oncewire.pipeline.version import Entry, NodeState, Version
 
 ROWS_AT_ONCE = 100_000
 
 CHANGED, GONE, ADDED, REWRITTEN = "changed", "gone", "added", "rewritten"
+UNCHAINED = "unchained"
+"""Rows are not those that their node chained: they were changed before they were taken in."""
+CUT_OFF = "cut_off"
+"""A store ends before the lake does: an older copy was restored, or its end was taken away."""
 
 
 class Difference(NamedTuple):
@@ -46,18 +52,9 @@ class Proven(NamedTuple):
         return not self.differences
 
 
-def digest_of(rows: Iterable[Row]) -> str:
-    """The digest of rows in the order of their positions, each written so that none is another."""
-    made = hashlib.sha256()
-    for row in rows:
-        text = json.dumps(list(row), ensure_ascii=False, separators=(",", ":"))
-        made.update(f"{len(text)}:{text}".encode())
-    return made.hexdigest()
-
-
-def chained(head: str, digest: str) -> str:
-    """The head of a node's chain behind one more range."""
-    return hashlib.sha256(f"{head}\n{digest}".encode()).hexdigest()
+def chain_of(since: str, rows: Iterable[Row]) -> str:
+    """The head behind some rows, from the one before them; both as a version has them."""
+    return last_head(bytes.fromhex(since) if since else START, rows).hex()
 
 
 def rows_in(lake: Lake, entry: Entry) -> Iterator[Row]:
@@ -88,47 +85,113 @@ def _aside(lake: Lake, entry: Entry) -> list[Row]:
     return [Row(*(json.loads(text).get(name) for name in COLUMNS)) for text in texts]
 
 
+# --- the lake ---
+
+
 def check_lake(lake: Lake, version: Version) -> Proven:
-    """Whether the lake's own rows are those that the version has digests of."""
+    """Whether the lake's own rows are those that were taken in, and those that nodes chained."""
     found: list[Difference] = []
     looked = 0
     for entry in version.journal:
-        if not entry.proof:
+        if not entry.chain:
             continue
         looked += 1
-        if digest_of(rows_in(lake, entry)) != entry.proof:
-            found.append(
-                Difference(
-                    entry.key,
-                    entry.first,
-                    REWRITTEN,
-                    f"rows {entry.first} to {entry.last} are not those that were taken in",
-                )
-            )
-    return Proven(version.rows("journal"), looked, tuple(found))
+        if chain_of(entry.since, rows_in(lake, entry)) != entry.chain:
+            found.append(_of(entry, REWRITTEN, "are not those that were taken in"))
+    return Proven(version.rows("journal"), looked, (*found, *unchained(version)))
+
+
+def unchained(version: Version) -> Iterator[Difference]:
+    """Ranges whose rows were not those that their node had chained when they were taken in."""
+    for node, state in version.nodes.items():
+        entries = sorted(
+            (entry for entry in version.journal if entry.key == node),
+            key=lambda entry: entry.first,
+        )
+        for entry, following in zip(entries, [*entries[1:], None], strict=True):
+            if following is None:
+                kept = state.chain if entry.last == state.seq else ""
+            else:
+                kept = following.since if following.first == entry.last + 1 else ""
+            if kept and entry.chain and kept != entry.chain and not _has_hole(state, entry):
+                yield _of(entry, UNCHAINED, "are not those that their node had chained")
+
+
+def _has_hole(state: NodeState, entry: Entry) -> bool:
+    """A hole is told as one."""
+    return any(hole.first <= entry.last and entry.first <= hole.last for hole in state.holes)
+
+
+def _of(entry: Entry, what: str, verdict: str) -> Difference:
+    sentence = f"rows {entry.first} to {entry.last} {verdict}"
+    return Difference(entry.key, entry.first, what, sentence)
+
+
+# --- a store ---
 
 
 def check_book(lake: Lake, version: Version, book: Book) -> Proven:
     """Whether a store still has the rows that were taken in from it."""
     found: list[Difference] = []
     looked = ranges = 0
-    first = book.bounds()[0]
+    first, last = book.bounds()
     for entry in version.journal:
         if entry.key != book.node:
             continue
         ranges += 1
-        for start in range(entry.first - 1, entry.last, ROWS_AT_ONCE):
-            end = min(start + ROWS_AT_ONCE, entry.last)
-            part = Entry(entry.path, entry.rows, entry.key, start + 1, end)
-            kept = {row.seq: row for row in rows_in(lake, part)}
-            there = {
-                row.seq: row
-                for batch in book.batches(start, end, COLUMNS, ())
-                for row in rows_of_batch(batch)
-            }
-            looked += len(there)
-            found += _compared(book.node, kept, there, first)
-    return Proven(looked, ranges, tuple(found))
+        looked += book.count(entry.first - 1, entry.last)
+        if not _proven(book, entry, first):
+            found += _differences(lake, book, entry)
+    state = version.nodes.get(book.node)
+    if state is not None and last < state.seq and not _is_trimmed(book, state):
+        told = f"the store ends with row {last}, and row {state.seq} was taken in from it"
+        found = [difference for difference in found if difference.seq <= last]
+        found.append(Difference(book.node, last, CUT_OFF, told))
+    return Proven(looked, ranges, (*found, *_new_unchained(book, state)))
+
+
+def _is_trimmed(book: Book, state: NodeState) -> bool:
+    """Whether no row is left of a store; its head, if it has one, is still the lake's."""
+    is_empty = book.bounds() == (0, 0)
+    return is_empty and (not state.chain or book.head(state.seq) == state.chain)
+
+
+def _proven(book: Book, entry: Entry, first: int) -> bool:
+    """Whether the rows that are left of a range lead to the head that the lake has."""
+    if not entry.chain:
+        return False
+    if entry.last < first:
+        return True
+    start = max(entry.first, first) - 1
+    # Where the range's own beginning was trimmed, the store's word is enough: nobody finds another
+    # head from which other rows lead to the same one.
+    since = entry.since if start == entry.first - 1 else book.head(start)
+    return since is not None and _chained(book, since, start, entry.last) == entry.chain
+
+
+def _new_unchained(book: Book, state: NodeState | None) -> Iterator[Difference]:
+    """Rows that the lake does not have are judged by the node's own chain."""
+    last = book.bounds()[1]
+    start = max(0 if state is None else state.seq, book.chained_from() - 1)
+    since, kept = book.head(start), book.head(last)
+    if start < last and since is not None and kept and _chained(book, since, start, last) != kept:
+        told = f"rows {start + 1} to {last} are not those that their node had chained"
+        yield Difference(book.node, start + 1, UNCHAINED, told)
+
+
+def _chained(book: Book, since: str, start: int, end: int) -> str:
+    return chain_of(since, rows_of(book.batches(start, end, COLUMNS, ())))
+
+
+def _differences(lake: Lake, book: Book, entry: Entry) -> Iterator[Difference]:
+    """Which rows of a range are not as they were."""
+    first = book.bounds()[0]
+    for start in range(entry.first - 1, entry.last, ROWS_AT_ONCE):
+        end = min(start + ROWS_AT_ONCE, entry.last)
+        part = Entry(entry.path, entry.rows, entry.key, start + 1, end)
+        kept = {row.seq: row for row in rows_in(lake, part)}
+        there = {row.seq: row for row in rows_of(book.batches(start, end, COLUMNS, ()))}
+        yield from _compared(book.node, kept, there, first)
 
 
 def _compared(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from oncewire.errors import JournalProblem, StoreGone
+from oncewire.journal.chain import START
 from oncewire.journal.row import COLUMNS
 from oncewire.journal.schema import check_version
 from oncewire.pipeline.book import BATCH_ROWS, Mark
@@ -39,6 +40,11 @@ _INCOMING = {
     "message_id": "message.message_id", "sequence_number": "number", "attempts": "NULL",
     "since": "received_at",
 }  # fmt: skip
+_HEAD = (
+    "SELECT coalesce((SELECT since FROM journal_row WHERE seq = ?1 + 1), "
+    "(SELECT head FROM counter WHERE journal = ?1))"
+)
+_CHAINED_FROM = "SELECT seq FROM journal_row WHERE since IS NOT NULL ORDER BY seq LIMIT 1"
 _STATE_TABLES = {"outgoing": (_OUTGOING, "position"), "incoming": (_INCOMING, "row")}
 
 
@@ -54,6 +60,7 @@ class SqliteBook:
             raise self._no_store("its table `node` is empty")
         self.node = str(rows[0][0])
         check_version(rows[0][1])
+        self._chained = "since" in self._columns("journal_row")
         missing = sorted(set(COLUMNS) - self._columns("journal"))
         if missing:
             raise JournalProblem(
@@ -76,6 +83,14 @@ class SqliteBook:
     def mark(self, seq: int) -> Mark | None:
         rows = self._run("SELECT seq, at, boot FROM journal WHERE seq = ?", (seq,))
         return Mark(*rows[0]) if rows else None
+
+    def head(self, seq: int) -> str | None:
+        found = self._run(_HEAD, (seq,))[0][0] if self._chained else None
+        return None if found is None else "" if found == START else found.hex()
+
+    def chained_from(self) -> int:
+        rows = self._run(_CHAINED_FROM) if self._chained else ()
+        return int(rows[0][0]) if rows else 0
 
     def splits(self, start: int, end: int, rows: int) -> list[tuple[int, int]]:
         # What was trimmed leaves a hole of any size, and no ranges are made of it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from oncewire.journal.predicates.hole import Hole
@@ -24,8 +24,10 @@ class Entry:
     first: int = 0
     last: int = 0
     """The range of `seq` that it holds, where it holds a node's rows."""
-    proof: str = ""
-    """The digest of these rows; see `proof`."""
+    since: str = ""
+    chain: str = ""
+    """The heads of the journal's chain before and behind these rows; see `proof`. No head before
+    them: it begins here. None behind them: nobody noted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class NodeState:
     """When its journal was last read, by the reader's clock; 0: nobody noted it."""
     holes: tuple[Hole, ...] = ()
     """What is missing in it, so far as it was taken in."""
-    head: str = ""
-    """The head of the chain over the digests of its ranges, in the order they were taken in."""
+    chain: str = ""
+    """The head that the node itself kept behind that row; none if it keeps no chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Version:
             journal_version=values["journal_version"],
             nodes={name: _state(state) for name, state in values["nodes"].items()},
             tables={
-                table: tuple(Entry(**entry) for entry in entries)
+                table: tuple(Entry(**_known(Entry, entry)) for entry in entries)
                 for table, entries in values["tables"].items()
             },
             judged=values["judged"],
@@ -105,4 +107,10 @@ class Version:
 
 def _state(values: dict[str, Any]) -> NodeState:
     holes = tuple(Hole(*hole_values) for hole_values in values.get("holes", ()))
-    return NodeState(**{**values, "holes": holes})
+    return NodeState(**{**_known(NodeState, values), "holes": holes})
+
+
+def _known(kind: type[Entry | NodeState], values: dict[str, Any]) -> dict[str, Any]:
+    """Without what earlier lakes kept: digests that prove nothing about a chain."""
+    names = {each_field.name for each_field in fields(kind)}
+    return {name: value for name, value in values.items() if name in names}

@@ -111,7 +111,7 @@ def report_of_proof(found: Sequence[Proven], nodes: Mapping[str, NodeState]) -> 
         facts={
             "unchanged": not differences,
             "rows": count,
-            "heads": {name: state.head for name, state in sorted(nodes.items())},
+            "heads": {name: state.chain for name, state in sorted(nodes.items())},
         },
         listings=(Listing("differences", ("node", "seq", "what", "sentence"), rows),),
         summary=f"{len(differences):,} differences in {count:,} rows",

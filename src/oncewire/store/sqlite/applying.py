@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from functools import cache
 
+from oncewire.journal.chain import START, Head, links
 from oncewire.store.sqlite.checking import Checking
 from oncewire.store.sqlite.loading import ANSWER
 from oncewire.store.sqlite.numbers import Numbers
@@ -89,11 +90,12 @@ _SAVE_INCIDENT = _insert(
     ("id", "opened_at", "reason", "message_id", "channel", "resolved_at"),
     "INSERT OR REPLACE",
 )
-_INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * 19)})"  # noqa: S608
+_INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * 20)})"  # noqa: S608
 _MESSAGE = 6
 """The place of the MessageId in a row of the journal."""
 _UPDATE_COUNTERS = (
-    f"UPDATE counter SET {', '.join(f'{name} = ?' for name in COUNTERS)} WHERE id = 1"  # noqa: S608
+    f"UPDATE counter SET {', '.join(f'{name} = ?' for name in COUNTERS)}, "  # noqa: S608
+    "head = ifnull(?, head) WHERE id = 1"
 )
 
 
@@ -112,12 +114,17 @@ class Applying(Checking):
     """See `transition.backend.Backend`, whose docstrings hold here."""
 
     _numbers: Numbers
+    _head: Head | None = None
+    """The head of the journal's chain; None: it is to be read."""
 
     def apply(self, changes: Changes) -> None:
         if not any(changes):
             return
         self.begin()
         numbers = self._numbers.give(list(_names(changes)))
+        heads = links(self._last_head(), changes.journal) if changes.journal else []
+        head = heads[-1] if heads else self._head
+        counted = bool(changes.counters)
         terms = [(key, _text(terms.as_dict())) for key, terms in changes.terms]
         self.run_batches(
             [
@@ -129,17 +136,33 @@ class Applying(Checking):
                 *_outgoing(changes, numbers),
                 *_incoming(changes, numbers),
                 (_SAVE_INCIDENT, [astuple(incident) for _, incident in changes.incidents]),
-                (_INSERT_ROW, [_journal_values(row, numbers) for row in changes.journal]),
-                (_UPDATE_COUNTERS, [tuple(changes.counters.values())] if changes.counters else []),
+                (
+                    _INSERT_ROW,
+                    [
+                        _journal_values(row, numbers, since)
+                        for row, since in zip(changes.journal, heads, strict=False)
+                    ],
+                ),
+                (_UPDATE_COUNTERS, [(*changes.counters.values(), head)] if counted else []),
             ]
         )
+        self._head = head
+
+    def _last_head(self) -> Head:
+        if self._head is None:
+            self._head = self.run("SELECT head FROM counter WHERE id = 1")[0][0] or START
+        return self._head
+
+    def forget_head(self) -> None:
+        """Rows were undone, or written by another: what is remembered may not hold."""
+        self._head = None
 
 
-def _journal_values(row: Values, numbers: Mapping[str, int]) -> Values:
+def _journal_values(row: Values, numbers: Mapping[str, int], since: Head) -> Values:
     message_id = row[_MESSAGE]
     if message_id is None:
-        return row
-    return (*row[:_MESSAGE], numbers[message_id], *row[_MESSAGE + 1 :])
+        return (*row, since)
+    return (*row[:_MESSAGE], numbers[message_id], *row[_MESSAGE + 1 :], since)
 
 
 def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:

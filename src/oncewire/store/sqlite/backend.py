@@ -31,8 +31,10 @@ class SqliteBackend(Mending, Applying, Keeping):
         changed = super().changed_elsewhere()
         if changed:
             self._numbers.forget()
+            self.forget_head()
         return changed
 
     def undo_steps(self) -> None:
         super().undo_steps()
         self._numbers.forget()
+        self.forget_head()
