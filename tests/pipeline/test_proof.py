@@ -8,11 +8,14 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from oncewire.entry.cli import output
+from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.errors import JournalProblem
 from oncewire.journal import chain
 from oncewire.journal.row import COLUMNS
@@ -22,9 +25,14 @@ from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.intake import take_in
 from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.signed import is_signed_by, sign_version
+from oncewire.wire.security.algorithms import SigningKey
+from oncewire.wire.security.certificates import load_certificate
+from tests.entry.terminal import run, run_json
 from tests.pipeline.books import make_export, make_store, small_year
 
 ROWS = small_year()[1]["globex"]
+NOW = 1_790_000_000_000_000
 NO_SPARK: Any = SimpleNamespace()
 """What is little is taken in without it."""
 
@@ -228,6 +236,55 @@ def test_a_store_of_before_the_chain_is_proven_row_by_row(tmp_path: Path) -> Non
     assert found(lake, store) == []
     changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 50")
     assert found(lake, store) == [(50, "changed")]
+
+
+# --- signed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(KeyKind))
+def test_a_signed_version_is_its_signers_word(lake: Lake, tmp_path: Path, kind: KeyKind) -> None:
+    own, others = (make_keys(tmp_path, name, now=NOW, kind=kind) for name in ("own", "others"))
+    version = lake.current()
+    certificate, stranger = (
+        load_certificate(files.certificate.read_bytes()) for files in (own, others)
+    )
+    with pytest.raises(JournalProblem, match="is not signed"):
+        is_signed_by(lake, version, certificate)
+    key = load_pem_private_key(own.key.read_bytes(), None)
+    beside = sign_version(lake, version, cast(SigningKey, key))
+    assert is_signed_by(lake, version, certificate)
+    assert not is_signed_by(lake, version, stranger)
+    file = beside.with_suffix(".json")
+    file.write_text(file.read_text().replace(version.nodes["globex"].chain, "0" * 64))
+    assert not is_signed_by(lake, version, certificate)
+    beside.write_text("{}")
+    with pytest.raises(JournalProblem, match="is no signature"):
+        is_signed_by(lake, version, certificate)
+
+
+def test_a_signature_goes_with_its_version(lake: Lake, store: Path, tmp_path: Path) -> None:
+    key = make_keys(tmp_path, "own", now=NOW, kind=KeyKind.EC).key
+    secret = load_pem_private_key(key.read_bytes(), None)
+    beside = sign_version(lake, lake.current(), cast(SigningKey, secret))
+    for start in range(300, 330, 10):
+        make_store(store, "globex", ROWS[start : start + 10])
+        taken_in(lake, store)
+    assert not beside.exists()
+
+
+def test_the_commands_sign_and_prove(lake: Lake, store: Path, tmp_path: Path) -> None:
+    run("init", tmp_path / "acme")
+    here = ("--lake", lake.root, "--store", store)
+    certificate = ("--certificate", tmp_path / "acme" / "keys" / "acme.crt")
+    said = run_json("pipeline", "prove", *here)
+    assert said["unchanged"]
+    assert said["heads"] == {"globex": lake.current().nodes["globex"].chain}
+    run("pipeline", "prove", *here, *certificate, exit_code=output.BAD_INPUT)
+    run("pipeline", "sign", "--lake", lake.root, "--config", tmp_path / "acme")
+    assert run_json("pipeline", "prove", *here, *certificate)["signed"]
+    changed(store, "UPDATE journal_row SET peer = 'nobody' WHERE seq = 50")
+    said = run_json("pipeline", "prove", *here, *certificate, exit_code=output.WRONG)
+    assert [one["what"] for one in said["differences"]] == ["changed"]
 
 
 # --- written together -------------------------------------------------------------------------

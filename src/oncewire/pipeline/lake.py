@@ -43,6 +43,8 @@ VERSIONS = "versions"
 LOCK = ".lock"
 NOT_DATA = "_delta_log"
 """A folder of a table that is not its data."""
+SIGNATURE = ".sig"
+"""How the name of a version's signature ends, which stands beside it."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
 
@@ -232,6 +234,7 @@ class Lake:
                 kept |= {entry.path for entries in older.tables.values() for entry in entries}
             elif number != version.number:
                 file.unlink(missing_ok=True)
+                file.with_suffix(SIGNATURE).unlink(missing_ok=True)
         removed = 0
         for layer in LAYERS:
             removed += self._sweep_folder(self.root / layer, kept)

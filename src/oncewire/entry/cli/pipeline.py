@@ -10,28 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.lake_place import BOOK, LakePath, Stores, book_at, lake_at, need_lake, there
 from oncewire.entry.cli.output import Json, Listing, Report
+from oncewire.entry.cli.pipeline_proof import prove, sign
 from oncewire.entry.cli.pipeline_reports import (
     report_of_books,
     report_of_check,
-    report_of_proof,
     report_of_run,
     shown,
 )
-from oncewire.entry.cli.place import loaded
 from oncewire.entry.cli.spark import spark_lacks
-from oncewire.entry.party.settings import FILE
-from oncewire.errors import InvalidValue, NotHere
+from oncewire.errors import InvalidValue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from oncewire.pipeline.intake import Progress
-    from oncewire.pipeline.lake import Lake
 
-LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
-_BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
-Stores = Annotated[list[Path] | None, typer.Option("--store", help=_BOOK)]
 Master = Annotated[str, typer.Option(help="Spark's master; `local[2]` if nothing says otherwise.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; may be repeated.")
@@ -48,7 +43,8 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    for command in (run, stream, verify, reconcile, prove, compact, sql, report, generate):
+    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, generate)
+    for command in commands:
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
 
@@ -71,11 +67,11 @@ def run(
     """
 
     def work() -> Report:
-        place, settings = _lake(lake), _settings(conf)
-        books = [_book(each_place) for each_place in store or []]
-        archives = [_there(path, "archive") for path in archive or []]
+        place, settings = lake_at(lake), _settings(conf)
+        books = [book_at(each_place) for each_place in store or []]
+        archives = [there(path, "archive") for path in archive or []]
         if not books and not archives:
-            _need_lake(lake)
+            need_lake(lake)
         with session(master, settings, json=json) as (spark, tell):
             from oncewire.pipeline import jobs
 
@@ -94,7 +90,7 @@ def run(
 
 def stream(
     lake: LakePath,
-    store: Annotated[list[Path], typer.Option("--store", help=_BOOK)],
+    store: Annotated[list[Path], typer.Option("--store", help=BOOK)],
     forever: Annotated[bool, typer.Option(help="Wait for more instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="How often to look, with --forever.")] = "10 seconds",
     rows_per_batch: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 200_000,
@@ -113,8 +109,8 @@ def stream(
     """
 
     def work() -> Report:
-        _lake(lake)
-        books = [_book(place) for place in store]
+        lake_at(lake)
+        books = [book_at(place) for place in store]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline import jobs
             from oncewire.pipeline.lake import Lake
@@ -148,7 +144,7 @@ def verify(
     """
 
     def work() -> Report:
-        _need_lake(lake)
+        need_lake(lake)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.check import judge_lake as judge
             from oncewire.pipeline.lake import Lake
@@ -180,10 +176,10 @@ def reconcile(
     def work() -> Report:
         places: list[tuple[Path, str | None]]
         if lake is not None:
-            _need_lake(lake)
+            need_lake(lake)
             places = [(lake, first), (lake, second)]
         else:
-            places = [(_book(Path(name)), None) for name in (first, second)]
+            places = [(book_at(Path(name)), None) for name in (first, second)]
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.books import open_book
             from oncewire.pipeline.reconcile import reconcile as join
@@ -195,27 +191,6 @@ def reconcile(
     output.answer(work, json=json)
 
 
-def prove(lake: LakePath, store: Stores = None, json: Json = False) -> None:
-    """Show that journals are as they were taken in: the lake's, and with --store the store's.
-
-    Status 1 if a row was changed, added or taken away since. It needs no Spark.
-    """
-
-    def work() -> Report:
-        _need_lake(lake)
-        from oncewire.pipeline.books import open_books
-        from oncewire.pipeline.proof import check_book, check_lake
-
-        place = _lake(lake)
-        version = place.current()
-        found = [check_lake(place, version)]
-        for each_place in store or []:
-            found += [check_book(place, version, book) for book in open_books(_book(each_place))]
-        return report_of_proof(found, version.nodes)
-
-    output.answer(work, json=json)
-
-
 def compact(lake: LakePath, json: Json = False) -> None:
     """Write small directories together, so that readers open fewer files. It needs no Spark.
 
@@ -223,10 +198,10 @@ def compact(lake: LakePath, json: Json = False) -> None:
     """
 
     def work() -> Report:
-        _need_lake(lake)
+        need_lake(lake)
         from oncewire.pipeline.compact import compacted
 
-        place = _lake(lake)
+        place = lake_at(lake)
         with place.writing() as before:
             made = compacted(place, before, many=2)
             version = place.publish(made) if made != before else before
@@ -250,12 +225,12 @@ def sql(
     """Ask the tables of a lake in SQL; each is a view, all of one version."""
 
     def work() -> Report:
-        _need_lake(lake)
+        need_lake(lake)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.sql import ask
 
             tell("asking")
-            found = ask(spark, _lake(lake), question, rows)
+            found = ask(spark, lake_at(lake), question, rows)
         values = [[shown(value) for value in row] for row in found.rows]
         return Report(
             facts={"version": found.version, "rows": len(values), "cut": found.cut},
@@ -277,10 +252,10 @@ def report(
     """Write what the lake shows as one HTML file that needs no network, nor Spark."""
 
     def work() -> Report:
-        _need_lake(lake)
+        need_lake(lake)
         from oncewire.pipeline import report as pages
 
-        facts = pages.write(_lake(lake), out, csv)
+        facts = pages.write(lake_at(lake), out, csv)
         return Report(
             facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
             summary=pages.sentence(facts),
@@ -310,7 +285,7 @@ def generate(
     """
 
     def work() -> Report:
-        _lake(out)
+        lake_at(out)
         with session(master, _settings(conf), json=json) as (spark, tell):
             from oncewire.pipeline.generate import generate as write
             from oncewire.pipeline.lake import Lake
@@ -369,36 +344,6 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
             raise InvalidValue(f"--conf {setting!r} has no value", remedy="write it as key=value")
         found[key] = value
     return found
-
-
-def _book(path: Path) -> Path:
-    """Where a book is: a party's folder stands for the store that its settings name."""
-    if path.name != FILE and not (path / FILE).is_file():
-        return _there(path, "store, export or lake")
-    settings = loaded(path).settings
-    return _there(settings.path(settings.store.path), "store, export or lake")
-
-
-def _there(path: Path, what: str) -> Path:
-    """The path, if something is there: Spark takes long to start, and is not needed to know."""
-    if not path.exists():
-        raise NotHere(f"there is no {what} at {path}", remedy="give the path of one")
-    return path
-
-
-def _lake(path: Path) -> Lake:
-    """The lake of that name; a place that cannot hold one is refused before Spark starts."""
-    from oncewire.pipeline.lake import Lake
-
-    return Lake(path)
-
-
-def _need_lake(lake: Path) -> None:
-    if not _lake(lake).exists:
-        raise NotHere(
-            f"there is no lake at {lake}",
-            remedy=f"make one with `oncewire pipeline run --store STORE --lake {lake}`",
-        )
 
 
 def _teller(advance: output.Advance) -> Callable[[str], None]:

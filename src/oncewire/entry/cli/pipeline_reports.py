@@ -99,23 +99,28 @@ def shown(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def report_of_proof(found: Sequence[Proven], nodes: Mapping[str, NodeState]) -> Report:
-    """What is not as it was taken in."""
+def report_of_proof(
+    found: Sequence[Proven], nodes: Mapping[str, NodeState], *, signed: bool | None = None
+) -> Report:
+    """What is not as it was taken in; and whether the version has the signature it must have."""
     differences = [difference for proven in found for difference in proven.differences]
     rows = [
         [difference.node, difference.seq, difference.what, difference.sentence]
         for difference in differences
     ]
     count = sum(proven.rows for proven in found)
+    shown = {} if signed is None else {"signed": signed}
     return Report(
         facts={
+            **shown,
             "unchanged": not differences,
             "rows": count,
             "heads": {name: state.chain for name, state in sorted(nodes.items())},
         },
         listings=(Listing("differences", ("node", "seq", "what", "sentence"), rows),),
-        summary=f"{len(differences):,} differences in {count:,} rows",
-        exit_code=WRONG if differences else OK,
+        summary=f"{len(differences):,} differences in {count:,} rows"
+        + ("; the signature is of another version, or by another key" if signed is False else ""),
+        exit_code=WRONG if differences or signed is False else OK,
     )
 
 
