@@ -37,6 +37,7 @@ def check(told: dict[str, Any], name: str) -> None:
     assert told["messages_per_second"] >= 0
     assert told["peers"] == []
     assert told["limit"]
+    assert told["machine"].keys() >= {"cores", "load"}
     for figure in told["figures"]:
         assert set(figure) >= FIGURE
         assert figure["rate"] > 0

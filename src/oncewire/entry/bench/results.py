@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from oncewire.message.instant import Instant, format_instant
 HISTORY = "history.jsonl"
 HISTORY_MAX = 200
 """Runs that are remembered; the oldest goes first."""
+
+_KEPT = ("sender_us", "receiver_us", "statements", "rows", "fsyncs", "us", "times_stop_and_wait")
+"""Of everything else that was found, what the history keeps."""
 
 _WIDTH, _BAR, _LEFT, _TOP = 900, 22, 430, 60
 _FONT = 'font-family="sans-serif" font-size="11"'
@@ -43,13 +47,25 @@ def line_of(outcome: Outcome, now: Instant) -> dict[str, Any]:
     return {
         "at": format_instant(now),
         "version": __version__,
-        "machine": platform.machine(),
+        "machine": machine(),
         "benchmark": outcome.name,
         "what": first.what,
         "messages_per_second": round(outcome.messages_per_second, 1),
         "ratio_to_limit": round(first.ratio, 4),
+        **{name: first.more[name] for name in _KEPT if name in first.more},
         "default_ratio": None if outcome.default is None else round(outcome.default.ratio, 4),
         "peers": {peer.name: round(peer.rate, 1) for peer in outcome.peers if peer.rate},
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on, and how busy that was: of a busy machine, only processor
+    time can be compared."""
+    return {
+        "kind": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
     }
 
 

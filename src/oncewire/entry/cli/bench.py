@@ -179,6 +179,8 @@ def _saved(folder: Path | None, outcomes: list[Outcome]) -> tuple[str, ...]:
 
 
 def _report(outcome: Outcome) -> Report:
+    from oncewire.entry.bench.results import machine
+
     first = outcome.figures[0]
     figures = [*outcome.figures, *([outcome.default] if outcome.default else [])]
     names = list(dict.fromkeys(name for figure in figures for name in figure.more))
@@ -186,6 +188,7 @@ def _report(outcome: Outcome) -> Report:
         "benchmark": outcome.name,
         "unit": f"{outcome.unit} in a second",
         "limit": outcome.limit,
+        "machine": machine(),
         "messages_per_second": round(outcome.messages_per_second, 1),
         "ratio_to_limit": round(first.ratio, 4),
         "default_configuration": _default(outcome),

@@ -13,7 +13,6 @@ import uuid
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from oncewire.entry.bench.side import Task, obey
 from oncewire.entry.demo.play import free_port
@@ -66,11 +65,6 @@ async def _serve(port: int) -> None:
         return
     stream = connection.jetstream()
     await stream.add_stream(name=_STREAM, subjects=[_SUBJECT])
-
-    async def consume(message: Any) -> None:
-        await message.ack()
-
-    await stream.subscribe(_SUBJECT, durable="bench", cb=consume, manual_ack=True)
 
     async def push(task: Task) -> Task:
         body, done = b"x" * task["size"], 0

@@ -20,8 +20,8 @@ class Peer:
 
 
 PEERS = (
-    Peer("rabbitmq", "rabbitmq", "durable queue, persistent, confirms, consumer acknowledges"),
-    Peer("nats", "nats", "JetStream on file, sync_interval always, consumer acknowledges"),
+    Peer("rabbitmq", "rabbitmq", "durable queue, persistent messages, confirmed when stored"),
+    Peer("nats", "nats", "JetStream on file, sync_interval always, acknowledged when stored"),
     Peer("as2", "as2", "pyas2lib over HTTP, synchronous MDN, unsigned; no store at all"),
     Peer("as2 signed", "as2", "the same, message and MDN signed (RSA)", ("--signed",)),
 )

@@ -1,4 +1,6 @@
-"""RabbitMQ: a durable queue, persistent messages, publisher confirms, a consumer that acknowledges.
+"""RabbitMQ: a durable queue, persistent messages, publisher confirms.
+
+Nobody consumes meanwhile: a message that was consumed before it was written is confirmed without.
 
 python -m oncewire.entry.bench.peers.rabbitmq FOLDER
 """
@@ -90,8 +92,7 @@ async def _answers(port: int) -> bool:
 
 
 class Publisher:
-    """One connection that publishes the next message when an earlier one is confirmed, and one
-    that consumes."""
+    """One connection that publishes the next message when an earlier one is confirmed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -107,12 +108,7 @@ class Publisher:
     async def push(self, task: Task) -> Task:
         """Publish for so long, so many at a time."""
         if self._channel is None:
-            self._channel = await self._open(self._confirm)
-            consuming = await self._open(None)
-            consuming.basic_qos(prefetch_count=256)
-            consuming.basic_consume(
-                _QUEUE, lambda channel, method, _p, _b: channel.basic_ack(method.delivery_tag)
-            )
+            self._channel = await self._open()
         began = time.perf_counter()
         self._end, self._body = began + task["seconds"], b"x" * task["size"]
         self._confirmed = 0
@@ -122,7 +118,7 @@ class Publisher:
         await self._all_done.wait()
         return {"messages": self._confirmed, "seconds": time.perf_counter() - began}
 
-    async def _open(self, confirm: Any) -> Any:
+    async def _open(self) -> Any:
         import pika
         from pika.adapters.asyncio_connection import AsyncioConnection
 
@@ -131,10 +127,7 @@ class Publisher:
         parameters = pika.ConnectionParameters("127.0.0.1", self._port)
 
         def on_channel(channel: Any) -> None:
-            if confirm is None:
-                declare(channel)
-            else:
-                channel.confirm_delivery(confirm, lambda _: declare(channel))
+            channel.confirm_delivery(self._confirm, lambda _: declare(channel))
 
         def declare(channel: Any) -> None:
             channel.queue_declare(
