@@ -26,7 +26,7 @@ from oncewire.transport.contract import (
     OutcomeKind,
     Reply,
 )
-from oncewire.transport.http_client import outcome_of
+from oncewire.transport.http_outcome import outcome_of
 
 
 @dataclass

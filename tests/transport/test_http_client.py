@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
-from oncewire.transport.http_client import HttpClient, HttpClientSettings, outcome_of, retry_after
+from oncewire.transport.http_client import HttpClient, HttpClientSettings
+from oncewire.transport.http_outcome import outcome_of, retry_after
 from tests.transport.exchange import (
     LOOPBACK,
     Receiver,

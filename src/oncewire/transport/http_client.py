@@ -14,15 +14,14 @@ import functools
 import ipaddress
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 
 import aiohappyeyeballs
 from yarl import URL
 
 from oncewire.errors import OncewireError, TransportProblem
-from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.transport.http_address import (
     AddressRule,
     AllowedResolver,
@@ -30,6 +29,7 @@ from oncewire.transport.http_address import (
     allowed_socket,
 )
 from oncewire.transport.http_head import write_headers
+from oncewire.transport.http_outcome import failed, judge
 from oncewire.transport.http_pool import Answer, ClientConnection, Pool
 from oncewire.transport.http_tls import PeerTls, client_context, pins
 
@@ -37,18 +37,7 @@ from oncewire.transport.http_tls import PeerTls, client_context, pins
 _STALE_TRIES = 3
 # Seconds after which another address of the same name is tried beside the first (RFC 8305).
 _NEXT_ADDRESS = 0.25
-_REASON_LENGTH = 300
 _TARGETS_MAX = 10_000
-# Nobody waits longer than a day because a peer said so.
-_LONGEST_RETRY_AFTER = 86_400
-
-# Alerts by which a TLS 1.3 server ends a handshake that we believed finished: it had not taken
-# our certificate, so it has not read the request either.
-_HANDSHAKE_ALERTS = (
-    "CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_EXPIRED",
-    "CERTIFICATE_REVOKED", "CERTIFICATE_UNKNOWN", "UNSUPPORTED_CERTIFICATE", "ACCESS_DENIED",
-    "HANDSHAKE_FAILURE",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,8 +138,8 @@ class HttpClient:
                 finally:
                     pool.leave(target.place)
         except (TransportProblem, OSError, ValueError) as error:
-            return _failed(error, sent=attempt.sent)
-        return _judge(answer)
+            return failed(error, sent=attempt.sent)
+        return judge(answer)
 
     async def _exchange(self, pool: Pool, target: Target, head: bytes, attempt: _Attempt) -> Answer:
         """One request, and its answer."""
@@ -200,7 +189,7 @@ class HttpClient:
                 finally:
                     connection.close()
         except (TransportProblem, OSError, ValueError) as error:
-            return _failed(error, sent=False)
+            return failed(error, sent=False)
         kind = OutcomeKind.SENT if answer.head.status < 500 else OutcomeKind.REFUSED
         return AttemptOutcome(kind, f"HTTP {answer.head.status}")
 
@@ -369,18 +358,6 @@ def _head(target: Target, cargo: Cargo) -> bytes:
     return write_headers(target.head, headers)
 
 
-def _judge(answer: Answer) -> AttemptOutcome:
-    headers = answer.head.headers
-    reply = Reply(
-        status=answer.head.status,
-        content_type=headers.get("Content-Type", ""),
-        headers=headers.pairs,
-        body=answer.body,
-        retry_after=retry_after(headers),
-    )
-    return outcome_of(reply, answer.head.phrase)
-
-
 def _checked(address: str) -> URL:
     """The address as a URL we are willing to try."""
     try:
@@ -396,60 +373,3 @@ def _checked(address: str) -> URL:
             remedy="authenticate with a client certificate",
         )
     return url
-
-
-def outcome_of(reply: Reply, phrase: str = "") -> AttemptOutcome:
-    """What an HTTP answer says of the attempt (ebMS 2.0 Appendix B.2)."""
-    status = reply.status
-    if 200 <= status < 300:
-        return AttemptOutcome(OutcomeKind.SENT, reply=reply)
-    reason = f"HTTP {status} {phrase}".strip()[:_REASON_LENGTH]
-    # A redirect is not followed: the agreement names the address, not whoever answers there.
-    refused = 300 <= status < 500
-    kind = OutcomeKind.REFUSED if refused else OutcomeKind.UNKNOWN
-    return AttemptOutcome(kind, reason, reply, reply.retry_after)
-
-
-def retry_after(headers: Mapping[str, str]) -> int | None:
-    """Seconds to wait, from seconds or from a date (measured against the answer's own Date)."""
-    text = headers.get("Retry-After", "").strip()
-    if not text:
-        return None
-    if text.isascii() and text.isdigit():
-        return min(int(text[:10]), _LONGEST_RETRY_AFTER)
-    try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("Date", ""))
-    except (ValueError, TypeError):
-        return None
-    return min(max(int(wait.total_seconds()), 0), _LONGEST_RETRY_AFTER)
-
-
-def _failed(error: Exception, *, sent: bool) -> AttemptOutcome:
-    reason = _error_text(error)[:_REASON_LENGTH]
-    if not sent or _ended_handshake(error):
-        return AttemptOutcome(OutcomeKind.REFUSED, reason)
-    return AttemptOutcome(OutcomeKind.UNKNOWN, reason)
-
-
-def _error_text(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"timed out: {error}" if str(error) else "timed out"
-    return str(error) or type(error).__name__
-
-
-def _ended_handshake(error: BaseException) -> bool:
-    return any(
-        isinstance(cause, ssl.SSLError)
-        and "ALERT" in (cause.reason or "")
-        and any(alert in (cause.reason or "") for alert in _HANDSHAKE_ALERTS)
-        for cause in _causes(error)
-    )
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    seen = 0
-    while current is not None and seen < 10:
-        yield current
-        current = current.__cause__ or current.__context__
-        seen += 1
