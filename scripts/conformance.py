@@ -23,9 +23,10 @@ PAGE = ROOT / "docs" / "conformance.md"
 HEAD = """\
 # Conformance with ebMS 2.0
 
-What OASIS ebMS 2.0, its HTTP binding and CPPA 2.0 ask of a handler, rule by rule, each with a test that shows it. The
-rules are numbered by us; they stand in `docs/conformance.csv`. `python scripts/conformance.py` runs the tests and
-writes this page. How places are settled where the text leaves a choice: [decisions.md](decisions.md).
+What OASIS ebMS 2.0, its HTTP binding and CPPA 2.0 ask of a handler, rule by rule, each with a test
+that shows it. The rules are numbered by us; they stand in `docs/conformance.csv`. `python
+scripts/conformance.py` runs the tests and writes this page. How places are settled where the text
+leaves a choice: [decisions.md](decisions.md).
 
 | rule | about | what is asked | shown by | result |
 |---|---|---|---|---|
