@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many workers share the tests; `make test WORKERS=0` runs them one after the other.
 WORKERS ?= 2
 
-.PHONY: help setup python java postgres test quick check hooks format requirements mutants coverage soak fuzz bench bench-setup demo clean
+.PHONY: help setup python java postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ format: setup ## rewrite the files as `check` wants them
 
 requirements: setup ## which rows of docs/requirements.csv have tests
 	$(BIN)/python scripts/requirements.py $(ARGS)
+
+conformance: setup ## run the test of every rule of ebMS 2.0 and write docs/conformance.md
+	$(BIN)/python scripts/conformance.py $(ARGS)
 
 mutants: setup ## every deliberate bug, and what caught it
 	$(BIN)/python -m tests.mutants

@@ -155,6 +155,21 @@ def test_an_acknowledgement_of_ebms2() -> None:
     assert one.timestamp == NOW
 
 
+def test_an_answer_stays_in_its_conversation_and_agreement() -> None:
+    message, envelope = received(Dialect.EBMS2), envelope_for(Dialect.EBMS2)
+    asked, ping = answers.ask_status(message, envelope), answers.ping_like(message, envelope)
+    for about, answer in (
+        (message, answers.acknowledgment_for(message, envelope, received_at=NOW)),
+        (message, answers.error_message_for(message, (Inconsistent("wrong"),), envelope)),
+        (ping, answers.pong_for(ping, envelope)),
+        (asked, answers.status_response_for(asked, MessageStatus.RECEIVED, envelope)),
+    ):
+        written = sent(answer).header
+        assert written.conversation_id == about.header.conversation_id
+        assert written.cpa_id == about.header.cpa_id
+        assert written.ref_to_message_id == about.header.message_id
+
+
 def test_a_hop_of_ebms2_names_itself() -> None:
     hub = Party.of("hub", "urn:ex:org")
     message = received(Dialect.EBMS2)
