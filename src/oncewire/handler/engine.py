@@ -171,6 +171,11 @@ class Engine:
 
     # --- verbs ---
 
+    def expect(self, message_ids: Sequence[str]) -> None:
+        """Verbs that wait may ask for these messages: have the store find all of them at once."""
+        with self.node.store.transition() as tx:
+            tx.expect(message_ids)
+
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""
         with self.node.transition() as tx:

@@ -48,6 +48,7 @@ from oncewire.message.instant import SECOND, Duration
 from oncewire.message.status import StatusResponse
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Transport
+from oncewire.wire.glance import named_in
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -311,7 +312,8 @@ class Handler:
             address=post.address,
         )
         reply = await hear(self.engine.node, outcome)
-        await self._try("outcome", lambda: self.engine.transmission_over(ended, reply))
+        names = () if reply is None else named_in(reply.parcel.body)
+        await self._try("outcome", lambda: self.engine.transmission_over(ended, reply), names)
         if damaged is not None:
             why = damaged
             await self._try("outcome", lambda: set_aside(self.engine.node, post.message_id, why))
@@ -355,10 +357,10 @@ class Handler:
                 break
         return outcome
 
-    async def _try(self, step: str, verb: Callable[[], object]) -> None:
+    async def _try(self, step: str, verb: Callable[[], object], names: Sequence[str] = ()) -> None:
         """Run a verb whose failure only means that a timer will bring the matter up again."""
         try:
-            await self._shell.do(step, verb)
+            await self._shell.do(step, verb, names=names)
         except OncewireError as problem:
             logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
 

@@ -53,6 +53,10 @@ from oncewire.store.records import (
 class Transaction(Protocol):
     """One transition. It sees its own changes and those of transitions before it."""
 
+    def expect(self, message_ids: Sequence[str]) -> None:
+        """Messages with these ids may be asked for before the next commit: have them at hand, by
+        one question a table for all of them."""
+
     # --- journal, terms and agreements ---
 
     def journal(self, rows: Iterable[Row]) -> None:

@@ -20,6 +20,7 @@ from oncewire.handler.source import Source
 from oncewire.message.instant import SECOND
 from oncewire.store.records import StoredParcel
 from oncewire.transport.contract import Allowance, Delivery, Reply
+from oncewire.wire.glance import named_in
 from oncewire.wire.received import Received
 
 logger = logging.getLogger("oncewire.handler")
@@ -128,7 +129,9 @@ class Door:
                 with contextlib.suppress(TransportProblem):
                     allowance.spend(thread_time() - began)
 
-        return await self._relaying.receive(receive, aside=allowance.is_strangers), known
+        aside = allowance.is_strangers
+        names = () if aside else named_in(inbound.parcel.body)
+        return await self._relaying.receive(receive, names=names, aside=aside), known
 
     def _let_go(self, parcel: StoredParcel, *, kept: bool) -> None:
         spool = self._engine.node.store.spool

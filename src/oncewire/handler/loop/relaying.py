@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Action, Post, PostOn, Relay
@@ -38,9 +38,11 @@ class Relaying:
         self._under_way = asyncio.Semaphore(UNDER_WAY_MAX)
         shell.engine.node.relaying = self._connections.requests
 
-    async def receive(self, verb: Callable[[], Answer], *, aside: bool = False) -> Answer:
-        """Take an arrival in, and wait for its next hop if its answer says so. `aside`: after
-        all others that have arrived."""
+    async def receive(
+        self, verb: Callable[[], Answer], *, names: Sequence[str] = (), aside: bool = False
+    ) -> Answer:
+        """Take an arrival in, and wait for its next hop if its answer says so. `names`: MessageIds
+        that it seems to name. `aside`: after all others that have arrived."""
         spoken = asyncio.Event()
         opened: list[Connection] = []
 
@@ -52,7 +54,7 @@ class Relaying:
             return answer
 
         try:
-            answer = await self._shell.do("receive", take, aside=aside)
+            answer = await self._shell.do("receive", take, names=names, aside=aside)
             for connection in opened:
                 answer = await self._wait(connection, spoken)
             return answer

@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -48,6 +49,8 @@ class _Work:
     step: str
     verb: Callable[[], Any]
     future: asyncio.Future[Any]
+    # MessageIds that it will probably ask for.
+    names: Sequence[str] = ()
     result: Any = field(default=None)
 
 
@@ -86,13 +89,16 @@ class Shell:
             # Why it ended is told by `failed`; here only that it did.
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def do(self, step: str, verb: Callable[[], T], *, aside: bool = False) -> T:
-        """Run a verb; returns its result once it is durable, or raises why it is not. `aside`:
-        after all others that wait, and a few of its like in each turn."""
+    async def do(
+        self, step: str, verb: Callable[[], T], *, names: Sequence[str] = (), aside: bool = False
+    ) -> T:
+        """Run a verb; returns its result once it is durable, or raises why it is not. `names`:
+        MessageIds that it will probably ask for. `aside`: after all others that wait, and a few
+        of its like in each turn."""
         if self.failed is not None:
             raise self.failed
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        (self._aside if aside else self._queue).append(_Work(step, verb, future))
+        (self._aside if aside else self._queue).append(_Work(step, verb, future, names))
         self._awake.set()
         return await future
 
@@ -150,6 +156,7 @@ class Shell:
             raise
 
     def _turn(self, begun: list[_Work]) -> None:
+        self._expect()
         done = [work for work in self._works(begun) if self._attempt(work)]
         steps = [work.step for work in done]
         if self._due():
@@ -174,6 +181,16 @@ class Shell:
             self._let_go(action)
         if self._waits:
             self._awake.set()
+
+    def _expect(self) -> None:
+        """Have the store find at once what the verbs of this turn will ask for one by one."""
+        names = [name for work in islice(self._queue, TURN_MAX) for name in work.names]
+        if len(names) > 1:
+            try:
+                self.engine.expect(names)
+            except StoreProblem as problem:
+                # Whoever asks for it himself is told.
+                logger.error("nothing was found ahead", extra={"problem": str(problem)})
 
     def _works(self, begun: list[_Work]) -> Iterator[_Work]:
         """The verbs of one turn, in the order in which they came; `begun` is told of each."""

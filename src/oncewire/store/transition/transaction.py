@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from oncewire.errors import StoreDamaged
 from oncewire.journal.row import Row
@@ -19,6 +19,12 @@ class WorkTransaction(KeepingSteps):
 
     def __init__(self, work: Work) -> None:
         self._work = work
+
+    def expect(self, message_ids: Sequence[str]) -> None:
+        work = self._work
+        work.load_outgoing(message_ids)
+        work.load_incoming(message_ids)
+        work.load_removed(message_ids)
 
     # --- journal, terms and agreements ---
 
