@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from oncewire.errors import StoreProblem
 from oncewire.journal.row import COLUMNS
@@ -45,32 +46,36 @@ class Checking(Statements):
         saved: Sequence[OutgoingRow | IncomingRow],
         journal: Sequence[Values],
     ) -> None:
+        values: list[Any] = []
         for row in added:
-            self._check_state(row)
-            self._check(self._facts_kinds, facts_values(row.stored.facts))
+            values += self._state(row)
+            values += self._typed(self._facts_kinds, facts_values(row.stored.facts))
         for row in saved:
-            self._check_state(row)
-        for values in journal:
-            self._check(self._journal_kinds, values)
+            values += self._state(row)
+        for written in journal:
+            values += self._typed(self._journal_kinds, written)
+        if values:
+            _check_sizes(values)
 
-    def _check_state(self, row: OutgoingRow | IncomingRow) -> None:
+    def _state(self, row: OutgoingRow | IncomingRow) -> Values:
         if isinstance(row, OutgoingRow):
-            self._check(self._outgoing_kinds, outgoing_state(row.stored.outgoing))
-            _check_sizes((row.stored.outgoing.message_id, row.stored.peer))
-        else:
-            incoming = row.stored.incoming
-            self._check(self._incoming_kinds, incoming_state(incoming))
-            _check_sizes((incoming.message_id, incoming.sender, row.stored.peer))
+            outgoing = row.stored.outgoing
+            state = self._typed(self._outgoing_kinds, outgoing_state(outgoing))
+            return (*state, outgoing.message_id, row.stored.peer)
+        incoming = row.stored.incoming
+        state = self._typed(self._incoming_kinds, incoming_state(incoming))
+        return (*state, incoming.message_id, incoming.sender, row.stored.peer)
 
-    def _check(self, kinds: Kinds, values: Values) -> None:
+    def _typed(self, kinds: Kinds, values: Values) -> Values:
+        """The values, if each is of a type that its column takes."""
         signature = tuple(map(type, values))
         if signature not in self._good:
             _check_types(kinds, values)
             self._good.add(signature)
-        _check_sizes(values)
+        return values
 
 
-def _check_sizes(values: Values) -> None:
+def _check_sizes(values: Sequence[Any]) -> None:
     numbers = [value for value in values if type(value) is int]
     if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):
         raise _cannot("a number is too large")
