@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from oncewire.errors import StoreFull, StoreGone, StoreProblem
-from oncewire.store.contract import Reader
+from oncewire.store.contract import Reader, Transaction
 from oncewire.store.memory.backend import MemoryBackend
 from oncewire.store.memory.reader import MemoryReader
 from oncewire.store.memory.spool import MemorySpool
@@ -62,15 +62,18 @@ class MemoryStore(Turns):
     def fail_next_transition(self, error: StoreFull | StoreGone) -> None:
         """Let the store fail with this error when the next transition begins."""
         self._transition_failure = error
-        if self._work is not None:
-            self._work.fresh = True
 
     # --- for its transitions ---
 
-    def _ready(self) -> Work:
+    def enter(self, transition: AbstractContextManager[Transaction]) -> Transaction:
+        """See `Turns`."""
         failure, self._transition_failure = self._transition_failure, None
         if failure is not None:
+            self._lose(failure, kept=self.pending())
             raise failure
+        return super().enter(transition)
+
+    def _ready(self) -> Work:
         if self._work is None:
             self._work = Work(MemoryBackend(self._tables, self._detach))
         return self._work

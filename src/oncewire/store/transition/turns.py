@@ -18,7 +18,7 @@ class Turns(ABC):
     """The part of `contract.Store` that is the same on every backend."""
 
     def __init__(self) -> None:
-        self._open: _Transition | None = None
+        self._open: AbstractContextManager[Transaction] | None = None
         self._work: Work | None = None
         # A failure inside a transition lost what was kept before it; commit() has to say so.
         self._lost: StoreProblem | None = None
@@ -85,20 +85,22 @@ class Turns(ABC):
 
     # --- for its transitions ---
 
-    def enter(self, transition: _Transition) -> Transaction:
+    def enter(self, transition: AbstractContextManager[Transaction]) -> Transaction:
         """Begin a transition."""
         if self._open is not None:
             raise NotAllowed("a transition is open already", remedy="leave it first")
         if self._lost is not None:
             raise self._lost
         work = self._work
-        if work is None or work.fresh:
+        if work is None or not self.pending():
             work = self._look()
         work.begin()
         self._open = transition
         return WorkTransaction(work)
 
-    def leave(self, transition: _Transition, error: BaseException | None) -> None:
+    def leave(
+        self, transition: AbstractContextManager[Transaction], error: BaseException | None
+    ) -> None:
         """End a transition: keep what it did, or undo it alone."""
         if self._open is not transition:
             # The process that began it died.
@@ -124,12 +126,10 @@ class Turns(ABC):
     def _look(self) -> Work:
         """What is in memory, if it still holds."""
         try:
-            work = self._ready()
+            return self._ready()
         except (StoreFull, StoreGone) as error:
             self._lose(error, kept=self.pending())
             raise
-        work.fresh = False
-        return work
 
     def _lose(self, error: StoreFull | StoreGone, *, kept: bool) -> None:
         """The store failed before a commit: everything since the last one is undone."""

@@ -62,8 +62,6 @@ class Work:
         self._stepped = False
         # Whether the backend has applied anything that is not committed.
         self.applied = False
-        # Whether nothing was asked since the last turn.
-        self.fresh = False
         self.clear()
 
     def clear_rows(self) -> None:
@@ -342,7 +340,7 @@ class Work:
 
     def rest(self) -> None:
         """The turn is over: let go what nobody waits for."""
-        self.applied, self.fresh = False, True
+        self.applied = False
         changed = {(id(table), key) for table, key, _, _ in self.log}
         self.log.clear()
         sent = [key for table, key in changed if table == id(self.outgoing)]
