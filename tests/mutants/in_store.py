@@ -22,9 +22,9 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what another process wrote is not noticed",
-        "oncewire.store.sqlite.store",
-        "            if self._backend.changed_elsewhere():\n",
-        "            if not self._backend:\n",
+        "oncewire.store.transition.turns",
+        "            elif work.backend.changed_elsewhere():\n",
+        "            elif not work.backend:\n",
         tests=(f"{_TURNS}::test_whoever_else_writes_is_noticed",),
     ),
     Mutant(

@@ -108,7 +108,7 @@ def test_a_turn_that_only_looks_writes_nothing(sqlite: SqliteStore) -> None:
             assert tx.outgoing("a") is not None
         sqlite.commit()
     # Only whether somebody else wrote is asked.
-    assert sqlite._backend.count - before == 10
+    assert sqlite._backend.count - before == 20
 
 
 @pytest.mark.requirement("STO-1", "STO-3")
@@ -253,3 +253,11 @@ def test_whoever_else_writes_is_noticed(sqlite: SqliteStore, tmp_path: Path) -> 
         assert stored is not None
         assert stored.outgoing.reason == "by hand"
         assert tx.due(76, 10) == []
+    # Nothing was committed here since.
+    other = apsw.Connection(str(tmp_path / "store.db"))
+    other.execute("UPDATE incoming_bytes SET view = x'01'")
+    other.close()
+    with sqlite.transition() as tx:
+        arrived = tx.incoming("buyer", "a")
+        assert arrived is not None
+        assert arrived.view == b"\x01"

@@ -43,6 +43,9 @@ class MemoryBackend(MemorySteps):
         self._changing = changing
         self._mark = 0
 
+    def changed_elsewhere(self) -> bool:
+        return False
+
     # --- load ---
 
     def counters(self) -> dict[str, int]:

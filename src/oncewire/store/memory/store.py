@@ -73,20 +73,17 @@ class MemoryStore(Turns):
             raise failure
         return super().enter(transition)
 
-    def _ready(self) -> Work:
-        if self._work is None:
-            self._work = Work(MemoryBackend(self._tables, self._detach))
-        return self._work
+    def _begin(self) -> Work:
+        return Work(MemoryBackend(self._tables, self._detach))
 
     def _abandon(self) -> None:
         self._tables.undo_to(0)
         self._work = None
 
-    def _commit(self) -> None:
+    def _commit(self, work: Work) -> None:
         failure, self._commit_failure = self._commit_failure, None
         if failure is not None:
             raise failure
-        work = self._ready()
         work.write()
         work.backend.commit()
         work.rest()

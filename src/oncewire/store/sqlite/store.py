@@ -105,20 +105,11 @@ class SqliteStore(Turns):
 
     # --- for its transitions ---
 
-    def _ready(self) -> Work:
-        work = self._work
-        if self._connection is None or work is None:
-            work = self._connect(None)
-        elif not self.pending():
-            if self._backend.changed_elsewhere():
-                work.clear()
-            elif work.full:
-                # Turns that only looked left it here.
-                work.rest()
-        return work
+    def _begin(self) -> Work:
+        return self._connect(None)
 
-    def _commit(self) -> None:
-        work, self._fence_needed = self._ready(), True
+    def _commit(self, work: Work) -> None:
+        self._fence_needed = True
         work.write()
         self._backend.commit()
         self._fence_needed = False
@@ -139,6 +130,7 @@ class SqliteStore(Turns):
         """Use the connection no more, but keep it until another one is safely open."""
         if self._connection is not None:
             self._distrusted, self._connection = self._connection, None
+        self._work = None
 
     # --- connection ---
 

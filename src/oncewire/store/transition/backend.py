@@ -60,6 +60,10 @@ class Backend(Protocol):
     failure: StoreFull | StoreGone | None
     """How it failed, if it did: nothing since the last commit can be relied on then."""
 
+    def changed_elsewhere(self) -> bool:
+        """Whether somebody else has written since this was asked last; then nothing that was read
+        before holds."""
+
     # --- load ---
 
     def counters(self) -> dict[str, int]:

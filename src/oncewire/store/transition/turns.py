@@ -24,15 +24,15 @@ class Turns(ABC):
         self._lost: StoreProblem | None = None
 
     @abstractmethod
-    def _ready(self) -> Work:
-        """What is in memory, of a backend that can be asked. Raises StoreFull or StoreGone."""
+    def _begin(self) -> Work:
+        """Nothing in memory yet, of a backend that can be asked. Raises StoreFull or StoreGone."""
 
     @abstractmethod
     def _abandon(self) -> None:
         """Undo everything since the last commit, and make sure that it stays undone."""
 
     @abstractmethod
-    def _commit(self) -> None:
+    def _commit(self, work: Work) -> None:
         """Write what changed and make it durable. Raises StoreFull or StoreGone."""
 
     # --- the contract ---
@@ -57,9 +57,10 @@ class Turns(ABC):
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
-        if self.pending():
+        work = self._work
+        if work is not None and self.pending():
             try:
-                self._commit()
+                self._commit(work)
             except BaseException:
                 # Whatever it was: nothing of it happened, in memory neither.
                 self._abandon()
@@ -125,8 +126,16 @@ class Turns(ABC):
 
     def _look(self) -> Work:
         """What is in memory, if it still holds."""
+        work = self._work
         try:
-            return self._ready()
+            if work is None:
+                work = self._work = self._begin()
+            elif work.backend.changed_elsewhere():
+                work.clear()
+            elif work.full:
+                # Turns that only looked left it here.
+                work.rest()
+            return work
         except (StoreFull, StoreGone) as error:
             self._lose(error, kept=self.pending())
             raise
