@@ -7,6 +7,7 @@ from typing import Any
 
 from oncewire.errors import StoreProblem
 from oncewire.journal.row import COLUMNS
+from oncewire.store.sqlite.numbers import Numbers
 from oncewire.store.sqlite.rows import (
     FACTS,
     INCOMING_STATE,
@@ -20,12 +21,15 @@ from oncewire.store.sqlite.statements import Statements
 from oncewire.store.transition.rows import IncomingRow, OutgoingRow
 
 _LARGEST = 2**63 - 1
+_MESSAGE = COLUMNS.index("message_id")
 _TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,)}
 Kinds = list[tuple[str, str, bool]]
 
 
 class Checking(Statements):
     """See `transition.backend.Backend.check`."""
+
+    _numbers: Numbers
 
     def _learn_columns(self) -> None:
         """Ask which values each column takes."""
@@ -56,6 +60,9 @@ class Checking(Statements):
             values += self._typed(self._journal_kinds, written)
         if values:
             _check_sizes(values)
+            # Whom a row names must be found before the commit, too: only this transition fails.
+            named = [values[_MESSAGE] for values in journal]
+            self._numbers.of([message_id for message_id in named if message_id is not None])
 
     def _state(self, row: OutgoingRow | IncomingRow) -> Values:
         if isinstance(row, OutgoingRow):

@@ -98,37 +98,33 @@ _INCIDENTS = (
 _OF_CHANNEL = (
     "channel = ? AND channel IS NOT NULL AND state IN ('waiting', 'outstanding', 'suspended') "
 )
+_SENT = f"message_id, message {FROM_OUTGOING}"
+_RECEIVED = f"sender, message_id, message {FROM_INCOMING}"
 _BEYOND = "AND position > ? ORDER BY position LIMIT ?"
 _SCANS = {
-    "due": f"SELECT due_at, position, message_id {FROM_OUTGOING} WHERE due_at <= ?1 "
+    "due": f"SELECT due_at, position, {_SENT} WHERE due_at <= ?1 "
     "AND (due_at, position) > (?2, ?3) ORDER BY due_at, position LIMIT ?4",
-    "expiring": f"SELECT deadline, position, message_id {FROM_OUTGOING} WHERE deadline <= ?1 "
+    "expiring": f"SELECT deadline, position, {_SENT} WHERE deadline <= ?1 "
     "AND (deadline, position) > (?2, ?3) ORDER BY deadline, position LIMIT ?4",
-    "waiting": f"SELECT channel, position, message_id {FROM_OUTGOING} WHERE {_OF_CHANNEL} "
+    "waiting": f"SELECT channel, position, {_SENT} WHERE {_OF_CHANNEL} "
     f"AND state = 'waiting' {_BEYOND}",
-    "notices": f"SELECT position, message_id {FROM_OUTGOING} WHERE notice_owed = 1 {_BEYOND}",
-    "ready": f"SELECT position, sender, message_id {FROM_INCOMING} WHERE state = 'ready' {_BEYOND}",
-    "answers": f"SELECT incoming.row, sender, message_id {FROM_INCOMING} WHERE answer_owed = 1 "
+    "notices": f"SELECT position, {_SENT} WHERE notice_owed = 1 {_BEYOND}",
+    "ready": f"SELECT position, {_RECEIVED} WHERE state = 'ready' {_BEYOND}",
+    "answers": f"SELECT incoming.row, {_RECEIVED} WHERE answer_owed = 1 "
     "AND incoming.row > ? ORDER BY incoming.row LIMIT ?",
-    "held": f"SELECT incoming.row, sender, message_id {FROM_INCOMING} WHERE state = 'held' "
+    "held": f"SELECT incoming.row, {_RECEIVED} WHERE state = 'held' "
     "AND incoming.row > ? ORDER BY incoming.row LIMIT ?",
 }
 _WHOLE_SCANS = {
-    "live": f"SELECT message_id {FROM_OUTGOING} WHERE {_OF_CHANNEL} AND state <> 'waiting'",
-    "responses": f"SELECT message_id {FROM_OUTGOING} WHERE ref_to = ? AND peer = ?",
-    "leases": f"SELECT sender, message_id {FROM_INCOMING} "
+    "live": f"SELECT {_SENT} WHERE {_OF_CHANNEL} AND state <> 'waiting'",
+    "responses": f"SELECT {_SENT} WHERE ref_to = ? AND peer = ?",
+    "leases": f"SELECT {_RECEIVED} "
     "WHERE state = 'handed_over' AND lease_until IS NOT NULL AND lease_until <= ?",
 }
 _SMALLEST = -(2**63)
 _BY_TIME = frozenset({"due", "expiring"})
-_LIVE_OUTGOING = (
-    f"SELECT message_id {FROM_OUTGOING} WHERE state IN ('waiting', 'outstanding', 'suspended') "
-    "LIMIT ?"
-)
-_LIVE_INCOMING = (
-    f"SELECT sender, message_id {FROM_INCOMING} WHERE state IN ('held', 'ready', 'handed_over') "
-    "LIMIT ?"
-)
+_LIVE_OUTGOING = f"SELECT {_SENT} WHERE state IN ('waiting', 'outstanding', 'suspended') LIMIT ?"
+_LIVE_INCOMING = f"SELECT {_RECEIVED} WHERE state IN ('held', 'ready', 'handed_over') LIMIT ?"
 # Without anything else: of those that are owed, most are young.
 _OWED = (
     f"SELECT incoming.row, sender, message_id, received_at, terms_id {FROM_INCOMING} "
@@ -220,25 +216,32 @@ class Loading(Statements):
     # --- scan ---
 
     def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:
-        run = self.run
         if index in _WHOLE_SCANS:
             group = bounds[0] if index == "responses" else bounds
-            rows = run(_WHOLE_SCANS[index], group)
+            rows = self._numbered(_WHOLE_SCANS[index], group)
             return [(row[0],) if len(row) == 1 else (row,) for row in rows]
         if index in _BY_TIME:
-            return run(_SCANS[index], (*bounds, *(after or (_SMALLEST, 0))[:2], limit))
-        place = 1 if index == "waiting" else 0
-        start = _SMALLEST if after is None else after[min(place, len(after) - 1)]
-        found = run(_SCANS[index], (*bounds, start, limit))
+            place = (after or (_SMALLEST, 0))[:2]
+            return self._numbered(_SCANS[index], (*bounds, *place, limit))
+        start = _SMALLEST
+        if after is not None:
+            start = after[min(1 if index == "waiting" else 0, len(after) - 1)]
+        found = self._numbered(_SCANS[index], (*bounds, start, limit))
         if index in ("waiting", "notices"):
             return found
         return [(row[0], row[1:]) for row in found]
 
+    def _numbered(self, statement: str, values: Values) -> list[Values]:
+        """Rows that end with a MessageId and its number. Whoever loads those messages then need
+        not find the number by the id, which is another page that can be damaged."""
+        rows = self.run(statement, values)
+        self._numbers.learn((row[-2], row[-1]) for row in rows)
+        return [row[:-1] for row in rows]
+
     def live(self, limit: int) -> tuple[list[str], list[IncomingKey]]:
-        run = self.run
-        sent = [row[0] for row in run(_LIVE_OUTGOING, (limit,))]
+        sent = [row[0] for row in self._numbered(_LIVE_OUTGOING, (limit,))]
         sent += [row[-1] for row in self.scan("notices", (), None, limit)]
-        received: list[IncomingKey] = [(row[0], row[1]) for row in run(_LIVE_INCOMING, (limit,))]
+        received = [(row[0], row[1]) for row in self._numbered(_LIVE_INCOMING, (limit,))]
         received += [row[-1] for row in self.scan("answers", (), None, limit)]
         return sent, received
 

@@ -31,6 +31,10 @@ class Numbers:
         found = map(self._known.__getitem__, message_ids)
         return [number for number in found if number is not None]
 
+    def learn(self, numbers: Iterable[tuple[str, int]]) -> None:
+        """These were found with something else."""
+        self._known.update(numbers)
+
     def give(self, message_ids: Iterable[str]) -> Mapping[str, int]:
         """The numbers of all of them, given here to those that have none."""
         wanted = list(dict.fromkeys(message_ids))
