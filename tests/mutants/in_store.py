@@ -59,8 +59,8 @@ IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "one value that cannot be kept fails the whole turn",
         "oncewire.store.sqlite.checking",
-        "        if values:\n            _check_sizes(values)\n",
-        "",
+        "            _check_sizes(values)\n            # Whom",
+        "            # Whom",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
     ),
     Mutant(
