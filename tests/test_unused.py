@@ -21,7 +21,7 @@ ALLOWED = {
         "the interface of a Spark data source",
     ),
     **dict.fromkeys(
-        ("connection_made", "connection_lost", "data_received", "eof_received", "pause_writing",
+        ("data_received", "eof_received", "pause_writing",
          "on_header", "on_body", "on_message_complete"),
         "the interfaces of asyncio's protocols and of httptools",
     ),

@@ -16,7 +16,6 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 
 import aiohappyeyeballs
 from yarl import URL
@@ -29,6 +28,7 @@ from oncewire.transport.http_address import (
     SocketAddress,
     allowed_socket,
 )
+from oncewire.transport.http_answer import outcome_of, retry_after
 from oncewire.transport.http_head import write_headers
 from oncewire.transport.http_pool import Answer, ClientConnection, Pool
 from oncewire.transport.http_tls import PeerTls, client_context, pins
@@ -39,8 +39,6 @@ _STALE_TRIES = 3
 _NEXT_ADDRESS = 0.25
 _REASON_LENGTH = 300
 _TARGETS_MAX = 10_000
-# Nobody waits longer than a day because a peer said so.
-_LONGEST_RETRY_AFTER = 86_400
 
 # Alerts by which a TLS 1.3 server ends a handshake that we believed finished: it had not taken
 # our certificate, so it has not read the request either.
@@ -396,32 +394,6 @@ def _checked(address: str) -> URL:
             remedy="authenticate with a client certificate",
         )
     return url
-
-
-def outcome_of(reply: Reply, phrase: str = "") -> AttemptOutcome:
-    """What an HTTP answer says of the attempt (ebMS 2.0 Appendix B.2)."""
-    status = reply.status
-    if 200 <= status < 300:
-        return AttemptOutcome(OutcomeKind.SENT, reply=reply)
-    reason = f"HTTP {status} {phrase}".strip()[:_REASON_LENGTH]
-    # A redirect is not followed: the agreement names the address, not whoever answers there.
-    refused = 300 <= status < 500
-    kind = OutcomeKind.REFUSED if refused else OutcomeKind.UNKNOWN
-    return AttemptOutcome(kind, reason, reply, reply.retry_after)
-
-
-def retry_after(headers: Mapping[str, str]) -> int | None:
-    """Seconds to wait, from seconds or from a date (measured against the answer's own Date)."""
-    text = headers.get("Retry-After", "").strip()
-    if not text:
-        return None
-    if text.isascii() and text.isdigit():
-        return min(int(text[:10]), _LONGEST_RETRY_AFTER)
-    try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("Date", ""))
-    except (ValueError, TypeError):
-        return None
-    return min(max(int(wait.total_seconds()), 0), _LONGEST_RETRY_AFTER)
 
 
 def _failed(error: Exception, *, sent: bool) -> AttemptOutcome:
