@@ -283,12 +283,16 @@ class Handler:
             self._telling.due.set()
 
     async def _post(self, post: Post) -> None:
-        async with self._sending:
+        async with contextlib.nullcontext() if post.delegated else self._sending:
             self._kill.reach("post before send")
             damaged: StoreDamaged | None = None
             try:
                 outcome = await self._carrier.carry(
-                    post.transport, post.address, post.parcel, post.timeout / SECOND
+                    post.transport,
+                    post.address,
+                    post.parcel,
+                    post.timeout / SECOND,
+                    post.message_id if post.delegated else "",
                 )
             except StoreDamaged as problem:
                 damaged, outcome = problem, AttemptOutcome(OutcomeKind.REFUSED, str(problem))

@@ -9,14 +9,64 @@ from pathlib import Path
 from typing import Annotated
 
 from oncewire.entry.party.setting_kinds import HIDDEN
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.instant import Duration, seconds
 
-_LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",)}
+_LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",),
+              "broker": ("nats",)}  # fmt: skip
 
 
 def is_installed(transport: str) -> bool:
     """Whether the extra of that name is installed, which brings the transport's libraries."""
     return all(find_spec(library) is not None for library in _LIBRARIES[transport])
+
+
+_FIRST = {
+    "smtp": """
+[smtp]
+# Our mail address, the server that takes our mail, and the port on which we take mail ourselves.
+mailbox = "{name}@localhost"
+relay = "localhost"
+relay_port = 25
+protection = "none"
+port = 2525
+""",
+    "sftp": """
+[sftp]
+# Who we are to the server, and our folder there; its key belongs into keys/known_hosts.
+user = "{name}"
+key = "keys/sftp"
+inbox = "sftp://localhost/{name}"
+""",
+    "ftp": """
+[ftp]
+# Who we are to the server, and our folder there.
+user = "{name}"
+inbox = "ftps://localhost/{name}"
+""",
+    "broker": """
+[broker]
+# The server, its monitoring, and our subject there.
+url = "nats://localhost:4222"
+monitor = "http://localhost:8222"
+subject = "oncewire.{name}"
+""",
+}
+
+
+def first_settings(transport: str, name: str) -> str:
+    """The section of a transport as a newcomer begins it, with a server on this machine."""
+    if transport not in _FIRST:
+        raise InvalidValue(
+            f"there is no transport {transport[:64]!r} to set up",
+            remedy=f"use one of {', '.join(_FIRST)}; http is there anyway",
+        )
+    if not is_installed(transport):
+        raise NotHere(
+            f"what {transport} needs is not installed",
+            remedy=f"pip install 'oncewire[{transport}]'",
+        )
+    return _FIRST[transport].format(name=name)
 
 
 class MailProtection(StrEnum):
@@ -69,3 +119,16 @@ class FtpSettings:
     authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
     inbox: Annotated[str, "Our folder, as ftps://host/folder; empty: we only send."] = ""
     every: Annotated[Duration, "How often it is looked into."] = seconds(5)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """A NATS server with JetStream: where it is, who we are to it, and which subject is ours."""
+
+    url: Annotated[str, "The server, as nats://host:4222; empty: no broker is used."] = ""
+    monitor: Annotated[str, "Its monitoring, which tells that it syncs: http://host:8222."] = ""
+    user: Annotated[str, "Who we are to it."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    credentials: Annotated[Path | None, "Or the file of credentials that does."] = None
+    subject: Annotated[str, "Our subject; partners send to nats:SUBJECT."] = ""
+    max_deliver: Annotated[int, "How often a parcel is handed in that we do not take."] = 50
