@@ -19,6 +19,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "tests/pipeline/test_stream.py",
             "tests/pipeline/test_bad_input.py",
+            "tests/pipeline/test_bucket.py",
             "tests/pipeline/test_damage.py",
             "tests/pipeline/test_intake.py",
             "tests/pipeline/test_ledger.py",

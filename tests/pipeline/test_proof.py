@@ -103,6 +103,13 @@ def test_a_lake_that_was_edited_is_told(lake: Lake) -> None:
     assert not told.unchanged
 
 
+def test_a_journal_of_which_nothing_is_believed_is_taken_in(tmp_path: Path) -> None:
+    book = make_export(tmp_path / "globex", "globex", [ROWS[0]._replace(kind="invented")])
+    lake = Lake(tmp_path / "lake")
+    taken_in(lake, book)
+    assert (lake.current().rows("journal"), lake.current().rows("quarantine")) == (0, 1)
+
+
 def test_rows_that_were_set_aside_are_proven_too(tmp_path: Path) -> None:
     rows = [row._replace(kind="invented") if row.seq == 9 else row for row in ROWS[:60]]
     book = make_export(tmp_path / "globex", "globex", rows)

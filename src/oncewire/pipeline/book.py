@@ -79,4 +79,5 @@ class Book(Protocol):
 def write_node_file(folder: Path, node: str, version: int) -> None:
     """Say whose journal a folder holds."""
     text = json.dumps({"node": node, "journal_version": version})
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / NODE_FILE).write_text(text + "\n", encoding="utf-8")

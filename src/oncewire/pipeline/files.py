@@ -28,8 +28,8 @@ def local_path(place: Path | str) -> Path:
     if scheme.group(1) == "file":
         return Path("/" + text.removeprefix("file:").lstrip("/"))
     raise NotAllowed(
-        f"{text} is not a folder: lakes are not kept in {scheme.group(1)} yet",
-        remedy="name a folder that the driver and every executor can reach",
+        f"{text} is not a folder, and nothing of a lake is kept in {scheme.group(1)}",
+        remedy="name a folder that the driver and every executor can reach, or s3://BUCKET/PREFIX",
     )
 
 

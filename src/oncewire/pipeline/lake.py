@@ -9,13 +9,13 @@ Readers go through the pointer, so they see a whole version or the one before, a
 is killed anywhere leaves at most directories that nobody refers to. Directories of a journal's
 rows are named by their range of `seq` and replaced whole when a batch is replayed.
 
-The lake is a folder on a file system that the driver and every executor can reach.
+The lake is a folder on a file system that the driver and every executor can reach, or it is kept in
+a bucket and worked on in a copy (`bucket`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -26,11 +26,12 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncewire.errors import JournalProblem, NotAllowed
-from oncewire.pipeline import crash
+from oncewire.errors import JournalProblem
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.days import Days
-from oncewire.pipeline.files import count_rows, force_to_disk, local_path, write_forced
+from oncewire.pipeline.files import count_rows, local_path, write_forced
+from oncewire.pipeline.folder import Folder
+from oncewire.pipeline.storage import VERSIONS, Storage
 from oncewire.pipeline.version import Entry, Version
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 LAYERS = ("bronze", "silver", "gold")
-VERSIONS = "versions"
-LOCK = ".lock"
 NOT_DATA = "_delta_log"
 """A folder of a table that is not its data."""
 SIGNATURE = ".sig"
@@ -50,31 +49,34 @@ SHOWN = "SHOWN"
 
 
 class Lake:
-    """One lake on disk."""
+    """One lake; `root` is the folder in which its files are, `name` what people call it."""
 
-    def __init__(self, root: Path | str) -> None:
-        self.root = local_path(root)
+    def __init__(self, place: Path | str) -> None:
+        self.storage = storage_of(place)
+        self.root, self.name = self.storage.root, self.storage.name
 
     # --- reading ---
 
     @property
     def exists(self) -> bool:
         """Whether anything was published here."""
+        self.storage.refresh()
         return (self.root / CURRENT_FILE).is_file()
 
     def current(self) -> Version:
         """The published version."""
+        self.storage.refresh()
         try:
             name = (self.root / CURRENT_FILE).read_text(encoding="utf-8").strip()
             return Version.of_text((self.root / VERSIONS / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise JournalProblem(
-                f"there is no lake at {self.root}",
+                f"there is no lake at {self.name}",
                 remedy="make one with `oncewire pipeline run --store STORE --lake LAKE`",
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JournalProblem(
-                f"the lake at {self.root} cannot be read: {error}",
+                f"the lake at {self.name} cannot be read: {error}",
                 remedy="its CURRENT file names a version; see that the file is there and whole",
             ) from None
 
@@ -84,7 +86,7 @@ class Lake:
         if not file.is_file():
             kept = ", ".join(sorted(str(int(path.stem)) for path in file.parent.glob("*.json")))
             raise JournalProblem(
-                f"the lake at {self.root} does not keep version {number}",
+                f"the lake at {self.name} does not keep version {number}",
                 remedy=f"choose one of {kept}",
             )
         return Version.of_text(file.read_text(encoding="utf-8"))
@@ -120,26 +122,12 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[Version]:
-        """The only writer, from the published version on.
-
-        The system lifts the lock when the process dies, however it does.
-        """
-        (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise NotAllowed(
-                    f"another run writes to the lake at {self.root}",
-                    remedy="wait for it; one lake has one writer",
-                ) from None
+        """The only writer, from the published version on."""
+        with self.storage.claimed():
             version = self.current_or_new()
             self._show_if_behind(version)
             self.sweep(version)
             yield version
-        finally:
-            os.close(handle)
 
     def write(
         self, frame: DataFrame, path: str, *, key: str = "", first: int = 0, last: int = 0
@@ -188,15 +176,7 @@ class Lake:
         """Make a version the current one: all of it, or nothing."""
         before = self.current_or_new()
         published = replace(version, number=before.number + 1)
-        known = {entry.path for entries in before.tables.values() for entry in entries}
-        made = {entry.path for entries in published.tables.values() for entry in entries}
-        force_to_disk(self.root, made - known)
-        name = f"{published.number:08d}.json"
-        (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        write_forced(self.root / VERSIONS / name, published.as_text())
-        crash.reached("before_publishing")
-        write_forced(self.root / CURRENT_FILE, name + "\n")
-        crash.reached("after_publishing")
+        self.storage.publish(published, before)
         self._show(published, before)
         return published
 
@@ -208,6 +188,7 @@ class Lake:
         delta.follow(self.root, version, before, now)
         shown.switch(self.root, version, before)
         write_forced(self.root / VERSIONS / SHOWN, f"{version.number}\n")
+        self.storage.shown()
 
     def _show_if_behind(self, version: Version) -> None:
         """A run that was killed after it had published did not come to show it."""
@@ -238,6 +219,7 @@ class Lake:
         removed = 0
         for layer in LAYERS:
             removed += self._sweep_folder(self.root / layer, kept)
+        self.storage.sweep(version)
         return removed
 
     def _sweep_folder(self, folder: Path, kept: set[str]) -> int:
@@ -260,6 +242,16 @@ class Lake:
 
     def _under(self, folder: Path) -> str:
         return folder.relative_to(self.root).as_posix() + "/"
+
+
+def storage_of(place: Path | str) -> Storage:
+    """The storage that a place names; any other kind is refused, and no folder is made of it."""
+    found = re.fullmatch(r"s3:/{1,2}([^/]+)(?:/(.*))?", str(place))
+    if found is None:
+        return Folder(local_path(place))
+    from oncewire.pipeline.bucket import Bucket
+
+    return Bucket(found.group(1), (found.group(2) or "").strip("/"))
 
 
 def _begin_of(day: Column, begun: list[date]) -> Column:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from oncewire.errors import JournalProblem
 from oncewire.pipeline.files import write_forced
-from oncewire.pipeline.lake import SIGNATURE, VERSIONS, Lake
+from oncewire.pipeline.lake import SIGNATURE, Lake
+from oncewire.pipeline.storage import VERSIONS
 from oncewire.pipeline.version import Version
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def sign_version(lake: Lake, version: Version, key: SigningKey) -> Path:
     said = {"algorithm": algorithm, "signature": base64.b64encode(value).decode()}
     beside = file.with_suffix(SIGNATURE)
     write_forced(beside, json.dumps(said) + "\n")
+    lake.storage.keep(f"{VERSIONS}/{beside.name}")
     return beside
 
 
@@ -48,12 +50,13 @@ def is_signed_by(lake: Lake, version: Version, certificate: x509.Certificate) ->
 
     file = _file(lake, version)
     beside = file.with_suffix(SIGNATURE)
+    lake.storage.bring(f"{VERSIONS}/{beside.name}")
     try:
         said = json.loads(beside.read_text(encoding="utf-8"))
         algorithm, value = str(said["algorithm"]), base64.b64decode(said["signature"])
     except FileNotFoundError:
         raise JournalProblem(
-            f"version {version.number} of {lake.root} is not signed",
+            f"version {version.number} of {lake.name} is not signed",
             remedy="sign it with `oncewire pipeline sign --lake LAKE --config PARTY`",
         ) from None
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:

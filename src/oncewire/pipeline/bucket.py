@@ -1,0 +1,314 @@
+"""A lake in a bucket: objects that are written once, and one pointer that is put on a condition.
+
+    PREFIX/CURRENT                            names the published version; put only if it is still
+                                              the one that the writer began with
+    PREFIX/versions/00000012-<digest>.json    the version, and every file of its directories
+    PREFIX/<directory>/<name>.<digest>.parquet    and so on
+
+Every object is named by its content, so two writers never put different bytes under one name, and
+whoever loses has changed nothing. What a killed writer left is removed after a day, in which it
+would have published. A run works in a copy of the lake, a folder that is brought up to date with
+the objects it lacks; Delta's logs are in the bucket too, so other tools read it without a copy.
+
+Access, region and endpoint are those that the environment says (`AWS_ACCESS_KEY_ID` and the like).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.errors import JournalProblem, NotAllowed, StoreGone
+from oncewire.pipeline import crash
+from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.files import parquet_files, safe_name, write_forced
+from oncewire.pipeline.folder import Folder
+from oncewire.pipeline.storage import VERSIONS, version_name
+from oncewire.pipeline.tables import OPEN
+from oncewire.pipeline.version import Version
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+COPIES = "ONCEWIRE_LAKE_COPIES"
+"""Names the folder for copies of lakes that are in buckets; otherwise it is the user's cache."""
+
+LEFT_FOR = timedelta(days=1)
+"""So long an object that no version names may belong to a writer that is at work."""
+
+FETCHED = "FETCHED"
+"""Beside the versions of the copy: the object of the one that it is a copy of."""
+
+AT_ONCE = 8
+LOG = "_delta_log"
+LAYERS = ("bronze", "silver", "gold")
+
+Files = dict[str, list[tuple[str, int]]]
+"""The files of each directory, by their names below it, with their sizes."""
+
+
+class Bucket:
+    """A prefix of a bucket; see `Storage`, whose docstrings hold here."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self.name = f"s3://{bucket}/{prefix}".rstrip("/")
+        copies = os.environ.get(COPIES) or Path.home() / ".cache" / "oncewire" / "lakes"
+        self.root = Path(copies) / safe_name(self.name)
+        self._folder = Folder(self.root)
+        self._objects: S3Store = _opened(bucket, prefix)
+        self._tag: str | None = None
+        self._is_writer = False
+
+    # --- reading ---
+
+    def refresh(self) -> None:
+        # A writer goes on from the version that it began with.
+        if not self._is_writer:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        found = self._get(CURRENT_FILE)
+        self._tag = None if found is None else found[1]
+        if found is None:
+            (self.root / CURRENT_FILE).unlink(missing_ok=True)
+            return
+        name, here = found[0].decode().strip(), self.root / CURRENT_FILE
+        if here.is_file() and self._noted() == name:
+            return
+        version, files = self._version(name)
+        (self.root / VERSIONS).mkdir(parents=True, exist_ok=True)
+        with _many() as pool:
+            list(pool.map(lambda path: self._fetch_directory(path, files[path]), files))
+            list(pool.map(self._fetch_log, {table.root for table in OPEN.values()}))
+        self._arrived(version, name)
+
+    def _arrived(self, version: Version, name: str) -> None:
+        """All of a version is in the folder."""
+        (self.root / VERSIONS / FETCHED).unlink(missing_ok=True)
+        write_forced(self.root / VERSIONS / version_name(version), version.as_text())
+        write_forced(self.root / CURRENT_FILE, version_name(version) + "\n")
+        write_forced(self.root / VERSIONS / FETCHED, name + "\n")
+
+    def _version(self, name: str) -> tuple[Version, Files]:
+        found = self._get(f"{VERSIONS}/{name}")
+        try:
+            if found is None:
+                raise JournalProblem("it is not there")
+            said = json.loads(found[0])
+            return Version.of_text(json.dumps(said["version"])), said["files"]
+        except (JournalProblem, ValueError, KeyError, TypeError) as error:
+            raise JournalProblem(
+                f"version {name} of {self.name} cannot be read: {error}",
+                remedy="CURRENT names a version; see that the object is there and whole",
+            ) from None
+
+    def _fetch_directory(self, path: str, files: Iterable[tuple[str, int]]) -> None:
+        """Make a directory of the copy what the version says that it is."""
+        folder, wanted = self.root / path, dict(files)
+        for file in parquet_files(folder):
+            if file.relative_to(folder).as_posix() not in wanted:
+                file.unlink()
+        for name, size in wanted.items():
+            file = folder / name
+            if not file.is_file() or file.stat().st_size != size:
+                self._download(f"{path}/{name}", file)
+
+    def _fetch_log(self, table: str) -> None:
+        for found in self._list(f"{table}/{LOG}/"):
+            file = self.root / found["path"]
+            if not file.is_file() or file.stat().st_size != found["size"]:
+                self._download(found["path"], file)
+
+    def _noted(self) -> str:
+        file = self.root / VERSIONS / FETCHED
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+    # --- writing ---
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        with self._folder.claimed():
+            self._fetch()
+            self._is_writer = True
+            try:
+                yield
+            finally:
+                self._is_writer = False
+
+    def publish(self, version: Version, before: Version) -> None:
+        known: Files = {}
+        if before.number:
+            known = self._version(self._noted())[1]
+        paths = {entry.path for entries in version.tables.values() for entry in entries}
+        files = {path: known[path] for path in paths if path in known}
+        with _many() as pool:
+            new = sorted(paths - set(known))
+            files |= dict(zip(new, pool.map(self._upload_directory, new), strict=True))
+        text = json.dumps({"version": json.loads(version.as_text()), "files": files}, indent=1)
+        name = f"{version.number:08d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        self._put(f"{VERSIONS}/{name}", text.encode())
+        crash.reached("before_publishing")
+        self._point(name)
+        crash.reached("after_publishing")
+        self._arrived(version, name)
+
+    def _point(self, name: str) -> None:
+        """Put the pointer, if it is still the one that this writer began with."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create" if self._tag is None else {"e_tag": self._tag}
+        try:
+            self._tag = self._put(CURRENT_FILE, f"{name}\n".encode(), mode)
+        except (AlreadyExistsError, PreconditionError):
+            raise NotAllowed(
+                f"another run has published to {self.name} meanwhile, and nothing of this one",
+                remedy="run again: it goes on from what the other has published",
+            ) from None
+
+    def _upload_directory(self, path: str) -> list[tuple[str, int]]:
+        folder, found = self.root / path, []
+        for file in parquet_files(folder):
+            content = file.read_bytes()
+            named = _named_by(file, content)
+            name = named.relative_to(folder).as_posix()
+            self._put(f"{path}/{name}", content)
+            found.append((name, len(content)))
+        return found
+
+    def shown(self) -> None:
+        from obstore.exceptions import AlreadyExistsError
+
+        for table in OPEN.values():
+            there = {found["path"] for found in self._list(f"{table.root}/{LOG}/")}
+            for file in sorted((self.root / table.root / LOG).glob("[0-9]*.json")):
+                path = file.relative_to(self.root).as_posix()
+                if path not in there:
+                    # Another writer that found the log behind may have shown the same.
+                    with _unless(AlreadyExistsError):
+                        self._put(path, file.read_bytes(), "create")
+
+    def keep(self, path: str) -> None:
+        self._put(path, (self.root / path).read_bytes())
+
+    def bring(self, path: str) -> None:
+        if self._get(path) is not None:
+            self._download(path, self.root / path)
+
+    def sweep(self, version: Version) -> None:
+        kept, names = set[str](), set[str]()
+        for found in self._list(f"{VERSIONS}/"):
+            name = found["path"].rsplit("/", 1)[1]
+            if name.startswith(f"{version.number:08d}."):
+                names.add(found["path"])
+            elif name == self._noted() or int(name[:8]) == version.number - 1:
+                names.add(found["path"])
+                files = self._version(name)[1]
+                kept |= {f"{path}/{each}" for path in files for each, _ in files[path]}
+        before = datetime.now(UTC) - LEFT_FOR
+        gone = [
+            found["path"]
+            for folder in (*LAYERS, VERSIONS)
+            for found in self._list(f"{folder}/")
+            if found["path"] not in kept | names
+            and f"/{LOG}/" not in found["path"]
+            and found["last_modified"] < before
+        ]
+        if gone:
+            import obstore
+
+            with self._reached():
+                obstore.delete(self._objects, gone)
+
+    # --- objects ---
+
+    def _get(self, path: str) -> tuple[bytes, str] | None:
+        import obstore
+
+        with self._reached():
+            try:
+                found = obstore.get(self._objects, path)
+                return bytes(found.bytes()), str(found.meta["e_tag"])
+            except FileNotFoundError:
+                return None
+
+    def _put(self, path: str, content: bytes, mode: Any = "overwrite") -> str:
+        import obstore
+
+        with self._reached():
+            return str(obstore.put(self._objects, path, content, mode=mode)["e_tag"])
+
+    def _list(self, prefix: str) -> list[Any]:
+        import obstore
+
+        with self._reached():
+            return [found for some in obstore.list(self._objects, prefix) for found in some]
+
+    def _download(self, path: str, file: Path) -> None:
+        found = self._get(path)
+        if found is None:
+            raise JournalProblem(
+                f"{path} of {self.name} is gone, and a version names it",
+                remedy="restore the object; nothing of Oncewire removes one that a version names",
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.new")
+        beside.write_bytes(found[0])
+        beside.replace(file)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        try:
+            yield
+        except (AlreadyExistsError, PreconditionError):
+            raise
+        except BaseError as error:
+            raise StoreGone(
+                f"{self.name} cannot be reached: {str(error).splitlines()[0][:200]}",
+                remedy="see AWS_ENDPOINT_URL, AWS_REGION and the credentials in the environment",
+            ) from None
+
+
+@contextmanager
+def _unless(*errors: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except errors:
+        return
+
+
+def _many() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_ONCE)
+
+
+def _named_by(file: Path, content: bytes) -> Path:
+    """The file, with its content's digest in its name."""
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    if file.name.endswith(f".{digest}.parquet"):
+        return file
+    named = file.with_name(f"{file.name.removesuffix('.parquet')}.{digest}.parquet")
+    shutil.move(file, named)
+    return named
+
+
+def _opened(bucket: str, prefix: str) -> S3Store:
+    try:
+        from obstore.store import S3Store
+    except ImportError:
+        raise NotAllowed(
+            "a lake in a bucket needs the package obstore, which is not installed",
+            remedy="pip install 'oncewire[s3]'",
+        ) from None
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    options: Any = {"allow_http": True} if endpoint.startswith("http://") else {}
+    retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+    return S3Store(bucket, prefix=prefix or None, client_options=options, retry_config=retry)

@@ -1,0 +1,243 @@
+"""A lake in a bucket, on a real S3 server: the same tables as on disk, and one writer wins.
+
+A writer that is killed anywhere leaves a whole version.
+"""
+
+from __future__ import annotations
+
+import logging
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import obstore
+import pyarrow.dataset as ds
+import pytest
+from moto.server import ThreadedMotoServer
+
+from oncewire.errors import JournalProblem, NotAllowed, StoreGone
+from oncewire.pipeline import bucket, jobs, proof
+from oncewire.pipeline.books import open_book
+from oncewire.pipeline.intake import take_in
+from oncewire.pipeline.lake import Lake, storage_of
+from oncewire.pipeline.tables import OPEN
+from tests.pipeline.books import make_store, small_year, tables
+
+ROWS = small_year()[1]["globex"]
+NO_SPARK: Any = SimpleNamespace()
+PLACE = "s3://lakes/of/globex"
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    made = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    made.start()
+    host, port = made.get_host_and_port()
+    yield f"http://{host}:{port}"
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def environment(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method, path in (("POST", "/moto-api/reset"), ("PUT", "/lakes")):
+        request = urllib.request.Request(server + path, method=method)
+        urllib.request.urlopen(request).close()
+    for name, value in {
+        "AWS_ENDPOINT_URL": server,
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "of-this-test",
+        "AWS_REGION": "us-east-1",
+        bucket.COPIES: str(tmp_path / "copies"),
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make_store(tmp_path / "globex.db", "globex", ROWS[:200])
+
+
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Lake:
+    """The lake as another machine has it, with a copy of its own."""
+    monkeypatch.setenv(bucket.COPIES, str(tmp_path / name))
+    return Lake(PLACE)
+
+
+def taken_in(lake: Lake, book: Path) -> None:
+    with lake.writing() as version:
+        lake.publish(take_in(NO_SPARK, lake, version, [open_book(book)]).version)
+
+
+def content(lake: Lake) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every table."""
+    version = lake.current()
+    found = {}
+    for table in sorted(version.tables):
+        folders = lake.folders(version, table)
+        rows = [row for one in folders for row in ds.dataset(one).to_table().to_pylist()]
+        found[table] = sorted(rows, key=repr)
+    return found
+
+
+def test_a_lake_is_the_same_on_disk_and_in_a_bucket(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, there = Lake(tmp_path / "lake"), Lake(PLACE)
+    assert not there.exists
+    for rows in (ROWS[200:300], ROWS[300:400]):
+        for lake in (disk, there):
+            taken_in(lake, store)
+        make_store(store, "globex", rows)
+    other = elsewhere(tmp_path, monkeypatch, "another machine")
+    assert content(disk) == content(there) == content(other)
+    assert other.root != there.root
+    taken_in(other, store)
+    taken_in(disk, store)
+    assert content(there) == content(other) == content(disk)
+    assert proof.check_lake(there, there.current()).unchanged
+    assert proof.check_book(other, other.current(), open_book(store)).unchanged
+    assert not Path("s3:").exists()
+
+
+@pytest.mark.long
+def test_every_job_makes_the_same_of_both(spark, tmp_path: Path, store: Path) -> None:
+    disk, there = Lake(tmp_path / "lake"), Lake(PLACE)
+    for more in (ROWS[200:300], []):
+        done = [jobs.run(spark, lake, [store]) for lake in (disk, there)]
+        assert done[0] == done[1]
+        make_store(store, "globex", more)
+    assert tables(spark, disk) == tables(spark, there)
+
+
+def test_other_tools_read_the_bucket_without_a_copy(store: Path, server: str) -> None:
+    import deltalake
+
+    lake = Lake(PLACE)
+    taken_in(lake, store)
+    options = {"endpoint_url": server, "allow_http": "true", "aws_region": "us-east-1"}
+    version = lake.current()
+    for name in ("messages", "attempts"):
+        table = deltalake.DeltaTable(f"{PLACE}/{OPEN[name].root}", storage_options=options)
+        assert table.to_pyarrow_table().num_rows == version.rows(name)
+
+
+def test_of_two_writers_one_wins_and_the_other_has_changed_nothing(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = Lake(PLACE), elsewhere(tmp_path, monkeypatch, "another machine")
+    for rows in (ROWS[200:300], ROWS[300:400]):
+        others = [row._replace(node="other") for row in rows]
+        more = make_store(tmp_path / f"{rows[0].seq}.db", "other", others)
+        with one.writing() as ours, other.writing() as theirs:
+            mine = take_in(NO_SPARK, one, ours, [open_book(store)]).version
+            # The same range, and more that the first has not.
+            both = [open_book(store), open_book(more)]
+            lost = take_in(NO_SPARK, other, theirs, both).version
+            one.publish(mine)
+            won = content(one)
+            with pytest.raises(NotAllowed, match="meanwhile"):
+                other.publish(lost)
+        assert content(other) == won == content(one)
+        make_store(store, "globex", rows)
+    taken_in(other, store)
+    assert content(one) == content(other)
+    assert other.current().rows("journal") == 400
+
+
+def test_a_writer_that_is_killed_anywhere_leaves_a_whole_version(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = Lake(tmp_path / "lake")
+    taken_in(Lake(PLACE), store)
+    taken_in(reference, store)
+    before = content(Lake(PLACE))
+    make_store(store, "globex", ROWS[200:300])
+    taken_in(reference, store)
+    after = content(reference)
+    real, steps = obstore.put, 0
+
+    def killed(*values: Any, **more: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        return real(*values, **more)
+
+    while True:
+        left = steps
+        lake = elsewhere(tmp_path, monkeypatch, f"machine-{steps}")
+        monkeypatch.setattr(obstore, "put", killed)
+        try:
+            taken_in(lake, store)
+            ended = True
+        except Killed:
+            ended = False
+        monkeypatch.setattr(obstore, "put", real)
+        found = content(elsewhere(tmp_path, monkeypatch, f"reader-{steps}"))
+        if found != before:
+            assert found == after
+            break
+        assert not ended
+        steps += 1
+    assert steps > 5
+    # The one that was killed behind the pointer did not come to show it; the next run does.
+    last = elsewhere(tmp_path, monkeypatch, f"machine-{steps}")
+    taken_in(last, store)
+    assert content(last) == after
+    shown = list(obstore.list(last.storage._objects, "silver/messages/_delta_log/"))  # type: ignore[attr-defined]
+    assert sum(map(len, shown)) == 2
+
+
+def test_what_no_version_names_goes_after_a_day(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(PLACE)
+    objects = lake.storage._objects  # type: ignore[attr-defined]
+    obstore.put(objects, "gold/ledger/left/part-0.parquet", b"left by a killed writer")
+    for start in (200, 220, 240, 260):
+        taken_in(lake, store)
+        make_store(store, "globex", ROWS[start : start + 20])
+
+    def paths() -> set[str]:
+        return {found["path"] for some in obstore.list(objects) for found in some}
+
+    assert "gold/ledger/left/part-0.parquet" in paths()
+    assert len([path for path in paths() if path.startswith("versions/")]) == 4
+    rows = content(lake)
+    monkeypatch.setattr(bucket, "LEFT_FOR", timedelta(seconds=-5))
+    lake.sweep(lake.current())
+    assert "gold/ledger/left/part-0.parquet" not in paths()
+    assert len([path for path in paths() if path.startswith("versions/")]) == 2
+    assert content(elsewhere(tmp_path, monkeypatch, "another machine")) == rows
+
+
+def test_what_is_missing_or_out_of_reach_is_said(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(PLACE)
+    with pytest.raises(JournalProblem, match="there is no lake at s3://lakes/of/globex"):
+        lake.current()
+    taken_in(lake, store)
+    objects = lake.storage._objects  # type: ignore[attr-defined]
+    (gone, *_) = [
+        found["path"] for some in obstore.list(objects, "bronze/journal/") for found in some
+    ]
+    obstore.delete(objects, gone)
+    with pytest.raises(JournalProblem, match="is gone, and a version names it"):
+        elsewhere(tmp_path, monkeypatch, "another machine").current()
+    with pytest.raises(StoreGone, match="s3://nowhere/lake cannot be reached"):
+        Lake("s3://nowhere/lake").writing().__enter__()
+
+
+@pytest.mark.parametrize("place", ["gs://bucket/lake", "s3a://bucket/lake", "hdfs://host/lake"])
+def test_other_places_are_refused_at_once(place: str) -> None:
+    with pytest.raises(NotAllowed, match="s3://BUCKET/PREFIX"):
+        storage_of(Path(place))
