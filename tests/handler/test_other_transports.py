@@ -18,6 +18,7 @@ from oncewire.message import Payload, Service
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
@@ -26,6 +27,7 @@ from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import journal
 from tests.ports import free_port
+from tests.transport.brokers import broker
 from tests.transport.exchange import run
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings
 
@@ -52,15 +54,17 @@ class World:
             text += "".join(f'{way} = "{at}"\n' for way, at in self.addresses[name].items())
         return text + self.extra
 
+    def handler(self, name: str) -> Handler:
+        agreement = read_toml(self.agreement(name))
+        store = SqliteStore.open(self.folder / f"{name}.db", node=name)
+        node = Node(name, store, Agreements([agreement]), RealWorld())
+        return Handler(node, self.ways[name])
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[tuple[Handler, Handler]]:
         async with contextlib.AsyncExitStack() as stack:
             for name in NAMES:
-                agreement = read_toml(self.agreement(name))
-                store = SqliteStore.open(self.folder / f"{name}.db", node=name)
-                node = Node(name, store, Agreements([agreement]), RealWorld())
-                handler = Handler(node, self.ways[name])
-                self.handlers[name] = await stack.enter_async_context(handler)
+                self.handlers[name] = await stack.enter_async_context(self.handler(name))
             yield self.handlers["alpha"], self.handlers["beta"]
 
 
@@ -104,7 +108,18 @@ async def by_ftp(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
         yield World(folder, {name: {"ftp": at[name]} for name in NAMES}, ways, extra)
 
 
-WAYS = {"smtp": by_mail, "sftp": by_sftp, "ftp": by_ftp}
+@contextlib.asynccontextmanager
+async def by_broker(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
+    with broker(folder / "broker") as server:
+        ways: dict[str, dict[str, Transport]] = {
+            name: {"broker": BrokerTransport(server.settings(f"oncewire.{name}"))} for name in NAMES
+        }
+        yield World(
+            folder, {name: {"broker": f"nats:oncewire.{name}"} for name in NAMES}, ways, extra
+        )
+
+
+WAYS = {"smtp": by_mail, "sftp": by_sftp, "ftp": by_ftp, "broker": by_broker}
 
 
 def document(number: int) -> Submission:
@@ -119,6 +134,7 @@ def document(number: int) -> Submission:
 
 
 @pytest.mark.long
+@pytest.mark.process
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.requirement("TRN-3", "TRN-4")
 def test_documents_and_acknowledgements_travel(way: str, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ class Post:
     parcel: StoredParcel
     # How long the transport may take, in microseconds.
     timeout: int
+    # The transport answers for the delivery (RM-7): it may take as long as the message lives, and
+    # takes nobody's place meanwhile.
+    delegated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

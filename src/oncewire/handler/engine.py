@@ -107,6 +107,7 @@ class Engine:
             lambda tx: node.failed.extend(self._left_untold(tx)),
             lambda tx: retain.end_all_answers(node, tx),
             lambda tx: repost_answers(node, tx),
+            lambda tx: transmit.take_up_delegated(node, tx),
             lambda tx: go_on_at_last(node, tx),
         ):
             problem = node.apart(step)

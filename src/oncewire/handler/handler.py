@@ -283,7 +283,7 @@ class Handler:
             self._telling.due.set()
 
     async def _post(self, post: Post) -> None:
-        async with self._sending:
+        async with contextlib.nullcontext() if post.delegated else self._sending:
             self._kill.reach("post before send")
             damaged: StoreDamaged | None = None
             try:

@@ -147,10 +147,23 @@ def _post(
             remedy="restore the store from a backup",
         )
     relieve(node, tx, effect.message_id)
-    node.in_flight.add(effect.message_id)
+    delegated = terms.reliable and not terms.runs_protocol
     timeout = max(terms.sync_timeout, 1)
+    if delegated:
+        # Beyond its deadline, at which it is called unknown whatever the transport says later.
+        timeout += terms.persist_duration
+    else:
+        node.in_flight.add(effect.message_id)
     node.actions.append(
-        Post(effect.message_id, effect.attempt, effect.transport, address, parcel, timeout)
+        Post(
+            effect.message_id,
+            effect.attempt,
+            effect.transport,
+            address,
+            parcel,
+            timeout,
+            delegated,
+        )
     )
 
 

@@ -30,7 +30,7 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
     return PartyTerms(
         party=party,
         name=word(f"{name}.name", table["name"]) if "name" in table else "",
-        handler_uri=word(f"{name}.uri", uri) if uri is not None else _first_http(endpoints),
+        handler_uri=word(f"{name}.uri", uri) if uri is not None else _usual_uri(endpoints),
         endpoints=endpoints,
         client_certificates=_fingerprints(name, table, load),
         certificates=_certificates(name, "certificates", table, load),
@@ -39,8 +39,10 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
     )
 
 
-def _first_http(endpoints: tuple[Endpoint, ...]) -> str | None:
-    return next((endpoint.address for endpoint in endpoints if endpoint.transport == "http"), None)
+def _usual_uri(endpoints: tuple[Endpoint, ...]) -> str | None:
+    """How hops name a handler that says nothing of it: by where it is reached, over HTTP first."""
+    by_http = [endpoint for endpoint in endpoints if endpoint.transport == "http"]
+    return next((endpoint.address for endpoint in (*by_http, *endpoints)), None)
 
 
 def _party_ids(name: str, table: Table, key: str) -> tuple[PartyId, ...]:
@@ -124,7 +126,7 @@ def read_via(table: Table) -> Via | None:
     uri = table.get("uri")
     return Via(
         party=Party(_party_ids("via", table, "party_id")) if "party_id" in table else None,
-        handler_uri=word("via.uri", uri) if uri is not None else _first_http(endpoints),
+        handler_uri=word("via.uri", uri) if uri is not None else _usual_uri(endpoints),
         endpoints=endpoints,
         timeout=duration("timeout"),
         retries=kinds.COUNT.read(table["retries"]) if "retries" in table else None,

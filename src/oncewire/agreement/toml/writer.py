@@ -80,13 +80,13 @@ def new(
 
 def _transport(address: str) -> str:
     scheme = check_id(address, "address").partition(":")[0].lower()
-    name = {"https": "http", "mailto": "smtp", "ftps": "ftp", "amqp": "broker", "amqps": "broker"}
+    name = {"https": "http", "mailto": "smtp", "ftps": "ftp", "nats": "broker"}
     transport = name.get(scheme, scheme)
     if transport not in TRANSPORTS:
         raise AgreementProblem(
             f"the address {address[:128]!r} is on no transport we have",
             key="partner",
-            remedy="begin it with https:, mailto:, ftp:, sftp: or amqp:",
+            remedy="begin it with https:, mailto:, ftps:, sftp: or nats:",
         )
     return transport
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from oncewire.entry.files import read_text
 from oncewire.entry.party.setting_kinds import HIDDEN, kind_of
 from oncewire.entry.party.transport_settings import (
+    BrokerSettings,
     FtpSettings,
     SftpSettings,
     SmtpSettings,
@@ -168,6 +169,7 @@ class Settings:
     smtp: SmtpSettings = field(default_factory=SmtpSettings)
     sftp: SftpSettings = field(default_factory=SftpSettings)
     ftp: FtpSettings = field(default_factory=FtpSettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     application: ApplicationSettings = field(default_factory=ApplicationSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -179,7 +181,12 @@ class Settings:
     @property
     def transports(self) -> tuple[str, ...]:
         """The transports that are set up, and whose libraries are there."""
-        said = {"smtp": self.smtp.mailbox, "sftp": self.sftp.user, "ftp": self.ftp.user}
+        said = {
+            "smtp": self.smtp.mailbox,
+            "sftp": self.sftp.user,
+            "ftp": self.ftp.user,
+            "broker": self.broker.url,
+        }
         return ("http", *(name for name, there in said.items() if there and is_installed(name)))
 
     @property
@@ -202,6 +209,7 @@ SECTIONS: dict[str, type[Any]] = {
     "smtp": SmtpSettings,
     "sftp": SftpSettings,
     "ftp": FtpSettings,
+    "broker": BrokerSettings,
     "budget": BudgetSettings,
     "application": ApplicationSettings,
     "log": LogSettings,

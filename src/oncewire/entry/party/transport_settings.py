@@ -11,7 +11,8 @@ from typing import Annotated
 from oncewire.entry.party.setting_kinds import HIDDEN
 from oncewire.message.instant import Duration, seconds
 
-_LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",)}
+_LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",),
+              "broker": ("nats",)}  # fmt: skip
 
 
 def is_installed(transport: str) -> bool:
@@ -69,3 +70,16 @@ class FtpSettings:
     authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
     inbox: Annotated[str, "Our folder, as ftps://host/folder; empty: we only send."] = ""
     every: Annotated[Duration, "How often it is looked into."] = seconds(5)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """A NATS server with JetStream: where it is, who we are to it, and which subject is ours."""
+
+    url: Annotated[str, "The server, as nats://host:4222; empty: no broker is used."] = ""
+    monitor: Annotated[str, "Its monitoring, which tells that it syncs: http://host:8222."] = ""
+    user: Annotated[str, "Who we are to it."] = ""
+    password: Annotated[str, "How we prove that.", HIDDEN] = ""
+    credentials: Annotated[Path | None, "Or the file of credentials that does."] = None
+    subject: Annotated[str, "Our subject; partners send to nats:SUBJECT."] = ""
+    max_deliver: Annotated[int, "How often a parcel is handed in that we do not take."] = 50

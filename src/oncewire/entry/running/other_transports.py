@@ -91,7 +91,27 @@ def ftp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     )
 
 
-MAKERS = (smtp_transport, sftp_transport, ftp_transport)
+def broker_transport(settings: Settings, *, listen: bool) -> Transport | None:
+    """A broker, if it is said where it is."""
+    said = settings.broker
+    if not said.url:
+        return None
+    from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport
+
+    return BrokerTransport(
+        BrokerSettings(
+            said.url,
+            said.monitor,
+            said.subject if listen else "",
+            said.user,
+            said.password,
+            None if said.credentials is None else settings.path(said.credentials),
+            said.max_deliver,
+        )
+    )
+
+
+MAKERS = (smtp_transport, sftp_transport, ftp_transport, broker_transport)
 """The one list that a new transport is added to."""
 
 

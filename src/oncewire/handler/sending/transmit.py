@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from oncewire.handler.node import IN_FLIGHT_MAX, Node
-from oncewire.handler.perform import load_channel, perform, way_to
+from oncewire.handler.node import IN_FLIGHT_MAX, NEVER, Node
+from oncewire.handler.perform import load_channel, perform, perform_effects, way_to
 from oncewire.handler.route import addresses_for
 from oncewire.handler.sending.admit import LOOK_AGAIN, set_aside
 from oncewire.message.fault import Error, Severity
+from oncewire.protocol.effects import Transmit
 from oncewire.protocol.sender import (
     attempt_due,
     deadline_passed,
@@ -17,8 +18,12 @@ from oncewire.protocol.sender import (
     transmission_ended,
     transmission_failed,
 )
+from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
+
+DELEGATED_MAX = 100_000
+"""How many messages that live are looked at for those that a transport was trusted with."""
 
 BATCH = 256
 """How many due messages one turn looks at: enough to fill a commit, few enough to stay fair."""
@@ -52,6 +57,26 @@ def transmit_due(node: Node) -> None:
     free = [due_id for due_id in due if due_id not in node.in_flight and due_id not in node.stuck]
     for message_id in free[:room]:
         _step(node, message_id, _attempt)
+
+
+def take_up_delegated(node: Node, tx: Transaction) -> None:
+    """After a restart: what a reliable transport was trusted with it is asked about again (RM-7).
+
+    It is given the same bytes under the same attempt; what it has already it does not take twice.
+    """
+    bindings = (binding for deal in node.agreements for binding in deal.bindings())
+    if node.at_rest or all(
+        binding.terms.runs_protocol or not binding.terms.reliable for binding in bindings
+    ):
+        return
+    for message_id in tx.expired(NEVER, DELEGATED_MAX):
+        stored = tx.outgoing(message_id)
+        if stored is None or stored.outgoing.state is not OutgoingState.OUTSTANDING:
+            continue
+        terms, outgoing = node.terms_of(tx, stored.outgoing.terms_id), stored.outgoing
+        if terms.reliable and not terms.runs_protocol and outgoing.attempts:
+            again = Transmit(message_id, outgoing.attempts, outgoing.transport_name(terms))
+            perform_effects(node, tx, stored, outgoing, (again,), terms)
 
 
 def expire_due(node: Node) -> None:

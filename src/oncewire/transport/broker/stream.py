@@ -1,0 +1,120 @@
+"""Stream: where a broker keeps parcels until their receiver has them, and what it must promise.
+
+A message leaves such a stream in one way only: its receiver acknowledged it. Nothing discards it,
+nothing lets it expire, nobody may delete it. So that it is gone is the proof that it was taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from oncewire.errors import TransportProblem
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+    from nats.js.api import StreamConfig
+
+CONSUMER = "oncewire"
+"""The one consumer of a stream; several handlers may share it."""
+
+REMEMBERED = 48 * 3600.0
+"""Seconds for which the broker knows a parcel again that is published twice."""
+
+_SUBJECT = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+def subject_of(address: str) -> str:
+    """The subject that an address names; TransportProblem where it is none."""
+    scheme, _, subject = address.partition(":")
+    if scheme.lower() != "nats" or len(subject) > 200 or not _SUBJECT.fullmatch(subject):
+        raise TransportProblem(
+            f"{address[:128]!r} is no address at a broker",
+            remedy="write nats:subject, with letters, digits, -, _ and dots between words",
+        )
+    return subject
+
+
+def stream_name(subject: str) -> str:
+    """The stream of a subject."""
+    return "ONCEWIRE-" + subject.replace(".", "-")
+
+
+async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> None:
+    """The stream and the consumer of our own subject, as they must be."""
+    from nats.js import api, errors
+
+    name = stream_name(subject)
+    # One that is there already may be made otherwise; whether it will do is looked at below.
+    with contextlib.suppress(errors.BadRequestError):
+        await js.add_stream(
+            name=name,
+            subjects=[subject],
+            retention=api.RetentionPolicy.WORK_QUEUE,
+            storage=api.StorageType.FILE,
+            discard=api.DiscardPolicy.NEW,
+            duplicate_window=REMEMBERED,
+            deny_delete=True,
+            deny_purge=True,
+        )
+    check_stream((await js.stream_info(name)).config)
+    await js.add_consumer(
+        name,
+        durable_name=CONSUMER,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        ack_wait=60,
+        max_deliver=max_deliver,
+        max_ack_pending=256,
+        # Every acknowledgement is told of, so that senders need not ask.
+        sample_freq="100",
+    )
+
+
+def check_stream(config: StreamConfig) -> None:
+    """TransportProblem where a parcel may leave the stream before its receiver has it."""
+    from nats.js import api
+
+    wrong = [
+        words
+        for words, is_so in (
+            ("it keeps messages in memory", config.storage != api.StorageType.FILE),
+            (
+                "messages do not leave it when they are acknowledged",
+                config.retention != api.RetentionPolicy.WORK_QUEUE,
+            ),
+            ("it discards old messages for new ones", config.discard != api.DiscardPolicy.NEW),
+            ("messages expire", bool(config.max_age)),
+            ("it may be purged", not config.deny_purge),
+            ("messages may be deleted", not config.deny_delete),
+            ("it acknowledges nothing", bool(config.no_ack)),
+        )
+        if is_so
+    ]
+    if wrong:
+        raise TransportProblem(
+            f"the stream {config.name} loses messages: {', '.join(wrong)}",
+            remedy="let the receiver's handler make it, or change it",
+        )
+
+
+async def check_server(monitor: str) -> None:
+    """TransportProblem where the broker says yes before its disk has it."""
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            session.get(f"{monitor.rstrip('/')}/jsz?config=true") as response,
+        ):
+            told: dict[str, Any] = await response.json()
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise TransportProblem(
+            f"the broker does not say how it stores: {error}",
+            remedy="set broker.monitor to the address of its monitoring (http_port)",
+        ) from error
+    if not told.get("config", {}).get("sync_always"):
+        raise TransportProblem(
+            "the broker acknowledges before its disk has it",
+            remedy="set sync_interval: always in the jetstream block of its configuration",
+        )

@@ -1,0 +1,356 @@
+"""A broker as one transport: what is sent lies there until the receiver has stored it.
+
+SENT is said when the receiver's acknowledgement, which it gives after its commit, was reported: by
+then the parcel is gone from the stream. That the broker took it means that it is under way. So its
+word can stand for a delivery (RM-7); that it gave up is a non-delivery that it reports (RM-8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncewire.errors import OncewireError, TransportProblem
+from oncewire.transport.broker import stream as streams
+from oncewire.transport.contract import (
+    AttemptOutcome,
+    Cargo,
+    Delivery,
+    OnDelivery,
+    OutcomeKind,
+    Peer,
+    Verdict,
+    verdict_of,
+)
+from oncewire.transport.header_block import write_block
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+logger = logging.getLogger("oncewire.broker")
+
+NAME = "broker"
+LOOK_EVERY = 5.0
+"""Seconds after which a parcel is looked for whose report may have been missed."""
+
+_REASON_LENGTH = 300
+_AT_ONCE = 32
+_LATER = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The broker, who we are to it, and the subject that is ours."""
+
+    url: str
+    # Its monitoring, which tells whether it syncs before it acknowledges.
+    monitor: str
+    subject: str = ""
+    user: str = ""
+    password: str = ""
+    credentials: Path | None = None
+    # How often a parcel is handed in that its receiver does not take.
+    max_deliver: int = 50
+
+
+class BrokerTransport:
+    """Publishes parcels, waits until they are taken, and takes those of our own subject."""
+
+    name = NAME
+    can_answer = False
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self._client: Client | None = None
+        self._trouble = "it was not asked yet"
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Who waits for a report, by stream and place in it.
+        self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
+        self._heard: set[str] = set()
+        self._sends: set[asyncio.Task[Any]] = set()
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Connect, and begin to take; TransportProblem if the broker is not one to be trusted."""
+        import nats
+        from nats.errors import Error
+
+        said = self.settings
+        if said.subject:
+            streams.subject_of(f"nats:{said.subject}")
+        try:
+            self._client = await nats.connect(
+                said.url,
+                user=said.user or None,
+                password=said.password or None,
+                user_credentials=str(said.credentials) if said.credentials else None,
+                connect_timeout=5,
+                allow_reconnect=True,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.5,
+                reconnected_cb=self._reconnected,
+                error_cb=_error,
+            )
+            await self._check()
+            if self._trouble:
+                raise TransportProblem(self._trouble)
+            if said.subject:
+                js = self._client.jetstream()
+                await streams.make_stream(js, said.subject, said.max_deliver)
+                self._keep(self._take_all(js, said.subject, on_delivery))
+        except (Error, OSError, TimeoutError) as error:
+            await self.stop()
+            raise TransportProblem(f"the broker cannot be used: {_words(error)}") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reconnected(self) -> None:
+        """It may be another server, or the same one with another configuration."""
+        await self._check()
+
+    async def _check(self) -> None:
+        try:
+            await streams.check_server(self.settings.monitor)
+            self._trouble = ""
+        except TransportProblem as problem:
+            logger.error("the broker is not used", extra={"problem": str(problem)})
+            self._trouble = str(problem)
+
+    # --- out ---
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        """Publish, and wait until it was taken; see `Transport`. A broker that is away is waited
+        for: what it knows already it does not take twice."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._sends.add(task)
+        published = False
+        try:
+            async with asyncio.timeout(timeout):
+                js, subject = await self._ready(address)
+                body = b"".join([piece async for piece in cargo.chunks()])
+                headers = self._headers(cargo, body)
+                stream = await self._stream_of(js, subject)
+                await self._hear(stream)
+                published = True
+                place = await self._publish(js, subject, body, headers)
+                del body
+                reported = await self._until_gone(js, stream, place)
+        except TimeoutError:
+            kind = OutcomeKind.UNKNOWN if published else OutcomeKind.REFUSED
+            return AttemptOutcome(kind, "not taken in time" if published else self._away())
+        except TransportProblem as problem:
+            return AttemptOutcome(OutcomeKind.REFUSED, str(problem)[:_REASON_LENGTH])
+        finally:
+            self._sends.discard(task)
+        if reported:
+            return AttemptOutcome(OutcomeKind.UNKNOWN, reported[:_REASON_LENGTH])
+        return AttemptOutcome(OutcomeKind.SENT)
+
+    def _away(self) -> str:
+        return self._trouble or "the broker is away"
+
+    async def _ready(self, address: str) -> tuple[JetStreamContext, str]:
+        subject = streams.subject_of(address)
+        # What was under way when the last run ended is taken up before this one has connected.
+        while self._client is None or not self._client.is_connected or self._trouble:
+            if self._trouble and self._client is not None and self._client.is_connected:
+                await self._check()
+            await asyncio.sleep(0.2)
+        return self._client.jetstream(), subject
+
+    def _headers(self, cargo: Cargo, body: bytes) -> dict[str, str]:
+        if len(body) != cargo.size:
+            raise TransportProblem(f"the cargo is not {cargo.size} bytes long as it said")
+        limit = self._client.max_payload if self._client is not None else 0
+        if len(body) > limit - 65_536:
+            raise TransportProblem(
+                f"{len(body)} bytes are more than the broker takes ({limit})",
+                remedy="raise max_payload there, or agree on another transport",
+            )
+        headers = {"Content-Type": cargo.content_type, **dict(cargo.headers)}
+        write_block(headers.items())
+        # The same bytes are the same parcel, however often they are published.
+        headers["Nats-Msg-Id"] = hashlib.sha256(body).hexdigest()
+        return headers
+
+    async def _stream_of(self, js: JetStreamContext, subject: str) -> str:
+        from nats.errors import Error
+        from nats.js.errors import NotFoundError
+
+        try:
+            info = await js.stream_info(streams.stream_name(subject))
+        except NotFoundError as error:
+            raise TransportProblem(
+                f"nobody takes {subject} at the broker", remedy="start the receiver's handler once"
+            ) from error
+        except Error as error:
+            raise TransportProblem(f"the broker does not answer: {_words(error)}") from error
+        streams.check_stream(info.config)
+        return str(info.config.name)
+
+    async def _publish(
+        self, js: JetStreamContext, subject: str, body: bytes, headers: dict[str, str]
+    ) -> int:
+        from nats.errors import Error
+        from nats.js.errors import APIError
+
+        while True:
+            try:
+                taken = await js.publish(subject, body, headers=headers, timeout=5)
+            except APIError as error:
+                raise TransportProblem(f"the broker refused it: {_words(error)}") from error
+            except (Error, OSError, TimeoutError) as error:
+                # It may have it: published again, it is still one.
+                logger.info("published again", extra={"problem": _words(error)})
+                await asyncio.sleep(0.5)
+            else:
+                return taken.seq
+
+    async def _hear(self, stream: str) -> None:
+        """Have reports about a stream wake those who wait."""
+        if stream in self._heard or self._client is None:
+            return
+        self._heard.add(stream)
+        name = f"{stream}.{streams.CONSUMER}"
+        await self._client.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{name}", cb=self._on_report)
+        advisory = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{name}"
+        await self._client.subscribe(advisory, cb=self._on_report)
+
+    async def _on_report(self, report: Any) -> None:
+        try:
+            told = json.loads(report.data)
+            key = (str(told["stream"]), int(told["stream_seq"]))
+        except (ValueError, KeyError, TypeError):
+            return
+        waiting = self._waiting.get(key)
+        if waiting is not None and not waiting.done():
+            gave_up = "max_deliver" in str(told.get("type", ""))
+            waiting.set_result(f"the broker gave up after {told.get('deliveries')} deliveries"
+                               if gave_up else "")  # fmt: skip
+
+    async def _until_gone(self, js: JetStreamContext, stream: str, place: int) -> str:
+        """Wait until the receiver has acknowledged it; returns why that will not be, or nothing."""
+        key = (stream, place)
+        pause = 0.0
+        while True:
+            future = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
+            if await self._is_gone(js, stream, place):
+                self._waiting.pop(key, None)
+                return ""
+            done, _ = await asyncio.wait({future}, timeout=LOOK_EVERY)
+            if done:
+                self._waiting.pop(key, None)
+                if future.result():
+                    return future.result()
+                # It is told a moment before it is gone.
+                pause = min(pause + 0.01, 0.5)
+                await asyncio.sleep(pause)
+
+    async def _is_gone(self, js: JetStreamContext, stream: str, place: int) -> bool:
+        from nats.errors import Error
+        from nats.js.errors import NotFoundError
+
+        try:
+            await js.get_msg(stream, place)
+        except NotFoundError:
+            return True
+        except (Error, OSError, TimeoutError):
+            pass
+        return False
+
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        """Whether the broker is there and the receiver's stream is; see `Transport`."""
+        try:
+            async with asyncio.timeout(timeout):
+                js, subject = await self._ready(address)
+                await self._stream_of(js, subject)
+        except TimeoutError:
+            return AttemptOutcome(OutcomeKind.REFUSED, self._away())
+        except TransportProblem as problem:
+            return AttemptOutcome(OutcomeKind.REFUSED, str(problem)[:_REASON_LENGTH])
+        return AttemptOutcome(OutcomeKind.SENT)
+
+    # --- in ---
+
+    async def _take_all(self, js: JetStreamContext, subject: str, on_delivery: OnDelivery) -> None:
+        from nats.errors import Error
+
+        name = streams.stream_name(subject)
+        places = asyncio.Semaphore(_AT_ONCE)
+        pull = await js.pull_subscribe_bind(streams.CONSUMER, name)
+
+        async def each(message: Any) -> None:
+            try:
+                await self._take(message, on_delivery)
+            finally:
+                places.release()
+
+        while True:
+            await places.acquire()
+            try:
+                (message,) = await pull.fetch(1, timeout=5)
+            except (Error, OSError, TimeoutError):
+                # Nothing is there, or the broker is away.
+                places.release()
+                await asyncio.sleep(0.05)
+                continue
+            self._keep(each(message))
+
+    async def _take(self, message: Any, on_delivery: OnDelivery) -> None:
+        from nats.errors import Error
+
+        async def body() -> AsyncIterator[bytes]:
+            yield message.data
+
+        headers = {name.lower(): value for name, value in (message.headers or {}).items()}
+        delivery = Delivery(
+            NAME,
+            headers.get("content-type", ""),
+            headers,
+            body(),
+            len(message.data),
+            Peer(address=message.subject),
+        )
+        verdict = Verdict.LATER
+        try:
+            verdict = verdict_of(await on_delivery(delivery))
+        except OncewireError as problem:
+            logger.warning("a parcel was not taken", extra={"problem": str(problem)})
+        with contextlib.suppress(Error, OSError):
+            if verdict is Verdict.TAKEN:
+                await message.ack()
+            else:
+                # To let it go would look as if it had been taken. Handed in often enough in vain,
+                # the broker reports that it was not delivered.
+                await message.nak(delay=_LATER if verdict is Verdict.LATER else 0.1)
+
+    async def stop(self) -> None:
+        """Take no more; who waits for a report waits again after the next start."""
+        for task in (*self._tasks, *self._sends):
+            task.cancel()
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close()
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+async def _error(error: Exception) -> None:
+    logger.info("the broker's connection has trouble", extra={"problem": _words(error)})

@@ -1,0 +1,163 @@
+"""NATS JetStream under the contract that every transport answers to, and what it must promise."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from oncewire.errors import TransportProblem
+from oncewire.transport.broker.transport import BrokerTransport
+from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
+from tests.transport.brokers import Broker, broker
+from tests.transport.contract_checks import TransportContract, until
+from tests.transport.exchange import Receiver, cargo, run
+
+OnDelivery = Callable[[Delivery], Awaitable[Reply]]
+pytestmark = pytest.mark.process
+
+
+@contextlib.asynccontextmanager
+async def started(
+    server: Broker, receiver: OnDelivery, max_deliver: int = 50
+) -> AsyncIterator[tuple[BrokerTransport, BrokerTransport, str]]:
+    taking = BrokerTransport(server.settings("oncewire.beta", max_deliver=max_deliver))
+    sending = BrokerTransport(server.settings())
+    await taking.start(receiver)
+    await sending.start(Receiver())
+    try:
+        yield sending, taking, "nats:oncewire.beta"
+    finally:
+        await sending.stop()
+        await taking.stop()
+
+
+class TestBroker(TransportContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    @contextlib.asynccontextmanager
+    async def pair(self, receiver: OnDelivery) -> AsyncIterator[tuple[Transport, Transport, str]]:
+        with broker(self.folder) as server:
+            async with started(server, receiver) as made:
+                yield made
+
+    def nowhere(self) -> str:
+        return "nats:oncewire.nobody"
+
+
+@pytest.mark.requirement("RM-7")
+def test_taken_by_the_broker_is_not_delivered(tmp_path: Path) -> None:
+    """It is sent when its receiver acknowledged it, which it does after its commit."""
+
+    async def work() -> None:
+        go_on = asyncio.Event()
+
+        async def slow(_taken: object) -> Reply:
+            await go_on.wait()
+            return Reply(204)
+
+        receiver = Receiver(slow)
+        with broker(tmp_path) as server:
+            async with started(server, receiver) as (sending, _, address):
+                sent = asyncio.create_task(sending.send(cargo(b"<a/>"), address, timeout=30))
+                await until(lambda: bool(receiver.taken))
+                await asyncio.sleep(0.3)
+                assert not sent.done()
+                go_on.set()
+                assert (await sent).kind is OutcomeKind.SENT
+                # Published again, it is the same parcel, and nobody gets it twice.
+                again = await sending.send(cargo(b"<a/>"), address, timeout=30)
+                assert again.kind is OutcomeKind.SENT
+                assert len(receiver.taken) == 1
+
+    run(work())
+
+
+@pytest.mark.requirement("RM-8")
+def test_a_parcel_that_is_never_taken_is_reported(tmp_path: Path) -> None:
+    async def work() -> None:
+        receiver = Receiver(Reply(400, body=b"no message"))
+        with broker(tmp_path) as server:
+            async with started(server, receiver, 3) as (sending, _, address):
+                outcome = await sending.send(cargo(b"junk"), address, timeout=30)
+                assert outcome.kind is OutcomeKind.UNKNOWN
+                assert "gave up after 3" in outcome.reason
+
+    run(work())
+
+
+@pytest.mark.long
+def test_a_broker_that_dies_loses_nothing_and_delivers_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        receiver = Receiver()
+        with broker(tmp_path) as server:
+            async with started(server, receiver) as (sending, _, address):
+                bodies = [f"<n>{number}</n>".encode() for number in range(60)]
+
+                async def killing() -> None:
+                    for _ in range(2):
+                        await asyncio.sleep(0.2)
+                        await asyncio.to_thread(server.kill)
+                        await asyncio.to_thread(server.start)
+                        await asyncio.sleep(1)
+
+                outcomes, _ = await asyncio.gather(
+                    asyncio.gather(
+                        *(sending.send(cargo(body), address, timeout=50) for body in bodies)
+                    ),
+                    killing(),
+                )
+                assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
+                assert {taken.body for taken in receiver.taken} == set(bodies)
+
+    run(work(), 100)
+
+
+def test_a_broker_that_answers_before_its_disk_has_it_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        problem = pytest.raises(TransportProblem, match="before its disk has it")
+        with broker(tmp_path, sync="2m") as server, problem:
+            await BrokerTransport(server.settings("oncewire.beta")).start(Receiver())
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_age": 3600},
+        {"storage": "memory"},
+        {"retention": "limits"},
+        {"deny_purge": False},
+        {"deny_delete": False},
+        {"discard": "old"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_stream_that_loses_unread_messages_is_refused(wrong: dict, tmp_path: Path) -> None:
+    async def work() -> None:
+        import nats
+
+        with broker(tmp_path) as server:
+            client = await nats.connect(f"nats://127.0.0.1:{server.port}")
+            good = {
+                "retention": "workqueue", "storage": "file", "discard": "new",
+                "deny_delete": True, "deny_purge": True,
+            }  # fmt: skip
+            await client.jetstream().add_stream(
+                name="ONCEWIRE-oncewire-beta", subjects=["oncewire.beta"], **(good | wrong)
+            )
+            with pytest.raises(TransportProblem, match="loses messages"):
+                await BrokerTransport(server.settings("oncewire.beta")).start(Receiver())
+            sending = BrokerTransport(server.settings())
+            await sending.start(Receiver())
+            outcome = await sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=10)
+            assert outcome.kind is OutcomeKind.REFUSED
+            assert "loses messages" in outcome.reason
+            await sending.stop()
+            await client.close()
+
+    run(work())
