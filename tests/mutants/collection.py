@@ -18,6 +18,7 @@ from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_store import IN_STORE
 from tests.mutants.in_sync import IN_SYNC
 from tests.mutants.in_time import IN_TIME
+from tests.mutants.in_transports import IN_TRANSPORTS
 from tests.mutants.in_wire import IN_WIRE
 from tests.mutants.mutant import Mutant
 
@@ -39,4 +40,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_EDGE_ALIVE,
     *IN_FINE_PRINT,
     *IN_MOULDS,
+    *IN_TRANSPORTS,
 )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,16 +63,20 @@ def test_taken_by_the_broker_is_not_delivered(tmp_path: Path) -> None:
         receiver = Receiver(slow)
         with broker(tmp_path) as server:
             async with started(server, receiver) as (sending, _, address):
-                sent = asyncio.create_task(sending.send(cargo(b"<a/>"), address, timeout=30))
+                parcel = replace(cargo(b"<a/>"), once="message 1")
+                sent = asyncio.create_task(sending.send(parcel, address, timeout=30))
                 await until(lambda: bool(receiver.taken))
                 await asyncio.sleep(0.3)
                 assert not sent.done()
                 go_on.set()
                 assert (await sent).kind is OutcomeKind.SENT
                 # Published again, it is the same parcel, and nobody gets it twice.
-                again = await sending.send(cargo(b"<a/>"), address, timeout=30)
+                again = await sending.send(parcel, address, timeout=30)
                 assert again.kind is OutcomeKind.SENT
                 assert len(receiver.taken) == 1
+                # One that our own machine resends is for its receiver to see.
+                await sending.send(cargo(b"<a/>"), address, timeout=30)
+                assert len(receiver.taken) == 2
 
     run(work())
 

@@ -288,7 +288,11 @@ class Handler:
             damaged: StoreDamaged | None = None
             try:
                 outcome = await self._carrier.carry(
-                    post.transport, post.address, post.parcel, post.timeout / SECOND
+                    post.transport,
+                    post.address,
+                    post.parcel,
+                    post.timeout / SECOND,
+                    post.message_id if post.delegated else "",
                 )
             except StoreDamaged as problem:
                 damaged, outcome = problem, AttemptOutcome(OutcomeKind.REFUSED, str(problem))

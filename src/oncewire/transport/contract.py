@@ -31,6 +31,9 @@ class Cargo:
     size: int
     # Yields the body's bytes in order; may be called again for a retry by the transport.
     chunks: Callable[[], AsyncIterator[bytes]]
+    # By what a transport that answers for the delivery knows it again when it is handed in once
+    # more; empty: each time it is another one.
+    once: str = ""
 
 
 @dataclass(frozen=True, slots=True)

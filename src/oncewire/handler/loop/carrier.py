@@ -46,15 +46,16 @@ class Carrier:
             self._spool.let_go(name)
 
     async def carry(
-        self, name: str, address: str, parcel: StoredParcel, timeout: float
+        self, name: str, address: str, parcel: StoredParcel, timeout: float, once: str = ""
     ) -> AttemptOutcome:
-        """Send a parcel. Raises StoreDamaged when its files are not what they were."""
+        """Send a parcel; `once` is the cargo's. Raises StoreDamaged when its files are not what
+        they were."""
         transport = self._transports.get(name)
         if transport is None:
             return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
         await asyncio.to_thread(check_files, self._spool, parcel)
         cargo = Cargo(
-            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel)
+            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel), once
         )
         return await transport.send(cargo, address, timeout=timeout)
 

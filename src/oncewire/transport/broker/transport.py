@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,8 +184,10 @@ class BrokerTransport:
             )
         headers = {"Content-Type": cargo.content_type, **dict(cargo.headers)}
         write_block(headers.items())
-        # The same bytes are the same parcel, however often they are published.
-        headers["Nats-Msg-Id"] = hashlib.sha256(body).hexdigest()
+        # Published again because nothing was heard, it is one parcel to the broker. So is one that
+        # it answers for, in whichever run; any other is resent for its receiver to see.
+        known_by = f"{cargo.once}\n".encode() + body if cargo.once else uuid.uuid4().bytes
+        headers["Nats-Msg-Id"] = hashlib.sha256(known_by).hexdigest()
         return headers
 
     async def _stream_of(self, js: JetStreamContext, subject: str) -> str:

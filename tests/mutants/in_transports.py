@@ -1,0 +1,147 @@
+"""Deliberate bugs of the ways to travel: mail, files, a broker, and the change between them."""
+
+# The replaced text is the product's own, as long as its lines are.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_OTHERS = "tests/handler/test_other_transports.py"
+_FALLBACK = "tests/handler/test_fallback.py"
+_DELEGATED = "tests/handler/test_delegated.py"
+_THERE_AND_BACK = (
+    f"{_FALLBACK}::test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_through"
+)
+_AWAY = f"{_DELEGATED}::test_a_receiver_that_is_away_is_waited_for_also_by_a_sender_that_restarts"
+_READERS = "tests/transport/test_two_readers.py"
+_NAMES = "tests/transport/test_hostile_names.py"
+_SMTP = "tests/transport/test_smtp_contract.py"
+_BROKER = "tests/transport/test_broker_contract.py"
+
+IN_TRANSPORTS: tuple[Mutant, ...] = (
+    Mutant(
+        "mail says yes before the parcel is stored",
+        "oncewire.transport.smtp.listener",
+        "        verdict = verdict_of(await self._hand_in(mail, peer, visit))\n",
+        "        await self._hand_in(mail, peer, visit)\n        verdict = Verdict.TAKEN\n",
+        requirement="TRN-3",
+        tests=(f"{_SMTP}::TestSmtp::test_what_is_not_taken_now_comes_again",),
+    ),
+    Mutant(
+        "mail claims that it can answer",
+        "oncewire.transport.smtp.listener",
+        "NAME, mail.content_type, mail.headers, body(), len(mail.body), peer, **more",
+        "NAME, mail.content_type, mail.headers, body(), len(mail.body), peer, True, **more",
+        requirement="TRN-5 SYNC-10",
+        tests=(
+            f"{_SMTP}::TestSmtp::test_it_says_whether_it_can_answer",
+            f"{_OTHERS}::test_a_synchronous_wish_is_answered_later_with_a_warning",
+        ),
+    ),
+    Mutant(
+        "a header of a mail may hold a line end",
+        "oncewire.transport.header_block",
+        "not _VALUE.fullmatch(value) or",
+        "False or",
+        requirement="TRN-3",
+        tests=(f"{_NAMES}::test_a_few_thousand_of_them",),
+    ),
+    Mutant(
+        "any body is sent as mail as it is",
+        "oncewire.transport.smtp.mail",
+        "    as_it_is = is_mail_safe(body)\n",
+        "    as_it_is = True\n",
+        requirement="TRN-3",
+        tests=(f"{_NAMES}::test_a_body_never_ends_the_mail_and_never_begins_another",),
+    ),
+    Mutant(
+        "a file is removed before its parcel is stored",
+        "oncewire.transport.files.reader",
+        "        verdict = Verdict.TAKEN\n        if file_id not in self._taken:\n",
+        "        verdict = Verdict.TAKEN\n        await self._rename("
+        "named.claimed_name(file_id, self._reader), named.refused_name(file_id))\n"
+        "        if file_id not in self._taken:\n",
+        requirement="TRN-4",
+        tests=(f"{_READERS}::test_what_grows_is_taken_when_it_is_whole",),
+    ),
+    Mutant(
+        "a claim of another reader is taken too",
+        "oncewire.transport.files.parcel_file",
+        "if found is not None and found.group(2) == reader else None",
+        "if found is not None else None",
+        requirement="TRN-4",
+        tests=(f"{_READERS}::test_each_parcel_is_taken_by_one_of_them_once",),
+    ),
+    Mutant(
+        "half a file is a parcel",
+        "oncewire.transport.files.parcel_file",
+        "                if self._left > 0:\n                    raise _cut_off()\n",
+        "",
+        requirement="TRN-4",
+        tests=(f"{_READERS}::test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused",),
+    ),
+    Mutant(
+        "a transport is never left",
+        "oncewire.protocol.attempts",
+        "        return replace(step, effects=(note, Leave(name), *step.effects))\n",
+        "        return replace(step, effects=(note, *step.effects))\n",
+        requirement="RTY-15 CPA-16",
+        tests=(_THERE_AND_BACK,),
+    ),
+    Mutant(
+        "a transport that was left is never taken again",
+        "oncewire.handler.sending.ways",
+        "    node.left.discard((way.peer, way.transport))\n",
+        "",
+        requirement="RTY-15",
+        tests=(_THERE_AND_BACK,),
+    ),
+    Mutant(
+        "an answer knows one way only",
+        "oncewire.handler.actions",
+        "        return ((self.transport, self.address), *self.others)\n",
+        "        return ((self.transport, self.address),)\n",
+        requirement="DUP-9",
+        tests=(f"{_FALLBACK}::test_a_copy_over_another_transport_is_a_copy",),
+    ),
+    Mutant(
+        "retries on one transport count on the next",
+        "oncewire.protocol.attempts",
+        "    return replace(outgoing, transport=outgoing.transport + 1, attempts_here=0)\n",
+        "    return replace(outgoing, transport=outgoing.transport + 1)\n",
+        requirement="RTY-4 RTY-16",
+        tests=(f"{_FALLBACK}::test_when_the_last_transport_fails_too_somebody_is_told",),
+    ),
+    Mutant(
+        "taken by the broker is delivered",
+        "oncewire.transport.broker.transport",
+        "                reported = await self._until_gone(js, stream, place)\n",
+        '                reported = ""\n',
+        requirement="RM-7",
+        tests=(f"{_BROKER}::test_taken_by_the_broker_is_not_delivered",),
+    ),
+    Mutant(
+        "a broker that does not sync will do",
+        "oncewire.transport.broker.stream",
+        '    if not told.get("config", {}).get("sync_always"):\n',
+        '    if "config" not in told:\n',
+        requirement="RM-7",
+        tests=(f"{_BROKER}::test_a_broker_that_answers_before_its_disk_has_it_is_refused",),
+    ),
+    Mutant(
+        "what the broker gave up is delivered",
+        "oncewire.transport.broker.transport",
+        "                if future.result():\n                    return future.result()\n",
+        '                if future.result():\n                    return ""\n',
+        requirement="RM-8",
+        tests=(f"{_DELEGATED}::test_what_the_broker_gives_up_is_told_like_any_failure",),
+    ),
+    Mutant(
+        "a restart forgets what the broker was trusted with",
+        "oncewire.handler.engine",
+        "            lambda tx: transmit.take_up_delegated(node, tx),\n",
+        "",
+        requirement="RM-7",
+        tests=(_AWAY,),
+    ),
+)
