@@ -65,12 +65,12 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         tests=(f"{_READERS}::test_what_grows_is_taken_when_it_is_whole",),
     ),
     Mutant(
-        "a claim of another reader is taken too",
+        "a claim is not found again",
         "oncewire.transport.files.parcel_file",
-        "if found is not None and found.group(2) == reader else None",
-        "if found is not None else None",
+        "    return found.group(1) if found is not None and found.group(2) == reader else None\n",
+        "    return None\n",
         requirement="TRN-4",
-        tests=(f"{_READERS}::test_each_parcel_is_taken_by_one_of_them_once",),
+        tests=(f"{_READERS}::test_what_grows_is_taken_when_it_is_whole",),
     ),
     Mutant(
         "half a file is a parcel",

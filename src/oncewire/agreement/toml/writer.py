@@ -49,7 +49,7 @@ def new(
     """A commented agreement to start from. Every value it shows is the profile's own."""
     for name, what in ((cpa_id, "cpa_id"), (own, "own"), (partner, "partner")):
         check_id(name, what)
-    transport = _transport(address)
+    transport = transport_of(address)
     values = {value.key: value for value in compose(profile_values(profile), (transport,)).values}
     lines = [
         "# One agreement with one partner. Only these first lines are needed;",
@@ -64,7 +64,7 @@ def new(
     note = "" if party_type else "  # says what kind of id this is; without it use a URI"
     lines.append(kind + note)
     if own_address is not None:
-        lines.append(f"{_transport(own_address)} = {quoted(own_address)}  # where we are reached")
+        lines.append(f"{transport_of(own_address)} = {quoted(own_address)}  # where we are reached")
     lines += ["", "[partner]", f"party_id = {quoted(partner)}", kind]
     lines.append(f"{transport} = {quoted(address)}")
     section = ""
@@ -78,7 +78,8 @@ def new(
     return "\n".join(lines) + "\n"
 
 
-def _transport(address: str) -> str:
+def transport_of(address: str) -> str:
+    """The transport that an address is on, by its scheme."""
     scheme = check_id(address, "address").partition(":")[0].lower()
     name = {"https": "http", "mailto": "smtp", "ftps": "ftp", "nats": "broker"}
     transport = name.get(scheme, scheme)

@@ -65,6 +65,7 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.agreed import check_agreed
     from oncewire.entry.doctor.ping import ping as ping_all
+    from oncewire.entry.doctor.ping import probe_ways
 
     with output.progress("looking", 5, quiet=quiet) as advance:
         found = [_handler(settings)]
@@ -81,7 +82,9 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         found += check_agreed(settings, now(), kept)
         found += _itself(settings, timeout or 5.0)
         if timeout is not None and kept:
-            for echo in asyncio.run(ping_all(settings, kept, timeout)):
+            echoes = asyncio.run(ping_all(settings, kept, timeout))
+            echoes += asyncio.run(probe_ways(settings, kept, timeout))
+            for echo in echoes:
                 found += checkup.judged(echo)
         advance(1)
     return found
@@ -141,15 +144,15 @@ def ping(
     def work() -> Report:
         import asyncio
 
-        from oncewire.entry.doctor.ping import Reached
+        from oncewire.entry.doctor.ping import Reached, probe_ways
         from oncewire.entry.doctor.ping import ping as ping_all
         from oncewire.entry.messages.submitting import find_kept
         from oncewire.entry.party.agreements import load_readable
 
         settings = loaded(config).settings
-        echo = asyncio.run(
-            ping_all(settings, [find_kept(load_readable(settings), partner)], timeout)
-        )[0]
+        kept = [find_kept(load_readable(settings), partner)]
+        echo = asyncio.run(ping_all(settings, kept, timeout))[0]
+        others = asyncio.run(probe_ways(settings, kept, timeout))
         if echo.reached is Reached.TAKEN:
             echo = asyncio.run(_ponged(settings, echo, timeout))
         good = echo.reached is Reached.ANSWERED
@@ -163,6 +166,7 @@ def ping(
                 "finding": echo.finding,
                 "milliseconds": echo.milliseconds,
                 "clock_difference_ms": skew,
+                "other_ways": {way.address: way.finding for way in others},
             },
             hints=(echo.next_step,) if echo.next_step else (),
             exit_code=output.OK if good else output.WRONG,

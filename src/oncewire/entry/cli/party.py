@@ -41,6 +41,10 @@ def init(
     ] = "",
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8500,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(help="Also smtp, sftp, ftp or broker: begins its section of the settings."),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen without TLS: for tests on one machine.")
     ] = False,
@@ -71,6 +75,7 @@ def init(
             port=port,
             tls=not insecure,
             key_kind=KeyKind.RSA if rsa else KeyKind.EC,
+            transports=tuple(dict.fromkeys(transport or ())),
         )
         place = here(made.folder)
         return Report(
@@ -114,6 +119,7 @@ def card(
             "party": own.name,
             "party_id": own.party_id,
             "url": own.url,
+            "addresses": dict(own.addresses),
             "fingerprint": own.fingerprint,
         }
         if to is None:

@@ -327,7 +327,8 @@ def judged(echo: Echo) -> Iterator[Finding]:
     """What a Ping says of a partner, and of the two clocks."""
     what = f"partner {echo.partner}"
     if echo.reached in (Reached.ANSWERED, Reached.TAKEN):
-        yield Finding(what, Grade.GOOD, f"{echo.finding} in {echo.milliseconds} ms")
+        took = "" if echo.milliseconds is None else f" in {echo.milliseconds} ms"
+        yield Finding(what, Grade.GOOD, f"{echo.finding}{took}")
     elif echo.reached is Reached.REFUSED:
         said = f"it is there, but refuses us: {echo.finding}"
         yield Finding(what, Grade.BAD, said, echo.next_step)

@@ -16,10 +16,12 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.entry.party.agreements import Kept
 from oncewire.entry.running.assemble import keys_of, party_name
+from oncewire.entry.running.other_transports import other_transports
 from oncewire.entry.running.transports import http_transport
 from oncewire.errors import OncewireError
 from oncewire.handler.answering.answer import envelope_for, signal_route
 from oncewire.handler.node import Node
+from oncewire.handler.route import route_under
 from oncewire.handler.sealing.seal import seal
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import Message, MessageKind
@@ -116,6 +118,34 @@ async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) 
         await transport.stop()
 
 
+async def probe_ways(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) -> list[Echo]:
+    """Whether the ways to partners beside HTTP are open. Nothing is sent on them."""
+    ways, found = other_transports(settings, listen=False), []
+    for name, transport in ways.items():
+        ends = [
+            (known, address)
+            for known in kept
+            if name in known.agreement.sending.terms.transports
+            and (address := route_under(known.agreement, known.agreement.sending).address(name))
+        ]
+        if not ends:
+            continue
+        try:
+            await transport.start(_nobody_home)
+        except OncewireError as error:
+            outcomes = [AttemptOutcome(OutcomeKind.REFUSED, str(error))] * len(ends)
+        else:
+            outcomes = [await transport.probe(at, timeout=timeout) for _, at in ends]
+        finally:
+            await transport.stop()
+        for (known, address), outcome in zip(ends, outcomes, strict=True):
+            opened = outcome.kind is OutcomeKind.SENT
+            reached = Reached.TAKEN if opened else Reached.UNREACHABLE
+            said = f"the way over {name} is open" if opened else f"{name}: {outcome.reason}"
+            found.append(Echo(known.file.stem, known.agreement.cpa_id, address, reached, said))
+    return found
+
+
 async def _nobody_home(_delivery: Delivery) -> Reply:
     return Reply(503)
 
@@ -125,6 +155,12 @@ async def _ping(node: Node, transport: HttpTransport, kept: Kept, timeout: float
     route = signal_route(agreement, MessageKind.PING)
     address = route.address(transport.name) or ""
     if not address:
+        others = [way for way in route.terms.transports if route.address(way)]
+        if others:
+            # Only our handler hears what comes back on those.
+            said = f"it is asked over {others[0]}"
+            at = route.address(others[0]) or ""
+            return Echo(name, agreement.cpa_id, at, Reached.TAKEN, said)
         return Echo(
             name, agreement.cpa_id, "", Reached.UNREACHABLE, "the agreement has no http address"
         )

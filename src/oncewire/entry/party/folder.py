@@ -20,6 +20,7 @@ from pathlib import Path
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_text, write_new
 from oncewire.entry.party.keys import KeyFiles, KeyKind, make_keys
 from oncewire.entry.party.settings import FILE, Settings, load
+from oncewire.entry.party.transport_settings import first_settings
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id, is_uri
 from oncewire.message.instant import Instant
@@ -30,6 +31,7 @@ CARD_ENDING = ".card.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _CARD_KEYS = ("version", "name", "party_id", "party_type", "url", "certificate", "fingerprint")
 _OPTIONAL = ("party_type", "fingerprint")
+_ADDRESSES = "addresses"
 _IGNORED = "# Keys and data stay on this machine.\nkeys/*.key\ndata/\n"
 
 
@@ -42,6 +44,8 @@ class Card:
     url: str
     certificate: str
     party_type: str = ""
+    # Where it is reached beside HTTP: transport and address.
+    addresses: tuple[tuple[str, str], ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -58,8 +62,11 @@ class Card:
         ]
         if self.party_type:
             lines.append(f"party_type = {quoted(self.party_type)}")
+        lines.append(f"url = {quoted(self.url)}")
+        if self.addresses:
+            also = ", ".join(f"{name} = {quoted(address)}" for name, address in self.addresses)
+            lines.append(f"{_ADDRESSES} = {{ {also} }}")
         lines += [
-            f"url = {quoted(self.url)}",
             f'certificate = """\n{self.certificate.strip()}\n"""',
             "# Compare it with the other side over another channel, such as the telephone.",
             f"fingerprint = {quoted(self.fingerprint)}",
@@ -99,9 +106,11 @@ def make_party(
     port: int = 8500,
     tls: bool = False,
     key_kind: KeyKind = KeyKind.RSA,
+    transports: tuple[str, ...] = (),
 ) -> Made:
     """Make a working party in a folder that is new or empty of one."""
     check_name(name)
+    more = "".join(first_settings(transport, name) for transport in transports)
     if (folder / FILE).exists():
         raise NotAllowed(
             f"{folder} holds a party already", remedy="choose another folder, or remove this one"
@@ -120,7 +129,7 @@ def make_party(
     hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1", *_certifiable(host)))
     keys = make_keys(folder / "keys", name, now=now, kind=key_kind, hosts=hosts)
     write_new(folder / ".gitignore", _IGNORED, replace=True)
-    text = _settings_text(name, own_id, party_type, host, port, tls=tls)
+    text = _settings_text(name, own_id, party_type, host, port, tls=tls) + more
     # Last, because a folder with this file is a party: a half-made one can be made again.
     write_new(folder / FILE, text, PRIVATE)
     settings = load(folder, environ={}).settings
@@ -197,6 +206,7 @@ def card_of(settings: Settings) -> Card:
         url=settings.endpoint_url,
         certificate=certificate,
         party_type=settings.party.party_type,
+        addresses=tuple(settings.addresses.items()),
     )
 
 
@@ -218,7 +228,7 @@ def read_card(place: Path) -> Card:
 
 
 def _card(table: dict[str, object], place: Path) -> Card:
-    unknown = sorted(set(table) - set(_CARD_KEYS))
+    unknown = sorted(set(table) - {*_CARD_KEYS, _ADDRESSES})
     if unknown or table.get("version") != CARD_VERSION:
         raise InvalidValue(
             f"{place} is no card of version {CARD_VERSION}"
@@ -237,13 +247,29 @@ def _card(table: dict[str, object], place: Path) -> Card:
     from oncewire.agreement.certificates import read_certificates
 
     read_certificates(certificate)
-    card = Card(name, party_id, url, certificate, kind)
+    addresses = _card_addresses(table.get(_ADDRESSES, {}), place)
+    card = Card(name, party_id, url, certificate, kind, addresses)
     if told and told != card.fingerprint:
         raise InvalidValue(
             f"{place}: the certificate is not the one that its fingerprint tells of",
             remedy="somebody changed the card; ask the partner for it by another way",
         )
     return card
+
+
+def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:
+    """Where else a partner is reached; what is no address of its transport is refused."""
+    from oncewire.agreement.toml.writer import transport_of
+
+    found = []
+    for name, address in told.items() if isinstance(told, dict) else [("", told)]:
+        text = address if isinstance(address, str) and address.isprintable() else ""
+        if not text or transport_of(text) != name:
+            raise InvalidValue(
+                f"{place}: {_ADDRESSES} holds what is no address", remedy="ask for a new card"
+            )
+        found.append((name, text))
+    return tuple(found)
 
 
 def fingerprint_of(certificate: str) -> str:

@@ -181,6 +181,7 @@ def _agreement_text(
     for side, card in (("own", own), ("partner", partner)):
         if card.party_type:
             said[f"{side}.type"] = quoted(card.party_type)
+    said |= _other_ways(own, partner)
     values = profile_values(options.profile)
     if _left_open(values, "ack.request"):
         # The profile leaves it to each message; a newcomer wants every message to be reliable.
@@ -194,6 +195,19 @@ def _agreement_text(
         if is_elliptic(own.certificate):
             said["security.signature_algorithm"] = quoted(_ECDSA)
     return with_values(text, said)
+
+
+def _other_ways(own: Card, partner: Card) -> dict[str, str]:
+    """Transports that both have beside HTTP: tried after it, in the partner's order."""
+    ours = dict(own.addresses)
+    both = [(name, address) for name, address in partner.addresses if name in ours]
+    said: dict[str, str] = {}
+    for name, address in both:
+        said |= {f"own.{name}": quoted(ours[name]), f"partner.{name}": quoted(address)}
+    if both:
+        ways = ", ".join(quoted(name) for name in ("http", *(name for name, _ in both)))
+        said["delivery.transports"] = f"[{ways}]"
+    return said
 
 
 def _left_open(values: Mapping[str, Value], key: str) -> bool:

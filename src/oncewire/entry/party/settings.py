@@ -190,6 +190,17 @@ class Settings:
         return ("http", *(name for name, there in said.items() if there and is_installed(name)))
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """Where partners reach us beside HTTP, by transport."""
+        told = {
+            "smtp": f"mailto:{self.smtp.mailbox}",
+            "sftp": self.sftp.inbox,
+            "ftp": self.ftp.inbox,
+            "broker": f"nats:{self.broker.subject}" if self.broker.subject else "",
+        }
+        return {name: told[name] for name in self.transports if told.get(name)}
+
+    @property
     def endpoint_url(self) -> str:
         """The address partners send to."""
         if self.http.public_url:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from oncewire.entry.party.setting_kinds import HIDDEN
+from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.instant import Duration, seconds
 
 _LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",),
@@ -18,6 +19,54 @@ _LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": 
 def is_installed(transport: str) -> bool:
     """Whether the extra of that name is installed, which brings the transport's libraries."""
     return all(find_spec(library) is not None for library in _LIBRARIES[transport])
+
+
+_FIRST = {
+    "smtp": """
+[smtp]
+# Our mail address, the server that takes our mail, and the port on which we take mail ourselves.
+mailbox = "{name}@localhost"
+relay = "localhost"
+relay_port = 25
+protection = "none"
+port = 2525
+""",
+    "sftp": """
+[sftp]
+# Who we are to the server, and our folder there; its key belongs into keys/known_hosts.
+user = "{name}"
+key = "keys/sftp"
+inbox = "sftp://localhost/{name}"
+""",
+    "ftp": """
+[ftp]
+# Who we are to the server, and our folder there.
+user = "{name}"
+inbox = "ftps://localhost/{name}"
+""",
+    "broker": """
+[broker]
+# The server, its monitoring, and our subject there.
+url = "nats://localhost:4222"
+monitor = "http://localhost:8222"
+subject = "oncewire.{name}"
+""",
+}
+
+
+def first_settings(transport: str, name: str) -> str:
+    """The section of a transport as a newcomer begins it, with a server on this machine."""
+    if transport not in _FIRST:
+        raise InvalidValue(
+            f"there is no transport {transport[:64]!r} to set up",
+            remedy=f"use one of {', '.join(_FIRST)}; http is there anyway",
+        )
+    if not is_installed(transport):
+        raise NotHere(
+            f"what {transport} needs is not installed",
+            remedy=f"pip install 'oncewire[{transport}]'",
+        )
+    return _FIRST[transport].format(name=name)
 
 
 class MailProtection(StrEnum):

@@ -1,0 +1,151 @@
+"""A party set up for more than HTTP: its settings, its card, its agreements, its handler."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.doctor.ping import Reached, ping, probe_ways
+from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
+from oncewire.entry.party.agreements import load_all, load_readable
+from oncewire.entry.party.folder import Card, card_of, make_party, read_card
+from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.partners import PartnerOptions, add_partner
+from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.running.assemble import make_handler
+from oncewire.entry.running.other_transports import other_transports, reader_name
+from oncewire.errors import InvalidValue, OncewireError
+from oncewire.handler.world import RealWorld
+from oncewire.message import Payload
+from oncewire.protocol.states import OutgoingState
+from tests.ports import free_port
+from tests.transport.exchange import run
+
+NAMES = ("acme", "globex")
+
+
+def parties(folder: Path) -> dict[str, Settings]:
+    """Two parties, each the mail server of the other."""
+    ports = {name: free_port() for name in NAMES}
+    made = {}
+    for name, other in zip(NAMES, reversed(NAMES), strict=True):
+        place = folder / name
+        now = RealWorld().now()
+        make_party(
+            place, name, now=now, port=free_port(), key_kind=KeyKind.EC, transports=("smtp",)
+        )
+        file = place / "oncewire.toml"
+        text = file.read_text().replace("relay_port = 25\n", f"relay_port = {ports[other]}\n")
+        text = text.replace('relay = "localhost"', 'relay = "127.0.0.1"')
+        file.write_text(text.replace("port = 2525", f"port = {ports[name]}"))
+        made[name] = load(place, environ={}).settings
+    for name, other in zip(NAMES, reversed(NAMES), strict=True):
+        options = PartnerOptions(sign=True)
+        add_partner(made[name], read_card(made[other].folder), options)
+    return made
+
+
+@pytest.mark.long
+@pytest.mark.requirement("TRN-3", "CPA-16")
+def test_two_parties_talk_by_mail_when_they_cannot_over_http(tmp_path: Path) -> None:
+    made = parties(tmp_path)
+    (kept,) = load_all(made["acme"])
+    assert kept.agreement.sending.terms.transports == ("http", "smtp")
+    text = kept.file.read_text()
+    # Patience of two days is not a test's.
+    text = text.replace('timeout = "PT1M"', 'timeout = "PT0.3S"')
+    text = text.replace("retries = 288", "retries = 1")
+    kept.file.write_text(text.replace('retry_interval = "PT5M"', 'retry_interval = "PT0.3S"'))
+
+    async def work() -> None:
+        acme, globex = make_handler(made["acme"]), make_handler(made["globex"])
+        assert sorted(acme.transports) == ["http", "smtp"]
+        async with acme, globex:
+            assert (await ping(made["acme"], load_all(made["acme"])))[0].reached in (
+                Reached.ANSWERED,
+                Reached.TAKEN,
+            )
+            (way,) = await probe_ways(made["acme"], load_all(made["acme"]))
+            assert (way.reached, way.address) == (Reached.TAKEN, "mailto:globex@localhost")
+            await globex.transports["http"].stop()
+            agreement = find_agreement(load_readable(made["acme"]), "globex")
+            payload = Payload.of("order", "text/plain", b"an order")
+            options = SendOptions("urn:test:orders", "New")
+            sent = await acme.send(submission_of(agreement, (payload,), options))
+            assert await acme.wait(sent.message_id, 40) is OutgoingState.DELIVERED
+            (given,) = await globex.take()
+            assert given.payloads[0].data == b"an order"
+        (way,) = await probe_ways(made["acme"], load_all(made["acme"]), 2.0)
+        assert way.reached is Reached.UNREACHABLE
+
+    run(work(), 100)
+
+
+def test_a_card_tells_every_address_and_both_sides_use_what_both_have(tmp_path: Path) -> None:
+    now = RealWorld().now()
+    ways = ("smtp", "sftp", "ftp", "broker")
+    for name, transports in (("acme", ways), ("globex", ("smtp", "broker"))):
+        make_party(tmp_path / name, name, now=now, key_kind=KeyKind.EC, transports=transports)
+    acme = load(tmp_path / "acme", environ={}).settings
+    card = card_of(acme)
+    assert dict(card.addresses) == {
+        "smtp": "mailto:acme@localhost",
+        "sftp": "sftp://localhost/acme",
+        "ftp": "ftps://localhost/acme",
+        "broker": "nats:oncewire.acme",
+    }
+    file = tmp_path / "acme.card.toml"
+    file.write_text(card.to_toml())
+    assert read_card(file) == card
+    assert sorted(other_transports(acme)) == sorted(ways)
+    add_partner(acme, read_card(tmp_path / "globex"), PartnerOptions())
+    (kept,) = load_all(acme)
+    assert kept.agreement.sending.terms.transports == ("http", "smtp", "broker")
+    assert {end.transport for end in kept.agreement.own.endpoints} == {"http", "smtp", "broker"}
+
+
+@pytest.mark.parametrize(
+    "told", ['"x"', '{ smtp = "http://x" }', "{ smtp = 1 }", '{ gopher = "gopher://x" }']
+)
+def test_a_card_with_an_address_that_is_none_is_refused(told: str, tmp_path: Path) -> None:
+    make_party(tmp_path / "acme", "acme", now=RealWorld().now(), key_kind=KeyKind.EC)
+    card: Card = read_card(tmp_path / "acme")
+    file = tmp_path / "acme.card.toml"
+    file.write_text(
+        card.to_toml().replace("certificate =", f"addresses = {told}\ncertificate =", 1)
+    )
+    with pytest.raises(OncewireError):
+        read_card(file)
+
+
+def test_a_transport_that_is_not_there_cannot_be_set_up(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="no transport 'pigeon'"):
+        make_party(tmp_path / "a", "a", now=RealWorld().now(), transports=("pigeon",))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_reader_has_one_name_for_one_store(tmp_path: Path) -> None:
+    now = RealWorld().now()
+    for name in NAMES:
+        make_party(tmp_path / name, name, now=now, key_kind=KeyKind.EC)
+    names = [reader_name(load(tmp_path / name, environ={}).settings) for name in (*NAMES, "acme")]
+    assert names[0] == names[2] != names[1]
+
+
+def test_a_partner_without_http_is_asked_by_the_handler(tmp_path: Path) -> None:
+    made = parties(tmp_path)
+    (kept,) = load_all(made["acme"])
+    text = "\n".join(
+        line for line in kept.file.read_text().splitlines() if not line.startswith("http = ")
+    )
+    kept.file.write_text(text.replace('["http", "smtp"]', '["smtp"]'))
+
+    async def work() -> None:
+        (echo,) = await ping(made["acme"], load_all(made["acme"]))
+        assert (echo.reached, echo.address) == (Reached.TAKEN, "mailto:globex@localhost")
+        acme, globex = make_handler(made["acme"]), make_handler(made["globex"])
+        async with acme, globex:
+            assert await acme.ping("acme-globex", 20)
+            await asyncio.sleep(0)
+
+    run(work(), 60)
