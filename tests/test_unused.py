@@ -28,6 +28,10 @@ ALLOWED = {
     **dict.fromkeys(
         ("handle_RCPT", "handle_DATA", "handle_exception"), "the interface of aiosmtpd's handlers"
     ),
+    **dict.fromkeys(
+        ("begin_auth", "password_auth_supported", "validate_password"),
+        "the interface of asyncssh's servers",
+    ),
     **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),
     # Large documents: compressed, split and streamed by the step that builds them.
     **dict.fromkeys(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from oncewire.entry.bench.configuration import Configuration
-from oncewire.entry.demo.play import free_port
+from oncewire.entry.demo.ways import free_port
 from oncewire.entry.files import read_text, write_new
 from oncewire.entry.party.folder import make_party, read_card
 from oncewire.entry.party.keys import KeyKind

@@ -51,6 +51,9 @@ def demo(
     limit: Annotated[
         float, typer.Option(min=1, help="End after so many seconds, whatever was reached.")
     ] = 75.0,
+    transport: Annotated[
+        str, typer.Option(help="http, smtp, sftp, nats, or fallback: by mail while HTTP is down.")
+    ] = "http",
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Let Spark read both stores at the end.")
     ] = True,
@@ -69,7 +72,7 @@ def demo(
         from oncewire.entry.demo.chaos import FAIR, STORM
         from oncewire.entry.demo.play import Plan
 
-        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit)
+        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport)
         if not json:
             _announce(plan)
         with _live(quiet=json) as watch:
@@ -116,7 +119,9 @@ def _announce(plan: Plan) -> None:
     place = here(plan.folder)
     out.print(f"A buyer sends {plan.messages} orders to a seller. Everything is in ./{place}.")
     weather = plan.weather
-    if weather.lost:
+    if plan.transport != "http":
+        out.print(f"They go by {plan.transport}; what that needs is started and stopped here.")
+    elif weather.lost:
         out.print(
             f"The network loses {weather.lost:.0%} of what is sent and "
             f"{weather.answer_lost:.0%} of the answers, repeats {weather.repeated:.0%}, "

@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +24,9 @@ from pathlib import Path
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.demo.chaos import FAIR, STORM, ChaosProxy, Weather
+from oncewire.entry.demo.ways import free_port, way_called
 from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
-from oncewire.entry.files import make_folder, read_text, write_new
+from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
 from oncewire.entry.party.folder import make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
@@ -69,6 +69,8 @@ class Plan:
     kill: bool = True
     # Seconds after which it ends, whatever was reached.
     limit: float = 75.0
+    # By which way the orders travel.
+    transport: str = "http"
 
 
 @dataclass(slots=True)
@@ -154,6 +156,8 @@ class Demo:
         self._proxies: dict[str, ChaosProxy] = {}
         self._seen = {BUYER: 0, SELLER: 0}
         self._killed = False
+        self._way = way_called(plan.transport)
+        self._weather = plan.weather if self._way.stormy else FAIR
 
     async def run(self) -> DemoResult:
         """Everything, from an empty folder to the verdict."""
@@ -171,15 +175,17 @@ class Demo:
 
     async def _set_up(self) -> None:
         folder = empty_folder(self.plan.folder)
+        await self._way.start(folder, (BUYER, SELLER))
         ports = {name: free_port() for name in (BUYER, SELLER)}
         for name in (BUYER, SELLER):
-            proxy = ChaosProxy(f"to {name}", ports[name], self.plan.seed, self.plan.weather)
+            proxy = ChaosProxy(f"to {name}", ports[name], self.plan.seed, self._weather)
             self._proxies[name] = proxy
             # Partners know the proxy's address: everything passes through the bad network.
             public = f"http://127.0.0.1:{await proxy.start()}/msh"
             now = self._world.now()
             make_party(folder / name, name, now=now, port=ports[name], key_kind=KeyKind.EC)
             said = {"http.public_url": f'"{public}"', "log.file": '"handler.log"'}
+            said |= self._way.settings(name)
             if name == SELLER:
                 said["application.way"] = '"directory"'
             _change(folder / name / "oncewire.toml", said)
@@ -189,7 +195,7 @@ class Demo:
             added = add_partner(
                 self._settings[own], card, PartnerOptions("window", CPA_ID, sign=True)
             )
-            _change(added.agreement, _TERMS)
+            _change(added.agreement, _TERMS | self._way.terms)
 
     async def _start(self, name: str) -> None:
         environ = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
@@ -227,6 +233,8 @@ class Demo:
             while True:
                 self.progress.seconds = (self._world.mono() - began) / 1e6
                 self._look()
+                if self._way.breaks:
+                    self._break_down()
                 for task in (sending, killing):
                     if task.done():
                         task.result()
@@ -234,7 +242,7 @@ class Demo:
                     return True
                 if self.progress.seconds > self.plan.limit:
                     return False
-                if self.progress.seconds > self.plan.limit * 0.6:
+                if self.progress.seconds > self.plan.limit * 0.6 and not self._way.breaks:
                     self._heal()
                 await asyncio.sleep(LOOK_EVERY)
         finally:
@@ -291,6 +299,12 @@ class Demo:
         wanted = self.plan.messages
         return self.progress.acknowledged >= wanted and self.progress.delivered >= wanted
 
+    def _break_down(self) -> None:
+        """The network is down from a quarter of the orders to three quarters."""
+        share = self.progress.delivered / self.plan.messages
+        for proxy in self._proxies.values():
+            proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
+
     def _heal(self) -> None:
         for proxy in self._proxies.values():
             proxy.weather = FAIR
@@ -310,6 +324,7 @@ class Demo:
                 await process.wait()
         for proxy in self._proxies.values():
             await proxy.stop()
+        await self._way.stop()
 
     def _judge(self, settled: bool) -> DemoResult:
         self.progress.phase = "judging both journals"
@@ -363,13 +378,7 @@ def empty_folder(folder: Path) -> Path:
     return folder
 
 
-def free_port() -> int:
-    """A port of loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _change(file: Path, said: dict[str, str]) -> None:
     text = read_text(file, "settings")
-    write_new(file, with_values(text, said), replace=True)
+    # A way may have a password in it.
+    write_new(file, with_values(text, said), PRIVATE, replace=True)

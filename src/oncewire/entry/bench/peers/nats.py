@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from oncewire.entry.bench.side import Task, obey
-from oncewire.entry.demo.play import free_port
+from oncewire.entry.demo.ways import free_port
 
 _STREAM, _SUBJECT = "bench", "bench.documents"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from oncewire.entry.bench.side import Task, obey
-from oncewire.entry.demo.play import free_port
+from oncewire.entry.demo.ways import free_port
 
 _QUEUE = "bench"
 _START_SECONDS = 60.0
