@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from oncewire.journal.chain import START, last_head, link, links, row_text
 from oncewire.journal.row import COLUMNS, Row
+from oncewire.protocol.kinds import Kind
 
 ROW = Row(7, 1_000, 2_000, "machine.boot", "acme", "sent", message_id="m-1", attempt=1)
 
@@ -43,6 +44,10 @@ def test_heads_lead_from_one_to_the_next(rows: list[Any]) -> None:
     assert heads[-1] == last_head(START, rows)
     for row, (before, behind) in zip(rows, pairwise(heads), strict=True):
         assert link(before, row) == behind
+
+
+def test_a_value_is_written_as_a_store_gives_it_back() -> None:
+    assert row_text((Kind.SENT, True)) == row_text(("sent", 1))
 
 
 def test_what_looks_alike_is_not() -> None:

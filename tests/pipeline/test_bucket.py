@@ -152,6 +152,7 @@ def test_of_two_writers_one_wins_and_the_other_has_changed_nothing(
     assert other.current().rows("journal") == 400
 
 
+@pytest.mark.long
 def test_a_writer_that_is_killed_anywhere_leaves_a_whole_version(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,14 +26,21 @@ def row_text(row: Sequence[Value]) -> str:
     number with a semicolon behind it, nothing as a hyphen. So no two rows have one text."""
     return "".join(
         [
-            "-"
+            f"{len(value)}:{value}"
+            if value.__class__ is str
+            else "-"
             if value is None
-            else f"{len(value)}:{value}"
-            if isinstance(value, str)
-            else f"{value:d};"
+            else f"{value};"
+            if value.__class__ is int
+            else _plain(value)
             for value in row
         ]
     )
+
+
+def _plain(value: int | str) -> str:
+    """An enumeration's member, or a truth value, as a store gives it back."""
+    return row_text((str(value),) if isinstance(value, str) else (int(value),))
 
 
 def link(head: Head, row: Sequence[Value]) -> Head:
