@@ -83,7 +83,7 @@ def run(
                 ended=ended,
                 tell=tell,
             )
-        return report_of_run(done, lake)
+        return report_of_run(done, lake_at(lake).name)
 
     output.answer(work, json=json)
 
@@ -126,7 +126,7 @@ def stream(
                 ended=ended,
                 tell=tell,
             )
-        return report_of_run(done, lake)
+        return report_of_run(done, lake_at(lake).name)
 
     output.answer(work, json=json)
 

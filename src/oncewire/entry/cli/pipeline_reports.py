@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.cli.output import OK, WRONG, Listing, Report
@@ -19,7 +18,7 @@ SHOWN_MAX = 20
 """Rows of a table for people; `--json` has all of them."""
 
 
-def report_of_run(done: Done, lake: Path) -> Report:
+def report_of_run(done: Done, lake: str) -> Report:
     """What a run of the pipeline did."""
     return Report(
         facts={
