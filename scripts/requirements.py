@@ -26,7 +26,6 @@ LATER = {
     "BIG-4": "large documents",
     "BIG-5": "large documents",
     "BIG-6": "large documents",
-    "TRN-3": "mail",
 }
 """Rows of parts that no handler has yet."""
 

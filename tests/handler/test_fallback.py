@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -188,7 +188,7 @@ def test_when_the_last_transport_fails_too_somebody_is_told(tmp_path: Path) -> N
 
 
 @pytest.mark.long
-@pytest.mark.requirement("SEQ-1")
+@pytest.mark.requirement("RTY-15")
 def test_an_ordered_stream_survives_the_change(tmp_path: Path) -> None:
     """Numbered by pair, the numbers go on over the other transport (C29)."""
     extra = '[sequence]\nordered = true\nscope = "pair"\n'
@@ -208,6 +208,35 @@ def test_an_ordered_stream_survives_the_change(tmp_path: Path) -> None:
             taken = await beta.take(20)
             assert [given.message_id for given in taken] == [each.message_id for each in sent]
             for handler in (alpha, beta):
+                assert not check_journal(journal(handler), healed=False).violations
+
+    run(work(), 100)
+
+
+@pytest.mark.long
+@pytest.mark.requirement("SEQ-1")
+def test_two_transports_to_one_receiver_are_numbered_each_by_itself(tmp_path: Path) -> None:
+    """v0-078 numbers the triple of sender, receiver and transport."""
+    extra = '[sequence]\nnumbered = true\nscope = "triple"\n'
+    extra += '[wire]\nextensions = ["hop_sequence", "routing"]\n'
+    for direction in ("send", "receive"):
+        for action, way in (("New", "http"), ("Mail", "smtp")):
+            extra += f'[[actions]]\ndirection = "{direction}"\nservice = "urn:test:orders"\n'
+            extra += f'action = "{action}"\ndelivery.transports = ["{way}"]\n'
+
+    async def work() -> None:
+        async with both_ways(tmp_path, extra) as (handlers, _):
+            alpha, beta = handlers["alpha"], handlers["beta"]
+            for number in range(3):
+                for action in ("New", "Mail"):
+                    sent = await alpha.send(replace(document(number), action=action))
+                    assert await alpha.wait(sent.message_id, 30) is OutgoingState.DELIVERED
+            for handler, kind in ((alpha, Kind.NUMBERED), (beta, Kind.RECEIVED)):
+                streams: dict[str | None, list[int | None]] = {}
+                for row in journal(handler):
+                    if row.kind == kind:
+                        streams.setdefault(row.channel, []).append(row.sequence_number)
+                assert sorted(streams.values()) == [[0, 1, 2]] * 2, streams
                 assert not check_journal(journal(handler), healed=False).violations
 
     run(work(), 100)
