@@ -55,10 +55,18 @@ def test_the_tests_that_must_notice_are_there() -> None:
         for named in one.tests:
             file, *inner = named.partition("[")[0].split("::")
             path = ROOT / file
-            words = text_of(path) if path.is_file() else ""
+            words = words_of(path) if path.is_file() else ""
             if not path.exists() or not all(is_defined(name, words) for name in inner):
                 lost.append(f"{one.name}: {named}")
     assert lost == []
+
+
+def words_of(path: Path) -> str:
+    """A file's text, and that of the tests' own modules from which its classes may inherit."""
+    text = text_of(path)
+    shared = re.findall(r"^from (tests(?:\.\w+)+) import", text, re.MULTILINE)
+    paths = [ROOT / f"{name.replace('.', '/')}.py" for name in shared]
+    return "\n".join((text, *(text_of(one) for one in paths if one.is_file())))
 
 
 def is_defined(name: str, source: str) -> bool:

@@ -19,6 +19,7 @@ from oncewire.simulation import actor
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.store.transition.work import Work
 from tests.pipeline.published import read_ledger
 
 pytestmark = pytest.mark.spark
@@ -37,19 +38,19 @@ class DiskStore(SqliteStore):
     def fail_next_commit(self, error: StoreProblem) -> None:
         self._failure = error
 
-    def commit(self) -> None:
+    def _commit(self, work: Work) -> None:
         failure, self._failure = self._failure, None
-        if failure is not None and self._kept:
+        if failure is not None:
             self._fence_needed = True
-            self._abandon()
             raise failure
-        super().commit()
+        super()._commit(work)
 
-    def _connect(self, node: str | None) -> None:
-        super()._connect(node)
+    def _connect(self, node: str | None) -> Work:
+        work = super()._connect(node)
         assert self._connection is not None
         # The disk of this world loses nothing that was written, so nothing is waited for.
         self._connection.pragma("synchronous", "OFF")
+        return work
 
 
 WORLDS = {

@@ -5,6 +5,9 @@ HTTP carries a reply on the connection; mail is taken by somebody and arrives, o
 
 from __future__ import annotations
 
+import binascii
+import contextlib
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT: Duration = 30 * SECOND
 HTTP = "http"
+_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{1,76}={0,2}\r\n)+")
 
 Respond = Callable[[Answer], None]
 Over = Callable[[Reply | None, str, bool], None]
@@ -254,7 +258,7 @@ class Door:
         if answer.parcel is None:
             return
         machine = self._machine
-        body = whole_parcel(machine.engine.node, answer.parcel).body
+        body = _opened(whole_parcel(machine.engine.node, answer.parcel).body)
         kept = machine.ledger.replies[machine.name, message_id]
         if body not in kept:
             kept.append(body)
@@ -274,8 +278,20 @@ class Door:
 
 def note_report(ledger: Ledger, sender: str, receiver: str, body: bytes) -> None:
     """Remember what somebody was told of: parcels with an ErrorList."""
+    body = _opened(body)
     if b"ErrorList" in body:
         ledger.reports.append((sender, receiver, body))
+
+
+def _opened(body: bytes) -> bytes:
+    """A body with what is readable in it beside: what is agreed to go by mail is base64."""
+    if b"base64" not in body:
+        return body
+    found = [body]
+    for lines in _BASE64.findall(body):
+        with contextlib.suppress(binascii.Error):
+            found.append(binascii.a2b_base64(lines))
+    return b"".join(found)
 
 
 def _parcel_of(reply: Reply | None) -> Parcel | None:
