@@ -5,9 +5,9 @@ reply on the same connection run only where the transport says it can answer (TR
 """
 
 import asyncio
-import contextlib
 import hashlib
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -25,18 +25,18 @@ async def until(done: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-class TransportContract:
+class TransportContract(ABC):
     """Subclass per transport."""
 
+    @abstractmethod
     def pair(
         self, receiver: OnDelivery
     ) -> AbstractAsyncContextManager[tuple[Transport, Transport, str]]:
         """A started sender, a started receiver, and the address of the second for the first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def nowhere(self) -> str:
         """A well-formed address at which nobody listens."""
-        raise NotImplementedError
 
     @pytest.mark.requirement("TRN-5")
     def test_it_says_whether_it_can_answer(self) -> None:
@@ -138,10 +138,10 @@ class TransportContract:
             async with self.pair(Receiver()) as (sender, receiver, address):
                 await receiver.stop()
                 await receiver.stop()
-                with contextlib.suppress(NotImplementedError):
-                    outcome = await sender.send(cargo(b"<a/>"), address, timeout=5)
-                    if sender.can_answer:
-                        assert outcome.kind is not OutcomeKind.SENT
+                outcome = await sender.send(cargo(b"<a/>"), address, timeout=5)
+                # A mailbox or a folder takes what nobody reads at the moment.
+                if sender.can_answer:
+                    assert outcome.kind is not OutcomeKind.SENT
 
         run(work())
 
