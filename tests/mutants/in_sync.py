@@ -15,10 +15,31 @@ _REPLY = "tests/handler/arriving/test_reply.py"
 _BUNDLING = "tests/handler/test_bundling.py"
 _WARNINGS = "tests/handler/test_warnings.py"
 _HUB = "tests/handler/hub/test_hub.py"
+_ORIGINAL = "tests/handler/arriving/test_original.py"
 _WORK = "tests/handler/test_agreement_at_work.py"
 _HEADERS = "tests/handler/test_headers_on_the_wire.py"
 
 IN_SYNC: tuple[Mutant, ...] = (
+    Mutant(
+        "a copy of a request answers for every response that it ever had",
+        "oncewire.handler.arriving.reply",
+        "        responses = _carried(node, tx, stored.answer)\n",
+        "        responses = tx.responses_to(stored.incoming.message_id, stored.peer)\n",
+        requirement="DUP-5 SYNC-8",
+        tests=(
+            f"{_ORIGINAL}::test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer",
+        ),
+    ),
+    Mutant(
+        "the response beside an acknowledgement is not counted as given again",
+        "oncewire.handler.arriving.reply",
+        "        ids = [received.message.header.message_id for received in both]\n",
+        "        ids = []\n",
+        requirement="DUP-5 SYNC-8",
+        tests=(
+            f"{_ORIGINAL}::test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer",
+        ),
+    ),
     Mutant(
         "acknowledgements never come back on the connection",
         _SYNC,

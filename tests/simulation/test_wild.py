@@ -100,6 +100,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         5698,
         5980,
         7850,
+        9767,
         11379,
         12277,
         12999,

@@ -14,6 +14,7 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.message import Party
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import DAY, SECOND
+from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
@@ -133,11 +134,15 @@ def refusal_of(asking: Asking, parcel: Parcel) -> Parcel:
     return whole_parcel(node, answer.parcel or errors[0])
 
 
-def state_of_response(asking: Asking) -> OutgoingState:
+def stored_response(asking: Asking, number: int) -> Outgoing:
     with asking.beta.node.store.reader() as reader:
-        stored = reader.outgoing("response-1@beta")
+        stored = reader.outgoing(f"response-{number}@beta")
     assert stored is not None
-    return stored.outgoing.state
+    return stored.outgoing
+
+
+def state_of_response(asking: Asking, number: int = 1) -> OutgoingState:
+    return stored_response(asking, number).state
 
 
 def refuse_response(asking: Asking, parcel: Parcel) -> None:
@@ -214,6 +219,28 @@ def test_a_refused_response_is_not_brought_beside_its_acknowledgement_either() -
     refuse_response(asking, codec.unbundle(both, asking.beta.node.limits)[-1])
     (again,) = codec.read_all(asking.bytes_of(asking.arrive(parcel)))
     assert again.message.kind is MessageKind.ACKNOWLEDGMENT
+
+
+@pytest.mark.requirement("DUP-5", "SYNC-8")
+def test_what_became_of_a_later_response_changes_no_copy_of_the_first_answer() -> None:
+    """The request got acknowledgement and response in one body, and another response later,
+    which was refused: a copy still gets the bytes that answered first, and only the response
+    in them is under way once more."""
+    asking = Asking("ebms2", f'{BOTH}bundle = "concatenated"\n[duplicate]\nanswer = "original"\n')
+    parcel = asking.order()
+    awaited = asking.arrive(parcel).awaited
+    assert awaited is not None
+    asking.beta.node.replying = {(awaited.sender, awaited.message_id)}
+    asking.take()
+    asking.confirm(1, response(1))
+    first = asking.reply(awaited)
+    asking.beta.submit(response(2))
+    asking.commit()
+    asking.beta.receive(refusal_of(asking, asking.bytes_of_posted(-1)), AT_WEB)
+    asking.commit()
+    assert state_of_response(asking, 2) is OutgoingState.NOT_DELIVERED
+    assert asking.bytes_of(asking.arrive(parcel)) == first
+    assert [stored_response(asking, number).repeats for number in (1, 2)] == [1, 0]
 
 
 @pytest.mark.requirement("ERR-9", "RTY-8")

@@ -356,7 +356,7 @@ class Arriving:
             return await_response(known, node.terms_of(tx, incoming.terms_id))
         reply = answer_duplicate(
             self.resolution.terms,
-            answered=was_given(tx, known),
+            answered=was_given(node, tx, known),
             responded=bool(responses),
             owed=owed.owed and self._acks_at_once() and not refused,
             kept=known.answer is not None,
@@ -368,7 +368,7 @@ class Arriving:
         if not self.final:
             self._midway.ask_again(known)
         if reply is DuplicateReply.STORED_ANSWER and known.answer is not None:
-            count_copy(tx, known, known.answer)
+            count_copy(node, tx, known.answer)
             return post_or_reply(node, self.agreement, known, known.answer, plan, self.source)
         if reply is DuplicateReply.NEW_ACK:
             failed = None if self.final else self._midway.given_up(known, plan)

@@ -29,6 +29,7 @@ from oncewire.handler.arriving.request import Request
 from oncewire.handler.delivering.deliver import FOR_EVER, withhold
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
+from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Accepted, Submission, submit
 from oncewire.message.envelope import MessageKind
 from oncewire.message.header import SyncReplyMode
@@ -51,6 +52,7 @@ from oncewire.protocol.synchronous import (
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
+from oncewire.wire import codec
 
 _UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
 _AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
@@ -110,30 +112,34 @@ def _ack_waits(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     return not terms.synchronous and ride_patience(terms) > 0
 
 
-def was_given(tx: Transaction, stored: StoredIncoming) -> bool:
+def was_given(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     """Whether an answer was given once, so that a copy gets it again. A response that certainly
     never arrived goes its own way, and one that was refused goes none: a copy that brought it
     along would make a lie of what its application is told (ERR-9, S5)."""
-    answer = stored.answer
-    if answer is None:
+    if stored.answer is None:
         return False
-    if is_bundle(answer):
-        # The response in it has an id of its own.
-        responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+    if is_bundle(stored.answer):
+        responses = _carried(node, tx, stored.answer)
         return all(kept.outgoing.state is not OutgoingState.NOT_DELIVERED for kept in responses)
-    response = tx.outgoing(answer.answer_id)
+    response = tx.outgoing(stored.answer.answer_id)
     return response is None or response.outgoing.may_be_repeated
 
 
-def count_copy(tx: Transaction, stored: StoredIncoming, answer: StoredAnswer) -> None:
+def count_copy(node: Node, tx: Transaction, answer: StoredAnswer) -> None:
     """A stored answer is given once more. Where it is a response, or holds one, another copy of
     that is under way beside its own attempts, and may meet what they did not (S5)."""
-    response = tx.outgoing(answer.answer_id)
-    responses = [] if response is None else [response]
-    if is_bundle(answer):
-        responses = tx.responses_to(stored.incoming.message_id, stored.peer)
-    for kept in responses:
+    for kept in _carried(node, tx, answer):
         tx.save_outgoing(kept.outgoing.repeated())
+
+
+def _carried(node: Node, tx: Transaction, answer: StoredAnswer) -> list[StoredOutgoing]:
+    """The responses that an answer is or holds; the same request may have had others since,
+    whose fate is none of its own."""
+    ids = [answer.answer_id]
+    if is_bundle(answer):
+        both = codec.read_all(whole_parcel(node, answer.parcel), node.limits)
+        ids = [received.message.header.message_id for received in both]
+    return [kept for kept in map(tx.outgoing, ids) if kept is not None]
 
 
 def responses_given(tx: Transaction, stored: StoredIncoming) -> list[StoredOutgoing]:
