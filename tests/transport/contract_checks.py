@@ -28,6 +28,10 @@ async def until(done: Callable[[], bool]) -> None:
 class TransportContract(ABC):
     """Subclass per transport."""
 
+    # Parcels that go at once, and megabytes of the largest; a transport may be too slow for more.
+    many = 150
+    megabytes = 10
+
     @abstractmethod
     def pair(
         self, receiver: OnDelivery
@@ -51,17 +55,16 @@ class TransportContract(ABC):
 
         run(work())
 
-    @pytest.mark.parametrize("size", [1, 100, 65_536, 65_537, 3_000_000])
-    def test_bytes_arrive_as_they_were_sent(self, size: int) -> None:
-        data = random.Random(size).randbytes(size)
-
+    def test_bytes_arrive_as_they_were_sent(self) -> None:
         async def work() -> None:
             receiver = Receiver()
             async with self.pair(receiver) as (sender, _, address):
-                outcome = await sender.send(cargo(data), address, timeout=30)
-                await until(lambda: bool(receiver.taken))
-                assert outcome.kind is OutcomeKind.SENT
-                assert receiver.taken[0].body == data
+                for size in (1, 100, 65_536, 65_537, 1_000_000):
+                    data = random.Random(size).randbytes(size)
+                    outcome = await sender.send(cargo(data), address, timeout=30)
+                    await until(lambda: bool(receiver.taken))
+                    assert outcome.kind is OutcomeKind.SENT, size
+                    assert receiver.taken.pop().body == data, size
 
         run(work())
 
@@ -82,7 +85,7 @@ class TransportContract(ABC):
         run(work())
 
     def test_a_large_cargo_streams_in_pieces(self) -> None:
-        count, piece = 200, b"x" * 50_000
+        count, piece = self.megabytes * 20, b"x" * 50_000
         whole = hashlib.sha256(piece * count).hexdigest()
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -104,7 +107,7 @@ class TransportContract(ABC):
         async def work() -> None:
             receiver = Receiver()
             async with self.pair(receiver) as (sender, _, address):
-                bodies = [f"message {number}".encode() for number in range(150)]
+                bodies = [f"message {number}".encode() for number in range(self.many)]
                 outcomes = await asyncio.gather(
                     *(sender.send(cargo(body), address, timeout=50) for body in bodies)
                 )
@@ -123,13 +126,13 @@ class TransportContract(ABC):
 
         run(work())
 
-    @pytest.mark.parametrize("address", ["", "x", "://", "http://", "no such thing", "ftp:// /"])
-    def test_a_senseless_address_is_refused_and_does_not_raise(self, address: str) -> None:
+    def test_a_senseless_address_is_refused_and_does_not_raise(self) -> None:
         async def work() -> None:
             async with self.pair(Receiver()) as (sender, _, _address):
-                outcome = await sender.send(cargo(b"<a/>"), address, timeout=20)
-                assert outcome.kind is OutcomeKind.REFUSED
-                assert outcome.reason
+                for address in ("", "x", "://", "http://", "no such thing", "ftp:// /"):
+                    outcome = await sender.send(cargo(b"<a/>"), address, timeout=20)
+                    assert outcome.kind is OutcomeKind.REFUSED, address
+                    assert outcome.reason, address
 
         run(work())
 
@@ -138,7 +141,7 @@ class TransportContract(ABC):
             async with self.pair(Receiver()) as (sender, receiver, address):
                 await receiver.stop()
                 await receiver.stop()
-                outcome = await sender.send(cargo(b"<a/>"), address, timeout=5)
+                outcome = await sender.send(cargo(b"<a/>"), address, timeout=1)
                 # A mailbox or a folder takes what nobody reads at the moment.
                 if sender.can_answer:
                     assert outcome.kind is not OutcomeKind.SENT
@@ -200,14 +203,14 @@ class TransportContract(ABC):
 
         run(work())
 
-    @pytest.mark.parametrize("value", ["a\r\nBcc: x@y", "a\nX: y", "a\0b", "a\r.\r\nQUIT"])
-    def test_a_header_never_becomes_two(self, value: str) -> None:
+    def test_a_header_never_becomes_two(self) -> None:
         async def work() -> None:
             receiver = Receiver()
             async with self.pair(receiver) as (sender, _, address):
-                bad = cargo(b"<a/>", SOAPAction=value)
-                outcome = await sender.send(bad, address, timeout=20)
-                assert outcome.kind is not OutcomeKind.SENT
+                for value in ("a\r\nBcc: x@y", "a\nX: y", "a\0b", "a\r.\r\nQUIT"):
+                    bad = cargo(b"<a/>", SOAPAction=value)
+                    outcome = await sender.send(bad, address, timeout=20)
+                    assert outcome.kind is not OutcomeKind.SENT, value
                 assert not receiver.taken
 
         run(work())

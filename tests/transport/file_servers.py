@@ -56,7 +56,7 @@ async def sftp_server(root: Path, folder: Path) -> AsyncIterator[tuple[int, Path
 
 def sftp_settings(known: Path, **more: Any) -> SftpSettings:
     return SftpSettings(
-        USER, known, password=PASSWORD, addresses=LOOPBACK, **({"every": 0.05} | more)
+        USER, known, password=PASSWORD, addresses=LOOPBACK, **({"every": 0.02} | more)
     )
 
 
@@ -85,7 +85,7 @@ def ftp_server(root: Path, identity: Identity | None = None) -> Iterator[int]:
 
     def serve() -> None:
         while not ending.is_set():
-            server.serve_forever(timeout=0.02, blocking=False)
+            loop.loop(timeout=0.01, blocking=False)
         server.close_all()
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -98,7 +98,7 @@ def ftp_server(root: Path, identity: Identity | None = None) -> Iterator[int]:
 
 
 def ftp_settings(**more: Any) -> FtpSettings:
-    return FtpSettings(USER, PASSWORD, addresses=LOOPBACK, **({"every": 0.05} | more))
+    return FtpSettings(USER, PASSWORD, addresses=LOOPBACK, **({"every": 0.02} | more))
 
 
 async def gone(folder: Path) -> None:

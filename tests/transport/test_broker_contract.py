@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 async def started(
     server: Broker, receiver: OnDelivery, max_deliver: int = 50
 ) -> AsyncIterator[tuple[BrokerTransport, BrokerTransport, str]]:
-    taking = BrokerTransport(server.settings("oncewire.beta", max_deliver=max_deliver))
+    taking = BrokerTransport(server.settings("oncewire.beta", max_deliver=max_deliver, later=0.2))
     sending = BrokerTransport(server.settings())
     await taking.start(receiver)
     await sending.start(Receiver())

@@ -33,6 +33,8 @@ async def started(
 
 
 class _OfFiles(TransportContract):
+    many = 40
+
     @pytest.fixture(autouse=True)
     def _folders(self, tmp_path: Path) -> None:
         self.folder, self.root = tmp_path, tmp_path / "root"
@@ -73,6 +75,7 @@ class TestFtp(_OfFiles):
         return f"{self.scheme}://127.0.0.1:9/beta"
 
 
+@pytest.mark.long
 class TestFtps(TestFtp):
     scheme = "ftps"
 

@@ -13,7 +13,7 @@ from bench import hostile
 @pytest.mark.long
 def test_partners_go_on_while_strangers_do_what_they_like(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hostile, "SETTLE", 0.5)
-    found = asyncio.run(hostile.measure(seconds=2.0, count=80, seed=3))
+    found = asyncio.run(hostile.measure(seconds=1.0, count=80, seed=3))
     assert found["lost"] == 0
     for phase in ("beside_a_sink", "aimed_at_us"):
         said = found[phase]

@@ -40,6 +40,9 @@ async def mailing(
 
 
 class TestSmtp(TransportContract):
+    # A mail is in memory as a whole, whatever its size.
+    megabytes = 2
+
     def pair(
         self, receiver: OnDelivery
     ) -> contextlib.AbstractAsyncContextManager[tuple[Transport, Transport, str]]:
@@ -49,7 +52,10 @@ class TestSmtp(TransportContract):
         return "mailto:nobody@beta.example"
 
 
-class TestSmtpWithStartTls(TransportContract):
+@pytest.mark.long
+class TestSmtpWithStartTls(TestSmtp):
+    many = 30
+
     @pytest.fixture(autouse=True)
     def _certificates(self, tmp_path: Path) -> None:
         self.world = Certificates(tmp_path)
@@ -60,6 +66,3 @@ class TestSmtpWithStartTls(TransportContract):
         server = server_context(self.world.server())
         client = client_context(PeerTls(trusted=(self.world.pem,)))
         return mailing(receiver, tls=(server, client))
-
-    def nowhere(self) -> str:
-        return "mailto:nobody@beta.example"

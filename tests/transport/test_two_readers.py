@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply
+from oncewire.transport.files import reader as folder_reader
 from oncewire.transport.files.parcel_file import claimed_name, ready_name, refused_name
-from oncewire.transport.files.reader import TRIES
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport
 from tests.transport.exchange import Receiver, cargo, run
@@ -50,7 +50,7 @@ async def dies_and_comes_back(keeper: Keeper, make: object, bodies: set[bytes]) 
         keeper.died.clear()
         await transport.start(keeper.take)
         try:
-            await asyncio.wait_for(keeper.died.wait(), 1.0)
+            await asyncio.wait_for(keeper.died.wait(), 0.3)
             deaths += 1
         except TimeoutError:
             if not bodies:
@@ -121,19 +121,22 @@ def whole(body: bytes, length: int | None = None) -> bytes:
     return f"Content-Type: text/xml\r\nContent-Length: {said}\r\n\r\n".encode() + body
 
 
-def test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_reader, "TRIES", 4)
     folder = tmp_path / "root" / "beta"
     folder.mkdir(parents=True)
     (folder / ready_name("half")).write_bytes(whole(b"<a/>", 100))
     (folder / ready_name("head")).write_bytes(b"Content-Type: text/xml\r\n")
     receiver = Receiver()
-    run(looked(receiver, folder, TRIES - 1))
+    run(looked(receiver, folder, 3))
     assert not receiver.taken
     assert {file.name for file in folder.iterdir()} == {
         claimed_name("half", "me"),
         claimed_name("head", "me"),
     }
-    run(looked(receiver, folder, TRIES))
+    run(looked(receiver, folder, 4))
     assert not receiver.taken
     assert {file.name for file in folder.iterdir()} == {refused_name("half"), refused_name("head")}
 

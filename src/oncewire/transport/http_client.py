@@ -99,17 +99,16 @@ class HttpClient:
 
     def renew(self, settings: HttpClientSettings) -> None:
         """Use other certificates from now on; TransportProblem if one of them cannot be used."""
-        made = {tls: (client_context(tls), pins(tls)) for tls in settings.peers.values()}
-        made[settings.default_tls] = (
-            client_context(settings.default_tls),
-            pins(settings.default_tls),
-        )
+        made = {
+            tls: (client_context(tls), pins(tls))
+            for tls in _named(settings.default_tls, settings.peers)
+        }
         self.settings, self._peers, self._tls = settings, dict(settings.peers), made
         self._targets.clear()
 
     async def start(self) -> None:
         """Open the pool; TransportProblem if a certificate of the settings cannot be used."""
-        for tls in (self.settings.default_tls, *self._peers.values()):
+        for tls in _named(self.settings.default_tls, self._peers):
             self._context(tls)
         made = self.settings
         self._pool = Pool(made.connections, made.connections_per_host, made.pool_idle)
@@ -274,6 +273,12 @@ class HttpClient:
         if tls not in self._tls:
             self._tls[tls] = (client_context(tls), pins(tls))
         return self._tls[tls]
+
+
+def _named(default: PeerTls, peers: Mapping[str, PeerTls]) -> list[PeerTls]:
+    """Those that name certificates, which may be of no use. The system's authorities are read for
+    the first address that needs them: that takes longer than all the rest of a start."""
+    return [tls for tls in (default, *peers.values()) if tls != PeerTls()]
 
 
 class _Attempt:

@@ -44,7 +44,6 @@ LOOK_EVERY = 5.0
 
 _REASON_LENGTH = 300
 _AT_ONCE = 32
-_LATER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,8 @@ class BrokerSettings:
     credentials: Path | None = None
     # How often a parcel is handed in that its receiver does not take.
     max_deliver: int = 50
+    # Seconds after which it is handed in again to one that could not store it.
+    later: float = 10.0
 
 
 class BrokerTransport:
@@ -339,7 +340,7 @@ class BrokerTransport:
             else:
                 # To let it go would look as if it had been taken. Handed in often enough in vain,
                 # the broker reports that it was not delivered.
-                await message.nak(delay=_LATER if verdict is Verdict.LATER else 0.1)
+                await message.nak(delay=self.settings.later if verdict is Verdict.LATER else 0.1)
 
     async def stop(self) -> None:
         """Take no more; who waits for a report waits again after the next start."""

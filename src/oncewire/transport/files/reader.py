@@ -48,9 +48,9 @@ class FolderReader:
         """Look no more; what is claimed is found again by the next start."""
         task, self._task = self._task, None
         while task is not None and not task.done():
-            # A library may take the first for a matter of its own.
+            # A library may lose the first: one that comes in the moment its own wait is over.
             task.cancel()
-            await asyncio.wait({task}, timeout=1)
+            await asyncio.wait({task}, timeout=0.1)
 
     async def _run(self, on_delivery: OnDelivery) -> None:
         while True:
