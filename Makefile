@@ -16,8 +16,9 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Every process that a test starts would compile the product, and every run the tests, again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# How many workers share the tests; `make test WORKERS=0` runs them one after the other.
-WORKERS ?= 2
+# How many workers share the tests; `make test WORKERS=0` runs them one after the other. One more
+# than two cores: a third of the seconds are spent in waiting for processes and servers.
+WORKERS ?= 3
 
 .PHONY: help setup python java postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
 

@@ -26,6 +26,8 @@ from oncewire.pipeline.lake import Lake, storage_of
 from oncewire.pipeline.tables import OPEN
 from tests.pipeline.books import make_store, small_year, tables
 
+pytestmark = pytest.mark.long
+
 ROWS = small_year()[1]["globex"]
 NO_SPARK: Any = SimpleNamespace()
 PLACE = "s3://lakes/of/globex"
@@ -107,7 +109,6 @@ def test_a_lake_is_the_same_on_disk_and_in_a_bucket(
     assert not Path("s3:").exists()
 
 
-@pytest.mark.long
 def test_every_job_makes_the_same_of_both(spark, tmp_path: Path, store: Path) -> None:
     disk, there = Lake(tmp_path / "lake"), Lake(PLACE)
     for more in (ROWS[200:300], []):
@@ -152,7 +153,6 @@ def test_of_two_writers_one_wins_and_the_other_has_changed_nothing(
     assert other.current().rows("journal") == 400
 
 
-@pytest.mark.long
 def test_a_writer_that_is_killed_anywhere_leaves_a_whole_version(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,8 @@ from oncewire.wire.security.certificates import load_certificate
 from tests.entry.terminal import run, run_json
 from tests.pipeline.books import make_export, make_store, small_year
 
+pytestmark = pytest.mark.long
+
 ROWS = small_year()[1]["globex"]
 NOW = 1_790_000_000_000_000
 NO_SPARK: Any = SimpleNamespace()
@@ -297,7 +299,6 @@ def test_the_commands_sign_and_prove(lake: Lake, store: Path, tmp_path: Path) ->
 # --- written together -------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_many_small_directories_become_few_with_the_same_rows(tmp_path: Path) -> None:
     lake, store = Lake(tmp_path / "lake"), tmp_path / "globex.db"
     step = 10

@@ -25,6 +25,7 @@ def test_every_kind_of_violation_has_a_recipe() -> None:
     assert {recipe.kind for recipe in RECIPES} == told
 
 
+@pytest.mark.long
 def test_every_possible_pair_of_values_occurs() -> None:
     names = list(pairwise.DIMENSIONS)
     chosen = [
@@ -100,6 +101,7 @@ def test_trouble_right_before_a_fault_does_not_undo_it(large_plan: Plan, stream:
     assert {(one.kind, one.message_id) for one in report.violations} <= set(plan.violations)
 
 
+@pytest.mark.long
 def test_a_year_has_what_years_have() -> None:
     plan = make_plan(6_000, 1)
     rows = list(rows_of_year(plan))

@@ -102,6 +102,21 @@ def test_a_fault_beside_a_header_is_refused() -> None:
     assert caught.value.fault is not None
 
 
+def test_a_fault_that_gives_two_codes_is_taken_as_one_that_may_be_tried_again() -> None:
+    """Neither the first nor the last may end a message for good."""
+    fault = (
+        "<SOAP:Fault><faultcode>SOAP:Server</faultcode><faultcode>SOAP:Client</faultcode>"
+        "<faultstring>x</faultstring></SOAP:Fault>"
+    )
+    codes = []
+    for said in (fault, fault.replace("Server", "Client")):
+        with pytest.raises(ReadFault) as caught:
+            read(soap(MESSAGE_HEADER, said))
+        assert caught.value.fault is not None
+        codes.append(caught.value.fault.code)
+    assert codes == ["Server", "Client"]
+
+
 def test_an_unreadable_hop_is_left_out_of_the_trail() -> None:
     trail = (
         '<r:RoutingHeaderList xmlns:r="urn:oncewire:ext:1"><r:Other/><r:RoutingHeader/>'

@@ -55,7 +55,8 @@ def fault_of(root: Element) -> Fault | None:
     if element is None:
         return None
     # By local name: in SOAP 1.1 the children of a Fault have no namespace, but some give them one.
-    code = string = ""
+    codes: set[str] = set()
+    string = ""
     actor: str | None = None
     details: tuple[FaultDetail, ...] = ()
     for child in element:
@@ -63,15 +64,16 @@ def fault_of(root: Element) -> Fault | None:
         words = (child.text or "").strip()[:1024]
         if name == "faultcode":
             # The prefix is the sender's own; subcodes follow a dot.
-            code = words.rpartition(":")[2].partition(".")[0]
+            codes.add(words.rpartition(":")[2].partition(".")[0])
         elif name == "faultstring":
             string = words
         elif name == "faultactor":
             actor = words or None
         elif name == "detail":
             details = _details(child)
-    # A Fault that does not say why is taken as the server's: that one may be tried again (SOAP 1.1
-    # §4.4.1).
+    # A Fault that does not say why, or says it twice and otherwise, is taken as the server's: that
+    # one may be tried again (SOAP 1.1 §4.4.1).
+    (code,) = codes if len(codes) == 1 else ("Server",)
     return Fault(code or "Server", string, actor, details)
 
 
