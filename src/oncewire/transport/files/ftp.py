@@ -152,3 +152,6 @@ def _told() -> Iterator[None]:
         raise OSError(f"FTP: {error}") from error
     except (EOFError, asyncio.IncompleteReadError) as error:
         raise OSError("FTP: the server ended the connection") from error
+    except ValueError as error:
+        # Not the text that it should be, or a line without end.
+        raise OSError("FTP: the server says what nobody can read") from error

@@ -22,8 +22,8 @@ logger = logging.getLogger("oncewire.files")
 TRIES = 20
 """How often a file is looked at that ends too soon: it may still be being written."""
 
-AT_ONCE = 3
-"""Files that are taken at once; one connection is left for those who send."""
+AT_ONCE = 4
+"""Files that are taken at once."""
 
 
 class FolderReader:
@@ -57,12 +57,14 @@ class FolderReader:
             try:
                 await self.look(on_delivery)
                 self._out = False
-            except (OncewireError, ServerRefused, OSError) as problem:
-                # Said once: it comes again with every look.
+            except Exception as problem:  # noqa: BLE001  (servers and libraries are not ours)
+                # Whatever it is, the next look finds the same files; said once, for it comes again
+                # with every look.
                 if not self._out:
+                    told = str(problem) or type(problem).__name__
                     logger.warning(
-                        "a folder cannot be read",
-                        extra={"address": self._place.folder, "problem": str(problem)},
+                        f"a folder cannot be read: {told[:200]}",
+                        extra={"address": self._place.folder, "problem": told},
                     )
                 self._out = True
             await asyncio.sleep(self._every)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SCHEMES = {"sftp": 22}
 _PIECE = 128 * 1024
+
+PATIENCE = 60.0
+"""Seconds that a server has for one step: it may be slow, and may not keep us for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,14 @@ async def _connect(settings: SftpSettings, place: Place) -> Remote:
     except (OSError, ValueError) as error:
         line.close()
         raise OSError(str(error)) from error
-    return _Sftp(connection, await connection.start_sftp_client())
+    try:
+        return _Sftp(connection, await connection.start_sftp_client())
+    except asyncssh.Error as error:
+        connection.abort()
+        raise OSError(f"SSH: {error.reason}") from error
+    except BaseException:
+        connection.abort()
+        raise
 
 
 class _Sftp:
@@ -117,7 +127,7 @@ class _Sftp:
         """See `Remote`."""
         import asyncssh
 
-        with _told():
+        async with _told():
             return [
                 str(entry.filename)
                 for entry in await self._client.readdir(folder)
@@ -126,28 +136,42 @@ class _Sftp:
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """See `Remote`."""
-        with _told():
-            # Without an encoding it hands out bytes, whatever its annotation says of text.
-            async with self._client.open(path, "rb", encoding=None) as file:
-                while piece := await file.read(_PIECE):
-                    yield memoryview(piece).tobytes()  # type: ignore[arg-type]
+        async with _told():
+            # Without an encoding it hands out bytes, whatever its annotation says of text; without
+            # blocks it asks for one piece at a time, and for none behind the end.
+            file = await self._client.open(path, "rb", encoding=None, block_size=0)
+        try:
+            while True:
+                async with _told():
+                    piece = memoryview(await file.read(_PIECE)).tobytes()  # type: ignore[arg-type]
+                if not piece:
+                    return
+                yield piece
+        finally:
+            async with _told():
+                await file.close()
 
     async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
         """See `Remote`."""
-        with _told():
+        async with _told():
             # "x": what has that name already is somebody else's, or a link to elsewhere.
-            async with self._client.open(path, "xb") as file:
-                async for piece in pieces:
+            file = await self._client.open(path, "xb")
+        try:
+            async for piece in pieces:
+                async with _told():
                     await file.write(piece)
+        finally:
+            async with _told():
+                await file.close()
 
     async def rename(self, old: str, new: str) -> None:
         """See `Remote`."""
-        with _told():
+        async with _told():
             await self._client.rename(old, new)
 
     async def remove(self, path: str) -> None:
         """See `Remote`."""
-        with _told():
+        async with _told():
             await self._client.remove(path)
 
     async def close(self) -> None:
@@ -158,13 +182,14 @@ class _Sftp:
                 await self._connection.wait_closed()
 
 
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """What the library raises in the words of `Remote`."""
+@contextlib.asynccontextmanager
+async def _told() -> AsyncIterator[None]:
+    """One step, within reason, and what the library raises in the words of `Remote`."""
     import asyncssh
 
     try:
-        yield
+        async with asyncio.timeout(PATIENCE):
+            yield
     except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection) as error:
         raise OSError(f"SFTP: {error.reason}") from error
     except asyncssh.SFTPError as error:

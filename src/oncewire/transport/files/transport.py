@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
 from oncewire.transport.files import parcel_file as named
 from oncewire.transport.files.reader import FolderReader
-from oncewire.transport.files.remote import Connect, Connections, Place, ServerRefused, place_of
+from oncewire.transport.files.remote import (
+    Connect,
+    Connections,
+    Place,
+    Remote,
+    ServerRefused,
+    place_of,
+)
 
 _REASON_LENGTH = 300
 
@@ -35,10 +43,12 @@ class FileTransport:
         self.name = name
         self._schemes = schemes
         self._connections = Connections(connect)
+        # Its own: whoever sends a thousand waits for their answers, which nobody would read.
+        self._reading = Connections(connect)
         self._reader = None
         if inbox:
             place = place_of(inbox, schemes)
-            self._reader = FolderReader(name, place, self._connections, reader, every)
+            self._reader = FolderReader(name, place, self._reading, reader, every)
 
     async def start(self, on_delivery: OnDelivery) -> None:
         """Begin to look into our folder; a server that is not there is waited for."""
@@ -50,12 +60,12 @@ class FileTransport:
         renaming = False
         try:
             place = place_of(address, self._schemes)
-            async with asyncio.timeout(timeout):
-                file_id = await self._write(cargo, place)
-                async with self._connections.to(place) as remote:
-                    part = place.path(named.part_name(file_id))
-                    renaming = True
-                    await remote.rename(part, place.path(named.ready_name(file_id)))
+            async with (
+                asyncio.timeout(timeout),
+                self._written(cargo, place) as (remote, part, ready),
+            ):
+                renaming = True
+                await remote.rename(part, ready)
         except (TransportProblem, ServerRefused) as problem:
             return AttemptOutcome(OutcomeKind.REFUSED, _words(problem))
         except OSError as problem:
@@ -64,21 +74,23 @@ class FileTransport:
             return AttemptOutcome(kind, _words(problem))
         return AttemptOutcome(OutcomeKind.SENT)
 
-    async def _write(self, cargo: Cargo, place: Place) -> str:
+    @contextlib.asynccontextmanager
+    async def _written(self, cargo: Cargo, place: Place) -> AsyncIterator[tuple[Remote, str, str]]:
+        """A file that nobody looks at yet, and the name that it gets; else it is removed."""
         file_id = named.new_id()
-        path = place.path(named.part_name(file_id))
+        part = place.path(named.part_name(file_id))
         begun = False
         try:
             async with self._connections.to(place) as remote:
                 begun = True
-                await remote.write(path, named.file_pieces(cargo))
+                await remote.write(part, named.file_pieces(cargo))
+                yield remote, part, place.path(named.ready_name(file_id))
         except BaseException:
             if begun:
                 with contextlib.suppress(TransportProblem, ServerRefused, OSError):
                     async with asyncio.timeout(5), self._connections.to(place) as remote:
-                        await remote.remove(path)
+                        await remote.remove(part)
             raise
-        return file_id
 
     async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
         """Whether the folder is there; see `Transport`."""
@@ -94,6 +106,7 @@ class FileTransport:
         """Look no more, and end the connections."""
         if self._reader is not None:
             await self._reader.stop()
+        await self._reading.close()
         await self._connections.close()
 
 

@@ -1,0 +1,142 @@
+"""Two handlers, each a process with a store of its own, read one folder on a server, and one of
+them is killed again and again while it holds a claim: each parcel is stored by one of them, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from oncewire.handler.handler import Handler
+from oncewire.journal.check import check_journal
+from oncewire.journal.row import Row
+from oncewire.protocol.kinds import Kind
+from oncewire.store.sqlite.store import SqliteStore
+from tests.handler.processes import folder_party
+from tests.handler.processes.folder_party import NAMES, handler, read_on
+from tests.handler.serving import journal
+from tests.handler.test_other_transports import document
+from tests.transport.exchange import run
+from tests.transport.file_servers import ftp_server, sftp_server
+
+pytestmark = [pytest.mark.process, pytest.mark.long]
+
+LIMIT = 60
+_CHILDREN = multiprocessing.get_context("forkserver")
+
+
+@contextlib.asynccontextmanager
+async def server(way: str, folder: Path) -> AsyncIterator[tuple[dict[str, str], Path]]:
+    root = folder / "root"
+    for name in NAMES:
+        (root / name).mkdir(parents=True)
+    if way == "sftp":
+        async with sftp_server(root, folder) as (port, known):
+            yield {name: f"sftp://127.0.0.1:{port}/{name}" for name in NAMES}, known
+    else:
+        with ftp_server(root) as port:
+            yield {name: f"ftp://127.0.0.1:{port}/{name}" for name in NAMES}, folder
+
+
+def rows_of(folder: Path, reader: str) -> list[Row]:
+    store = SqliteStore.open(folder / f"{reader}.db", node=reader)
+    try:
+        with store.reader() as reading:
+            return reading.journal_since(0, 10_000_000)
+    finally:
+        store.close()
+
+
+def gone(alpha: Handler) -> set[str]:
+    """The messages whose parcel lies in its place, or did."""
+    rows = journal(alpha)
+    begun = {str(row.message_id) for row in rows if row.kind == Kind.SENT}
+    return begun - {str(row.message_id) for row in rows if row.kind == Kind.SEND_FAILED}
+
+
+class Mortal:
+    """The reader that is killed whenever it holds a claim, a moment later or earlier."""
+
+    def __init__(self, folder: Path, arguments: tuple[object, ...], chance: random.Random) -> None:
+        self._inbox, self._arguments, self._chance = folder / "root" / "beta", arguments, chance
+        self.deaths = self.with_a_claim = 0
+        self.process = self._born()
+
+    def _born(self) -> BaseProcess:
+        process = _CHILDREN.Process(target=read_on, args=self._arguments, daemon=True)
+        process.start()
+        return process
+
+    def holds(self) -> bool:
+        return any(name.name.endswith(".claimed-mortal") for name in self._inbox.iterdir())
+
+    async def live_and_die(self) -> None:
+        while not self.holds():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(self._chance.random() * self._chance.choice((0.0, 0.01, 0.05)))
+        self.process.kill()
+        await asyncio.to_thread(self.process.join)
+        self.deaths += 1
+        self.with_a_claim += self.holds()
+        self.process = self._born()
+
+
+@pytest.mark.parametrize(
+    ("parcels", "deaths"), [(60, 4), pytest.param(600, 60, marks=pytest.mark.soak)]
+)
+@pytest.mark.parametrize("way", ["ftp", "sftp"])
+@pytest.mark.requirement("TRN-4")
+def test_each_parcel_is_stored_by_one_of_them_once(
+    way: str, parcels: int, deaths: int, tmp_path: Path
+) -> None:
+    _CHILDREN.set_forkserver_preload([folder_party.__name__])
+    chance = random.Random(f"{way} {deaths}")
+    inbox = tmp_path / "root" / "beta"
+
+    async def work() -> None:
+        async with server(way, tmp_path) as (addresses, known):
+            steady = _CHILDREN.Process(
+                target=read_on, args=(tmp_path, "steady", addresses, known), daemon=True
+            )
+            mortal = Mortal(tmp_path, (tmp_path, "mortal", addresses, known), chance)
+            steady.start()
+            async with handler(tmp_path, "alpha", "alpha", addresses, known) as alpha:
+                sent, enough = [], asyncio.Event()
+
+                async def sending() -> None:
+                    # While they are born and die, more comes.
+                    while len(sent) < parcels or not enough.is_set():
+                        sent.append((await alpha.send(document(len(sent)))).message_id)
+                        await asyncio.sleep(0.02)
+
+                busy = asyncio.create_task(sending())
+                for _ in range(deaths):
+                    await mortal.live_and_die()
+                enough.set()
+                await busy
+                while len(gone(alpha)) < len(sent) or any(inbox.iterdir()):
+                    await asyncio.sleep(0.05)
+            for process in (steady, mortal.process):
+                process.kill()
+                process.join()
+        assert mortal.with_a_claim, "it never died with a claim, so this shows nothing"
+        stored: Counter[str] = Counter()
+        for reader in ("steady", "mortal"):
+            rows = rows_of(tmp_path, reader)
+            assert not check_journal(rows, healed=False).violations
+            assert Kind.DUPLICATE not in {row.kind for row in rows} or reader == "mortal"
+            received = [str(row.message_id) for row in rows if row.kind == Kind.RECEIVED]
+            assert received, f"{reader} took nothing, so this shows nothing"
+            stored.update(received)
+        print(f"{len(sent)} parcels, {mortal.deaths} deaths, {mortal.with_a_claim} with a claim")
+        assert stored == Counter(sent)
+
+    run(work(), LIMIT + 10 * deaths)
