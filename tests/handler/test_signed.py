@@ -56,6 +56,29 @@ def signed_pair(
 
 @pytest.mark.requirement("ACK-14")
 @pytest.mark.parametrize("signed_acks", [False, True])
+def test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came(
+    signed_acks: bool,
+) -> None:
+    pair = signed_pair(signed_acks=signed_acks)
+    sent = pair.send()
+    with pair.alpha.node.store.reader() as reader:
+        kept = reader.receipt(sent.message_id)
+    if not signed_acks:
+        assert kept is None, "nobody signed anything"
+        return
+    assert kept is not None
+    assert b"".join(part for part in kept.parcel.body if isinstance(part, bytes)) == pair.answers[0]
+    received = codec.read(whole_parcel(pair.alpha.node, kept.parcel))
+    assert received.message.header.message_id == kept.receipt_id
+    with pair.beta.node.store.reader() as reader:
+        (arrived,) = reader.incoming(sent.message_id)
+    assert arrived.answer is not None
+    assert arrived.answer.answer_id == kept.receipt_id, "both sides hold the same proof"
+    assert arrived.answer.parcel.body == kept.parcel.body
+
+
+@pytest.mark.requirement("ACK-14")
+@pytest.mark.parametrize("signed_acks", [False, True])
 def test_signed_messages_are_believed(signed_acks: bool) -> None:
     pair = signed_pair(signed_acks=signed_acks)
     sent = pair.send()
