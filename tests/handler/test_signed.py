@@ -31,7 +31,11 @@ def pem(certificate: x509.Certificate) -> str:
 
 
 def signed_pair(
-    *, signed_acks: bool = False, encrypt: bool = False, actor: str = "toPartyMSH"
+    *,
+    signed_acks: bool = False,
+    encrypt: bool = False,
+    actor: str = "toPartyMSH",
+    sign: bool = True,
 ) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Pair("ebms2")
@@ -39,7 +43,7 @@ def signed_pair(
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         certificate = pem(people[partner].certificate).replace("\n", "\\n")
         extra = (
-            "[security]\nsign = true\nrequire_signature = true\n"
+            f"[security]\nsign = {str(sign).lower()}\nrequire_signature = {str(sign).lower()}\n"
             f'partner_certificates = ["{certificate}"]\n'
         )
         if encrypt:
