@@ -20,12 +20,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # than two cores: a third of the seconds are spent in waiting for processes and servers.
 WORKERS ?= 3
 
-.PHONY: help setup python java postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
+.PHONY: help setup python java proof postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: java postgres $(STAMP) ## make .venv with every extra; install a Java runtime where that is allowed
+setup: java proof postgres $(STAMP) ## make .venv with every extra; install Java and xmlsec1 where that is allowed
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
 	@PYTHON="$(PYTHON)" bash scripts/setup-python.sh "$(VENV)"
@@ -33,6 +33,9 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
 
 java:
 	@bash scripts/setup-java.sh
+
+proof:
+	@bash scripts/setup-proof.sh
 
 # The PostgreSQL server is not needed yet; the script that will find or install one hooks in here.
 postgres:

@@ -31,7 +31,11 @@ def pem(certificate: x509.Certificate) -> str:
 
 
 def signed_pair(
-    *, signed_acks: bool = False, encrypt: bool = False, actor: str = "toPartyMSH"
+    *,
+    signed_acks: bool = False,
+    encrypt: bool = False,
+    actor: str = "toPartyMSH",
+    sign: bool = True,
 ) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Pair("ebms2")
@@ -39,7 +43,7 @@ def signed_pair(
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         certificate = pem(people[partner].certificate).replace("\n", "\\n")
         extra = (
-            "[security]\nsign = true\nrequire_signature = true\n"
+            f"[security]\nsign = {str(sign).lower()}\nrequire_signature = {str(sign).lower()}\n"
             f'partner_certificates = ["{certificate}"]\n'
         )
         if encrypt:
@@ -52,6 +56,29 @@ def signed_pair(
         node.agreements = Agreements([agreement])
         node.keys = Keys(people[own].certificate, people[own].key)
     return pair
+
+
+@pytest.mark.requirement("ACK-14")
+@pytest.mark.parametrize("signed_acks", [False, True])
+def test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came(
+    signed_acks: bool,
+) -> None:
+    pair = signed_pair(signed_acks=signed_acks)
+    sent = pair.send()
+    with pair.alpha.node.store.reader() as reader:
+        kept = reader.receipt(sent.message_id)
+    if not signed_acks:
+        assert kept is None, "nobody signed anything"
+        return
+    assert kept is not None
+    assert b"".join(part for part in kept.parcel.body if isinstance(part, bytes)) == pair.answers[0]
+    received = codec.read(whole_parcel(pair.alpha.node, kept.parcel))
+    assert received.message.header.message_id == kept.receipt_id
+    with pair.beta.node.store.reader() as reader:
+        (arrived,) = reader.incoming(sent.message_id)
+    assert arrived.answer is not None
+    assert arrived.answer.answer_id == kept.receipt_id, "both sides hold the same proof"
+    assert arrived.answer.parcel.body == kept.parcel.body
 
 
 @pytest.mark.requirement("ACK-14")

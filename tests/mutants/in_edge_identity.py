@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_SIGNED = "tests/handler/test_signed.py"
 _IDENTITY = "tests/handler/test_identity.py"
 _VIEW = "tests/handler/test_verified_view.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
@@ -18,6 +19,16 @@ _VERIFIED = "oncewire.wire.security.verified"
 _ACCEPTED = "oncewire.handler.delivering.accepted"
 
 IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
+    Mutant(
+        "what proves the receipt of a message is thrown away",
+        "oncewire.handler.answering.signals",
+        "        if signed:\n            # Whoever denies",
+        "        if False:\n            # Whoever denies",
+        requirement="ACK-14",
+        tests=(
+            f"{_SIGNED}::test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came",
+        ),
+    ),
     # --- who it is from ---
     Mutant(
         "the sender is the id that stands first",

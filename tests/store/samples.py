@@ -128,6 +128,7 @@ def everything(store: Store) -> dict[str, Any]:
             view[name] = (
                 reader.outgoing(name),
                 reader.outgoing_parcel(name),
+                reader.receipt(name),
                 reader.incoming(name),
                 reader.on_hold(name),
                 reader.removed(name),

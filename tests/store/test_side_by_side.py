@@ -30,7 +30,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store, Transaction
-from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.store.records import SpoolSlice, StoredParcel, StoredReceipt
 from oncewire.store.schedule import STORED_INCOMING
 from oncewire.store.transition.turns import Turns
 from tests.examples import examples
@@ -100,6 +100,7 @@ parcels = st.builds(
     st.sampled_from([(), (("A", "1"), ("B", "ü"))]),
     st.lists(st.binary(max_size=3) | st.just(SpoolSlice("a" * 64, 1, 2)), max_size=3).map(tuple),
 )
+receipts = st.builds(StoredReceipt, st.sampled_from(["x", "y"]), INSTANTS, parcels)
 begun = st.builds(
     SendingChannel,
     CHANNELS,
@@ -158,6 +159,7 @@ def _steps() -> st.SearchStrategy[Step]:
         call("add_outgoing", stored_out, parcel=st.none(), draft=st.binary(max_size=3)),
         call("save_outgoing", out_state),
         call("save_outgoing", out_state, parcel=parcels),
+        call("keep_receipt", IDS, receipts),
         call("add_incoming", stored_in),
         call("save_incoming", stored_in.map(lambda stored: stored.incoming)),
         call("save_answer", PEERS, IDS, answers),

@@ -47,6 +47,7 @@ from oncewire.store.records import (
     StoredIncoming,
     StoredOutgoing,
     StoredParcel,
+    StoredReceipt,
 )
 
 
@@ -127,6 +128,10 @@ class Transaction(Protocol):
 
     def save_outgoing(self, outgoing: Outgoing, *, parcel: StoredParcel | None = None) -> None:
         """Replace the protocol state; a parcel, when given, takes the draft's place."""
+
+    def keep_receipt(self, message_id: str, receipt: StoredReceipt) -> None:
+        """Keep the bytes that prove its receipt, in the place of those that did before; they go
+        when the message goes."""
 
     def waiting(self, channel: str, limit: int) -> list[StoredOutgoing]:
         """Messages of the channel that wait for a place, in order of submission."""
@@ -334,6 +339,9 @@ class Reader(Protocol):
     def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
         """Its bytes, or None while it waits for its number."""
 
+    def receipt(self, message_id: str) -> StoredReceipt | None:
+        """The signed acknowledgement that proved its receipt, if one did."""
+
     def incoming(self, message_id: str) -> list[StoredIncoming]:
         """Every sender's message with that id, with parcel and answer, first received
         first."""
@@ -378,7 +386,7 @@ class Reader(Protocol):
         """Every stream's state, by key."""
 
     def spooled(self) -> set[str]:
-        """Names of the spool files that any parcel or answer is made of."""
+        """Names of the spool files that any parcel, answer or receipt is made of."""
 
 
 class Store(Protocol):

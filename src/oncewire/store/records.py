@@ -100,6 +100,16 @@ class StoredAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredReceipt:
+    """The signed acknowledgement that proved the receipt of a message of ours, as it came."""
+
+    # MessageId of the acknowledgement.
+    receipt_id: str
+    received_at: Instant
+    parcel: StoredParcel
+
+
+@dataclass(frozen=True, slots=True)
 class StoredIncoming:
     """One incoming message and the answer it got, in one row."""
 

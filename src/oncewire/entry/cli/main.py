@@ -24,6 +24,7 @@ GROUPS = (
     "boxes",
     "notices",
     "history",
+    "evidence",
     "operator",
     "verbs",
     "resending",

@@ -25,7 +25,7 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     """
     found = reader.outgoing_parcel(message_id)
     if found is not None:
-        return _whole(settings, found)
+        return whole(settings, found)
     if reader.outgoing(message_id) is not None:
         raise NotAllowed(
             f"message {message_id} waits for its number: its bytes are made when it gets one",
@@ -34,7 +34,7 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     arrived = reader.incoming(message_id)
     for stored in arrived:
         if stored.parcel is not None:
-            return _whole(settings, stored.parcel)
+            return whole(settings, stored.parcel)
     raise _reason(reader, message_id, refused=bool(arrived))
 
 
@@ -51,7 +51,8 @@ def _reason(reader: Reader, message_id: str, *, refused: bool) -> NotHere:
     return NotHere(f"no bytes of {message_id} are kept", remedy=story)
 
 
-def _whole(settings: Settings, stored: StoredParcel) -> Parcel:
+def whole(settings: Settings, stored: StoredParcel) -> Parcel:
+    """A stored parcel with all its bytes, those in the spool too."""
     folder = settings.path(settings.store.spool)
     pieces = []
     for part in stored.body:

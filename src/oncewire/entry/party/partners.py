@@ -194,6 +194,9 @@ def _agreement_text(
         said |= {"security.sign": "true", "security.require_signature": "true"}
         if is_elliptic(own.certificate):
             said["security.signature_algorithm"] = quoted(_ECDSA)
+        if _left_open(values, "ack.signature"):
+            # Who signs everything may as well sign for what it received: that is evidence.
+            said["ack.signature"] = quoted("always")
     return with_values(text, said)
 
 

@@ -36,15 +36,27 @@ from oncewire.protocol.sender import SenderStep, ack_arrived, error_arrived, war
 from oncewire.protocol.states import IncomingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing
+from oncewire.store.records import (
+    StoredAnswer,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+    StoredReceipt,
+)
 from oncewire.wire import answers, codec
 from oncewire.wire.soap_fault import Fault
 
 
 def receive_signal(
-    node: Node, tx: Transaction, message: Message, resolution: Resolution, source: Source
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    resolution: Resolution,
+    source: Source,
+    kept: StoredParcel,
 ) -> Answer:
-    """Take a signal that is not itself reliable. Nothing answers an acknowledgement (ACK-9)."""
+    """Take a signal that is not itself reliable, `kept` as it came. Nothing answers an
+    acknowledgement (ACK-9)."""
     kind = message.kind
     if kind is MessageKind.PING:
         return _pong(node, message, resolution, source)
@@ -56,7 +68,7 @@ def receive_signal(
     if kind is MessageKind.PONG:
         _ponged(node, tx, message, resolution.agreement)
         return NOTHING
-    settle_references(node, tx, message, resolution)
+    settle_references(node, tx, message, resolution, kept)
     receive_errors(node, tx, message, resolution.agreement)
     return NOTHING
 
@@ -73,7 +85,7 @@ def _ponged(node: Node, tx: Transaction, message: Message, agreement: Agreement)
 
 
 def settle_references(
-    node: Node, tx: Transaction, message: Message, resolution: Resolution
+    node: Node, tx: Transaction, message: Message, resolution: Resolution, kept: StoredParcel
 ) -> None:
     """Complete the messages this one acknowledges (RM-14, RM-16)."""
     for reference in _acknowledged(message):
@@ -81,10 +93,12 @@ def settle_references(
         if stored is None or not is_receiver(resolution.agreement, stored):
             _ignore_stray(node, tx, message, resolution.agreement, reference, stored)
         else:
-            _settle(node, tx, message, stored, resolution.agreement)
+            _settle(node, tx, message, stored, resolution.agreement, kept)
 
 
-def settle_passing(node: Node, tx: Transaction, message: Message, resolution: Resolution) -> None:
+def settle_passing(
+    node: Node, tx: Transaction, message: Message, resolution: Resolution, kept: StoredParcel
+) -> None:
     """At a hub: what goes back to the From Party tells that our own copy has arrived too.
 
     Where only the To Party is asked to acknowledge, no other word of it ever comes here.
@@ -94,7 +108,7 @@ def settle_passing(node: Node, tx: Transaction, message: Message, resolution: Re
         if stored is None or stored.relayed_from is None:
             continue
         if is_receiver(resolution.agreement, stored):
-            _settle(node, tx, message, stored, resolution.agreement)
+            _settle(node, tx, message, stored, resolution.agreement, kept)
     if message.status_response is not None:
         stored = tx.outgoing(message.status_response.ref_to_message_id)
         if stored is not None and stored.relayed_from is not None:
@@ -113,7 +127,12 @@ def _acknowledged(message: Message) -> list[str]:
 
 
 def _settle(
-    node: Node, tx: Transaction, message: Message, stored: StoredOutgoing, agreement: Agreement
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    stored: StoredOutgoing,
+    agreement: Agreement,
+    kept: StoredParcel,
 ) -> None:
     reference = stored.outgoing.message_id
     terms = node.terms_of(tx, stored.outgoing.terms_id)
@@ -151,6 +170,9 @@ def _settle(
     )
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
+        if signed:
+            # Whoever denies later that he got it has signed that he did.
+            tx.keep_receipt(reference, StoredReceipt(message.header.message_id, node.now(), kept))
 
 
 def _whose_word(message: Message, stored: StoredOutgoing, agreement: Agreement) -> Proof:

@@ -279,7 +279,7 @@ class Arriving:
             return
         # Any accepted message that refers to one of ours completes it (RM-16).
         agreement = self.resolution.agreement
-        signals.settle_references(self.node, self.tx, self.message, self.resolution)
+        signals.settle_references(self.node, self.tx, self.message, self.resolution, self.kept)
         # What it warns of may ride on it (ERR-10).
         signals.receive_errors(self.node, self.tx, self.message, agreement)
         if not held:

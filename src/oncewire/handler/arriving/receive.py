@@ -133,13 +133,13 @@ def receive_message(
                 fault = RefusedByTerms((error,), PartialHeader.of(message))
                 told = answer_unread(node, fault, source, received)
             return replace(told, refused=True)
-        _settle_refused(node, tx, received, source)
+        _settle_refused(node, tx, received, source, kept)
         return replace(_refuse(node, tx, received, error, source), refused=True)
     if not _is_for_application(message):
         if asked is not None and is_receipt(message, asked):
             # It settles our copy, and its From Party asked for it as well (SYNC-2).
             relay_receipt(node, tx, received, asked, source)
-        taken = signals.receive_signal(node, tx, message, resolution, source)
+        taken = signals.receive_signal(node, tx, message, resolution, source, kept)
     else:
         taken = Arriving(
             node, tx, received, kept, message, resolution, source,
@@ -180,7 +180,9 @@ def _is_for_application(message: Message) -> bool:
     return message.kind is MessageKind.ACKNOWLEDGMENT and bool(message.payloads)
 
 
-def _settle_refused(node: Node, tx: Transaction, received: Received, source: Source) -> None:
+def _settle_refused(
+    node: Node, tx: Transaction, received: Received, source: Source, kept: StoredParcel
+) -> None:
     """A message that is refused may carry the acknowledgement of one that was accepted: it is
     true all the same, if it proves to come from the one who can say so."""
     if received.message.kind is not MessageKind.NORMAL:
@@ -190,7 +192,7 @@ def _settle_refused(node: Node, tx: Transaction, received: Received, source: Sou
         message = placed.message
         header = replace(message.header, ref_to_message_id=None)
         acks = replace(message, header=header)
-        signals.settle_references(node, tx, acks, placed.resolution)
+        signals.settle_references(node, tx, acks, placed.resolution, kept)
 
 
 def _take_for_others(
@@ -222,7 +224,7 @@ def _take_for_others(
             "nobody here knows the way to the To Party", location="//Header/MessageHeader/To"
         )
     if is_authentic(node, resolution.agreement, source, received):
-        signals.settle_passing(node, tx, message, resolution)
+        signals.settle_passing(node, tx, message, resolution, kept)
     if asked is not None and _ends_here(message):
         return NOTHING
     if passed or hop_duty(message, resolution.terms) is HopDuty.PROXY:

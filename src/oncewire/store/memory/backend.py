@@ -153,6 +153,8 @@ class MemoryBackend(MemorySteps):
             tables.incoming_bytes.put(key, arrived)
         for key, answer in changes.answers.items():
             tables.answers.put(key, answer)
+        for message_id, proved in changes.receipts.items():
+            tables.receipts.put(message_id, proved)
         for _, incident in changes.incidents:
             tables.incidents.put(incident.id, incident)
 

@@ -21,6 +21,7 @@ from oncewire.store.records import (
     StoredIncoming,
     StoredOutgoing,
     StoredParcel,
+    StoredReceipt,
 )
 from oncewire.store.schedule import STORED_INCOMING
 from oncewire.store.transition.indexes import Groups, Sorted
@@ -68,6 +69,10 @@ class MemoryReader:
     def outgoing_parcel(self, message_id: str) -> StoredParcel | None:
         content = self._tables.outgoing_bytes.get(message_id)
         return None if content is None else content.parcel
+
+    def receipt(self, message_id: str) -> StoredReceipt | None:
+        row = self._tables.receipts.get(message_id)
+        return None if row is None else row.receipt
 
     def incoming(self, message_id: str) -> list[StoredIncoming]:
         tables, found = self._tables, self._tables.incoming.by_id.of(message_id)
@@ -141,6 +146,7 @@ class MemoryReader:
         parcels = [content.parcel for _, content in tables.outgoing_bytes.present()]
         parcels += [content.parcel for _, content in tables.incoming_bytes.present()]
         parcels += [content.parcel for _, content in tables.answers.present()]
+        parcels += [row.receipt.parcel for _, row in tables.receipts.present()]
         return {
             part.name
             for parcel in parcels

@@ -50,6 +50,7 @@ class MemorySteps:
         stored = self._tables.outgoing.row(message_id).stored
         self._tables.outgoing.put(message_id, None)
         self._tables.outgoing_bytes.put(message_id, None)
+        self._tables.receipts.put(message_id, None)
         outgoing, sent_at = stored.outgoing, stored.outgoing.first_sent_at
         at = outgoing.submitted_at if sent_at is None else sent_at
         state = outgoing.state.value

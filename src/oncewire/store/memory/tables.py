@@ -21,6 +21,7 @@ from oncewire.store.transition.rows import (
     IncomingRow,
     OutgoingBytes,
     OutgoingRow,
+    ReceiptRow,
 )
 from oncewire.store.transition.tables import (
     Change,
@@ -108,6 +109,7 @@ class Tables:
     incoming: KeptIncoming = field(init=False)
     incoming_bytes: Table[IncomingKey, IncomingBytes] = field(init=False)
     answers: Table[IncomingKey, AnswerBytes] = field(init=False)
+    receipts: Table[str, ReceiptRow] = field(init=False)
     removed: RemovedTable = field(init=False)
     incidents: IncidentTable = field(init=False)
     refusals: Table[tuple[str, str], Refusal] = field(init=False)
@@ -119,7 +121,7 @@ class Tables:
         self.sending, self.receiving = Table(log), Table(log)
         self.outgoing, self.outgoing_bytes = KeptOutgoing(log), Table(log)
         self.incoming, self.incoming_bytes = KeptIncoming(log), Table(log)
-        self.answers, self.removed = Table(log), RemovedTable(log)
+        self.answers, self.receipts, self.removed = Table(log), Table(log), RemovedTable(log)
         self.incidents, self.refusals, self.counters = IncidentTable(log), Table(log), Table(log)
 
     def undo_to(self, mark: int) -> None:
@@ -149,4 +151,5 @@ class Tables:
     def _all(self) -> Iterable[Table[Any, Any]]:
         yield from (self.journal, self.terms, self.agreements, self.sending, self.receiving)
         yield from (self.outgoing, self.outgoing_bytes, self.incoming, self.incoming_bytes)
-        yield from (self.answers, self.removed, self.incidents, self.refusals, self.counters)
+        yield from (self.answers, self.receipts, self.removed, self.incidents, self.refusals)
+        yield self.counters

@@ -28,7 +28,7 @@ from oncewire.store.sqlite.rows import (
     sending_values,
 )
 from oncewire.store.transition.backend import COUNTERS, Changes
-from oncewire.store.transition.rows import IncomingRow, OutgoingRow
+from oncewire.store.transition.rows import IncomingRow, OutgoingRow, ReceiptRow
 
 # Every statement is put together from constants of this package; values are always bound.
 _SAVED_OUTGOING = (*OUTGOING_STATE, "deadline", "due_at", "keep_until", "entered", "held")
@@ -74,6 +74,9 @@ _INSERT_INCOMING_BYTES = _insert("incoming_bytes", (*PARCEL, "view", *ANSWER, "r
 _UPDATE_ANSWER_BYTES = (
     f"UPDATE incoming_bytes SET ({', '.join(ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
     f"AND ({', '.join(ANSWER)}) IS NOT (?1, ?2, ?3, ?4)"
+)
+_KEEP_RECEIPT = _insert(
+    "receipt", ("position", "receipt_id", "received_at", *PARCEL), "INSERT OR REPLACE"
 )
 _KEEP_TERMS = (
     "INSERT INTO terms (terms_id, content) VALUES (?, ?) "
@@ -135,6 +138,7 @@ class Applying(Checking):
                 (_SAVE_RECEIVING, [receiving_values(channel) for channel in changes.receiving]),
                 *_outgoing(changes, numbers),
                 *_incoming(changes, numbers),
+                (_KEEP_RECEIPT, [_receipt_values(row) for row in changes.receipts.values()]),
                 (_SAVE_INCIDENT, [astuple(incident) for _, incident in changes.incidents]),
                 (
                     _INSERT_ROW,
@@ -211,6 +215,11 @@ def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
     updates = [(_update("incoming", "row", names), rows) for names, rows in saved.items()]
     first = [(_INSERT_INCOMING, added), (_INSERT_INCOMING_BYTES, content)]
     return [*first, *updates, (_UPDATE_ANSWER_BYTES, answered)]
+
+
+def _receipt_values(row: ReceiptRow) -> Values:
+    position, receipt = row
+    return position, receipt.receipt_id, receipt.received_at, *parcel_values(receipt.parcel)
 
 
 def _outgoing_values(row: OutgoingRow) -> Values:

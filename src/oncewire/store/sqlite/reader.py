@@ -23,6 +23,7 @@ from oncewire.store.records import (
     StoredIncoming,
     StoredOutgoing,
     StoredParcel,
+    StoredReceipt,
 )
 from oncewire.store.schedule import STORED_INCOMING
 from oncewire.store.sqlite.connection import (
@@ -69,6 +70,11 @@ _PARCEL = (
     f"SELECT {', '.join(PARCEL)} FROM outgoing_bytes JOIN outgoing USING (position) "  # noqa: S608
     "JOIN message ON message.id = outgoing.message WHERE message_id = ?"
 )
+_RECEIPT = (
+    f"SELECT receipt_id, received_at, {', '.join(PARCEL)} FROM receipt "  # noqa: S608
+    "JOIN outgoing USING (position) JOIN message ON message.id = outgoing.message "
+    "WHERE message_id = ?"
+)
 _OWED = (
     f"SELECT {OUTGOING_VALUES} {FROM_OUTGOING} "
     "WHERE notice_owed = 1 AND position > ? ORDER BY position LIMIT ?"
@@ -81,7 +87,8 @@ _ON_HOLD = (
 LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
-    "UNION ALL SELECT answer_layout FROM incoming_bytes WHERE answer_layout IS NOT NULL"
+    "UNION ALL SELECT answer_layout FROM incoming_bytes WHERE answer_layout IS NOT NULL "
+    "UNION ALL SELECT layout FROM receipt WHERE layout IS NOT NULL"
 )
 """What names the files of the spool."""
 
@@ -125,6 +132,13 @@ class SqliteReader:
         rows = self._run(_PARCEL, (message_id,))
         with whole(message_id):
             return read_parcel(rows[0]) if rows else None
+
+    def receipt(self, message_id: str) -> StoredReceipt | None:
+        for receipt_id, received_at, *columns in self._run(_RECEIPT, (message_id,)):
+            with whole(message_id):
+                parcel = read_parcel(tuple(columns))
+                return None if parcel is None else StoredReceipt(receipt_id, received_at, parcel)
+        return None
 
     def incoming(self, message_id: str) -> list[StoredIncoming]:
         tail = "WHERE message_id = ? ORDER BY incoming.row"

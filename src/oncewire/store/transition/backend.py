@@ -19,6 +19,7 @@ from oncewire.store.transition.rows import (
     IncomingRow,
     OutgoingBytes,
     OutgoingRow,
+    ReceiptRow,
 )
 
 R = TypeVar("R")
@@ -47,6 +48,7 @@ class Changes(NamedTuple):
     incoming: list[tuple[IncomingRow | None, IncomingRow]]
     incoming_bytes: dict[IncomingKey, IncomingBytes]
     answers: dict[IncomingKey, AnswerBytes]
+    receipts: dict[str, ReceiptRow]
     incidents: list[tuple[Incident | None, Incident]]
 
 

@@ -8,7 +8,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.records import StoredOutgoing, StoredParcel
+from oncewire.store.records import StoredOutgoing, StoredParcel, StoredReceipt
 from oncewire.store.schedule import (
     due_at,
     expires_at,
@@ -17,7 +17,7 @@ from oncewire.store.schedule import (
     outgoing_keep_until,
     sends_from,
 )
-from oncewire.store.transition.rows import OutgoingBytes, OutgoingRow
+from oncewire.store.transition.rows import OutgoingBytes, OutgoingRow, ReceiptRow
 from oncewire.store.transition.work import Work, not_kept_terms
 
 
@@ -174,6 +174,14 @@ class OutgoingSteps:
         work.outgoing.put(message_id, self._row(saved, terms, row))
         if parcel is not None:
             work.bytes.outgoing.put(message_id, OutgoingBytes(parcel, None))
+
+    def keep_receipt(self, message_id: str, receipt: StoredReceipt) -> None:
+        row = self._work.sent(message_id)
+        if row is None:
+            raise unknown(message_id)
+        if row.problem is not None:
+            raise row.problem
+        self._work.receipts.put(message_id, ReceiptRow(row.stored.position, receipt))
 
     # --- lists ---
 

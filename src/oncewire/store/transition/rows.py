@@ -11,7 +11,13 @@ from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
-from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.store.records import (
+    StoredAnswer,
+    StoredIncoming,
+    StoredOutgoing,
+    StoredParcel,
+    StoredReceipt,
+)
 from oncewire.store.schedule import FINAL_INCOMING
 
 IncomingKey = tuple[str, str]
@@ -45,6 +51,13 @@ class OutgoingBytes(NamedTuple):
 
     parcel: StoredParcel | None
     draft: bytes | None
+
+
+class ReceiptRow(NamedTuple):
+    """What proved the receipt of the sent message at that position; it is only written here."""
+
+    position: int
+    receipt: StoredReceipt
 
 
 class AnswerHead(NamedTuple):

@@ -22,7 +22,7 @@ from oncewire.store.records import Removed
 from oncewire.store.transition.backend import Backend, Changes, Values
 from oncewire.store.transition.held_bytes import HeldBytes
 from oncewire.store.transition.indexes import Groups, Sorted
-from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow
+from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow, ReceiptRow
 from oncewire.store.transition.tables import (
     Change,
     IncidentTable,
@@ -85,6 +85,7 @@ class Work:
         self.outgoing = OutgoingTable(self.log)
         self.incoming = IncomingTable(self.log)
         self.bytes = HeldBytes(self.log)
+        self.receipts: Table[str, ReceiptRow] = Table(self.log)
         self.incidents = IncidentTable(self.log)
         self.removed: dict[str, list[Removed]] = {}
         # Every live message is here.
@@ -320,6 +321,7 @@ class Work:
             _both(self.incoming),
             dict(_now(self.bytes.incoming)),
             dict(_now(self.bytes.answers)),
+            dict(_now(self.receipts)),
             _both(self.incidents),
         )
 
@@ -331,7 +333,7 @@ class Work:
         self.applied = True
         for table in (
             *(self.terms, self.agreements, self.sending, self.receiving),
-            *(self.outgoing, self.incoming, self.incidents),
+            *(self.outgoing, self.incoming, self.incidents, self.receipts),
         ):
             table.before.clear()
         self.bytes.written()
@@ -355,6 +357,8 @@ class Work:
             if arrived is None or not arrived.live:
                 self.incoming.forget(key)
                 self.bytes.forget_incoming(key)
+        for proved in list(self.receipts.rows):
+            self.receipts.forget(proved)
         self._loaded_outgoing.clear()
         self._loaded_incoming.clear()
         self._filled.clear()

@@ -289,6 +289,11 @@ class SignatureReport:
     references: tuple[tuple[str, bool], ...]
 
 
+def signed_references(envelope: bytes) -> tuple[SignedReference, ...]:
+    """What the signature of an envelope says of each thing that it covers, believed or not."""
+    return _read_signature(wrapping.frame_of(nodeset.parse(envelope)).header).references
+
+
 def inspect(envelope: bytes, parts: Sequence[PartDigests]) -> SignatureReport:
     """A report on the signature; it trusts nothing and therefore proves nothing."""
     root = nodeset.parse(envelope)

@@ -83,6 +83,13 @@ def computed_references(
     return _references(root, frame, parts, digest, canonicalization)
 
 
+def envelope_octets(envelope: bytes, canonicalization: str = "c14n") -> bytes:
+    """The octets of an unsigned envelope that the first of those references digests."""
+    root = nodeset.parse(envelope)
+    left_out = wrapping.frame_of(root).shape.exclusion.subtrees(root)
+    return nodeset.document_octets(root, left_out, canonicalization)
+
+
 def _references(
     root: etree._Element,
     frame: ShapedDocument,

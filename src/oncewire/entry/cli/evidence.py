@@ -1,0 +1,64 @@
+"""`oncewire evidence`: what proves that a message was received, in a file for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oncewire.entry.cli import output
+from oncewire.entry.cli.history import MessageId
+from oncewire.entry.cli.listing import find_id
+from oncewire.entry.cli.output import Json, Report, here
+from oncewire.entry.cli.place import Config, loaded
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("evidence")(evidence)
+
+
+def evidence(
+    message_id: MessageId,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; otherwise evidence-ID.zip.")
+    ] = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Write a zip that proves what was sent and that it was received, for others to check.
+
+    In it are the message, the signed acknowledgement, the certificates, their digests, a page in
+    plain words, and how to check all of it with openssl and xmlsec1 alone. It can be had of what
+    we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
+    nobody signed for it, the page says so.
+
+    Example: oncewire evidence 3f2a --out dispute.zip
+    """
+
+    def work() -> Report:
+        import re
+
+        from oncewire.entry.files import PRIVATE, write_new
+        from oncewire.entry.messages.evidence import evidence_of
+        from oncewire.entry.messages.held import held_of
+        from oncewire.entry.running.assemble import open_readers
+
+        settings = loaded(config).settings
+        with open_readers(settings).reader() as reader:
+            found = find_id(reader, message_id)
+            made = evidence_of(held_of(settings, reader, found))
+        # A MessageId may hold what a file's name must not.
+        file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
+        write_new(file, made.as_zip(), PRIVATE)
+        facts = {
+            "message_id": found,
+            "file": str(file),
+            "signed_for": made.signed_for,
+            "files": sorted(made.files),
+        }
+        hints = (f"unzip {here(file)} -d evidence && sh evidence/verify.sh",)
+        return Report(facts, summary=made.proves, hints=hints)
+
+    output.answer(work, json=json)
