@@ -17,6 +17,8 @@ _READERS = "tests/transport/test_two_readers.py"
 _NAMES = "tests/transport/test_hostile_names.py"
 _SMTP = "tests/transport/test_smtp_contract.py"
 _BROKER = "tests/transport/test_broker_contract.py"
+_FAULTS = "tests/transport/test_server_faults.py"
+_FILES = "tests/transport/test_file_transport.py"
 
 IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
@@ -143,5 +145,29 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "",
         requirement="RM-7",
         tests=(_AWAY,),
+    ),
+    Mutant(
+        "a parcel that went with its stream is delivered",
+        "oncewire.transport.broker.transport",
+        "                return await self._lost(js, stream)\n",
+        '                return ""\n',
+        requirement="RM-7",
+        tests=(f"{_FAULTS}::test_a_parcel_that_went_with_its_stream_is_not_delivered",),
+    ),
+    Mutant(
+        "a broker without TLS hears the password",
+        "oncewire.transport.broker.connection",
+        '            wanted = server is not None and server.uri.scheme == "tls"\n',
+        "            wanted = False\n",
+        requirement="RM-7",
+        tests=(f"{_FAULTS}::test_a_broker_that_is_not_the_one_hears_nothing",),
+    ),
+    Mutant(
+        "those who send keep us from reading",
+        "oncewire.transport.files.transport",
+        "        self._reading = Connections(connect)\n",
+        "        self._reading = self._connections\n",
+        requirement="TRN-4",
+        tests=(f"{_FILES}::test_a_thousand_that_wait_to_be_sent_keep_nobody_from_reading",),
     ),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oncewire.transport.broker.transport import BrokerSettings
+from oncewire.transport.broker.connection import BrokerSettings
 from tests.ports import free_port
 
 
@@ -22,6 +22,9 @@ class Broker:
 
     folder: Path
     sync: str = "always"
+    # More lines of its configuration, and of what it says of its streams.
+    more: str = ""
+    limits: str = ""
 
     def __post_init__(self) -> None:
         self.port, self.monitor = free_port(), free_port()
@@ -32,7 +35,8 @@ class Broker:
         file.write_text(
             f'port: {self.port}\nhost: "127.0.0.1"\nhttp: "127.0.0.1:{self.monitor}"\n'
             "max_payload: 64MB\n"
-            f'jetstream {{ store_dir: "{self.folder / "store"}", sync_interval: {self.sync} }}\n'
+            f'jetstream {{ store_dir: "{self.folder / "store"}", sync_interval: {self.sync}'
+            f"{self.limits} }}\n{self.more}\n"
         )
         beside = Path(sys.executable).parent / "nats-server"
         program = str(beside) if beside.is_file() else shutil.which("nats-server")
@@ -58,9 +62,9 @@ class Broker:
 
 
 @contextlib.contextmanager
-def broker(folder: Path, sync: str = "always") -> Iterator[Broker]:
+def broker(folder: Path, sync: str = "always", **more: str) -> Iterator[Broker]:
     folder.mkdir(exist_ok=True)
-    made = Broker(folder, sync)
+    made = Broker(folder, sync, **more)
     made.start()
     try:
         yield made

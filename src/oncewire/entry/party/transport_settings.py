@@ -125,7 +125,10 @@ class FtpSettings:
 class BrokerSettings:
     """A NATS server with JetStream: where it is, who we are to it, and which subject is ours."""
 
-    url: Annotated[str, "The server, as nats://host:4222; empty: no broker is used."] = ""
+    url: Annotated[
+        str, "The server, as tls://host:4222, or nats:// without TLS; empty: no broker is used."
+    ] = ""
+    authorities: Annotated[Path | None, "Whom to believe that it is that server (PEM)."] = None
     monitor: Annotated[str, "Its monitoring, which tells that it syncs: http://host:8222."] = ""
     user: Annotated[str, "Who we are to it."] = ""
     password: Annotated[str, "How we prove that.", HIDDEN] = ""

@@ -96,7 +96,8 @@ def broker_transport(settings: Settings, *, listen: bool) -> Transport | None:
     said = settings.broker
     if not said.url:
         return None
-    from oncewire.transport.broker.transport import BrokerSettings, BrokerTransport
+    from oncewire.transport.broker.connection import BrokerSettings
+    from oncewire.transport.broker.transport import BrokerTransport
 
     return BrokerTransport(
         BrokerSettings(
@@ -107,6 +108,7 @@ def broker_transport(settings: Settings, *, listen: bool) -> Transport | None:
             said.password,
             None if said.credentials is None else settings.path(said.credentials),
             said.max_deliver,
+            context=_believing(settings, said.authorities),
         )
     )
 

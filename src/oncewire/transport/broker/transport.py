@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import hashlib
 import json
 import logging
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import OncewireError, TransportProblem
 from oncewire.transport.broker import stream as streams
+from oncewire.transport.broker.connection import BrokerSettings, Connection
 from oncewire.transport.contract import (
     AttemptOutcome,
     Cargo,
@@ -33,7 +34,6 @@ from oncewire.transport.contract import (
 from oncewire.transport.header_block import write_block
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
 
 logger = logging.getLogger("oncewire.broker")
@@ -44,23 +44,15 @@ LOOK_EVERY = 5.0
 
 _REASON_LENGTH = 300
 _AT_ONCE = 32
+_LOST = "the broker lost the stream, so nobody knows whether it was taken"
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """The broker, who we are to it, and the subject that is ours."""
+class _Stream:
+    """One stream; another one of the same name was made at another time."""
 
-    url: str
-    # Its monitoring, which tells whether it syncs before it acknowledges.
-    monitor: str
-    subject: str = ""
-    user: str = ""
-    password: str = ""
-    credentials: Path | None = None
-    # How often a parcel is handed in that its receiver does not take.
-    max_deliver: int = 50
-    # Seconds after which it is handed in again to one that could not store it.
-    later: float = 10.0
+    name: str
+    created: datetime.datetime | None
 
 
 class BrokerTransport:
@@ -71,8 +63,7 @@ class BrokerTransport:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
-        self._client: Client | None = None
-        self._trouble = "it was not asked yet"
+        self._connection = Connection(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         # Who waits for a report, by stream and place in it.
         self._waiting: dict[tuple[str, int], asyncio.Future[str]] = {}
@@ -80,56 +71,20 @@ class BrokerTransport:
         self._sends: set[asyncio.Task[Any]] = set()
 
     async def start(self, on_delivery: OnDelivery) -> None:
-        """Connect, and begin to take; TransportProblem if the broker is not one to be trusted."""
-        import nats
-        from nats.errors import Error
-
-        said = self.settings
-        if said.subject:
-            streams.subject_of(f"nats:{said.subject}")
+        """Connect, and begin to take; TransportProblem if the broker is not one to be trusted. One
+        that is away is waited for."""
         try:
-            self._client = await nats.connect(
-                said.url,
-                user=said.user or None,
-                password=said.password or None,
-                user_credentials=str(said.credentials) if said.credentials else None,
-                connect_timeout=5,
-                allow_reconnect=True,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.5,
-                reconnected_cb=self._reconnected,
-                error_cb=_error,
-            )
-            await self._check()
-            if self._trouble:
-                raise TransportProblem(self._trouble)
-            if said.subject:
-                js = self._client.jetstream()
-                await streams.make_stream(js, said.subject, said.max_deliver)
-                self._keep(self._take_all(js, said.subject, on_delivery))
-        except (Error, OSError, TimeoutError) as error:
-            await self.stop()
-            raise TransportProblem(f"the broker cannot be used: {_words(error)}") from error
+            await self._connection.open()
         except BaseException:
             await self.stop()
             raise
+        if self.settings.subject:
+            self._keep(self._take_all(self.settings.subject, on_delivery))
 
     def _keep(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _reconnected(self) -> None:
-        """It may be another server, or the same one with another configuration."""
-        await self._check()
-
-    async def _check(self) -> None:
-        try:
-            await streams.check_server(self.settings.monitor)
-            self._trouble = ""
-        except TransportProblem as problem:
-            logger.error("the broker is not used", extra={"problem": str(problem)})
-            self._trouble = str(problem)
 
     # --- out ---
 
@@ -146,7 +101,7 @@ class BrokerTransport:
                 body = b"".join([piece async for piece in cargo.chunks()])
                 headers = self._headers(cargo, body)
                 stream = await self._stream_of(js, subject)
-                await self._hear(stream)
+                await self._hear(stream.name)
                 published = True
                 place = await self._publish(js, subject, body, headers)
                 del body
@@ -163,21 +118,17 @@ class BrokerTransport:
         return AttemptOutcome(OutcomeKind.SENT)
 
     def _away(self) -> str:
-        return self._trouble or "the broker is away"
+        return self._connection.trouble or "the broker is away"
 
     async def _ready(self, address: str) -> tuple[JetStreamContext, str]:
         subject = streams.subject_of(address)
-        # What was under way when the last run ended is taken up before this one has connected.
-        while self._client is None or not self._client.is_connected or self._trouble:
-            if self._trouble and self._client is not None and self._client.is_connected:
-                await self._check()
-            await asyncio.sleep(0.2)
-        return self._client.jetstream(), subject
+        return await self._connection.until_ready(), subject
 
     def _headers(self, cargo: Cargo, body: bytes) -> dict[str, str]:
         if len(body) != cargo.size:
             raise TransportProblem(f"the cargo is not {cargo.size} bytes long as it said")
-        limit = self._client.max_payload if self._client is not None else 0
+        client = self._connection.client
+        limit = client.max_payload if client is not None else 0
         if len(body) > limit - 65_536:
             raise TransportProblem(
                 f"{len(body)} bytes are more than the broker takes ({limit})",
@@ -191,7 +142,7 @@ class BrokerTransport:
         headers["Nats-Msg-Id"] = hashlib.sha256(known_by).hexdigest()
         return headers
 
-    async def _stream_of(self, js: JetStreamContext, subject: str) -> str:
+    async def _stream_of(self, js: JetStreamContext, subject: str) -> _Stream:
         from nats.errors import Error
         from nats.js.errors import NotFoundError
 
@@ -204,7 +155,7 @@ class BrokerTransport:
         except Error as error:
             raise TransportProblem(f"the broker does not answer: {_words(error)}") from error
         streams.check_stream(info.config)
-        return str(info.config.name)
+        return _Stream(str(info.config.name), info.created)
 
     async def _publish(
         self, js: JetStreamContext, subject: str, body: bytes, headers: dict[str, str]
@@ -226,13 +177,14 @@ class BrokerTransport:
 
     async def _hear(self, stream: str) -> None:
         """Have reports about a stream wake those who wait."""
-        if stream in self._heard or self._client is None:
+        client = self._connection.client
+        if stream in self._heard or client is None:
             return
         self._heard.add(stream)
         name = f"{stream}.{streams.CONSUMER}"
-        await self._client.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{name}", cb=self._on_report)
+        await client.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{name}", cb=self._on_report)
         advisory = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{name}"
-        await self._client.subscribe(advisory, cb=self._on_report)
+        await client.subscribe(advisory, cb=self._on_report)
 
     async def _on_report(self, report: Any) -> None:
         try:
@@ -246,15 +198,15 @@ class BrokerTransport:
             waiting.set_result(f"the broker gave up after {told.get('deliveries')} deliveries"
                                if gave_up else "")  # fmt: skip
 
-    async def _until_gone(self, js: JetStreamContext, stream: str, place: int) -> str:
+    async def _until_gone(self, js: JetStreamContext, stream: _Stream, place: int) -> str:
         """Wait until the receiver has acknowledged it; returns why that will not be, or nothing."""
-        key = (stream, place)
+        key = (stream.name, place)
         pause = 0.0
         while True:
             future = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
-            if await self._is_gone(js, stream, place):
+            if await self._is_gone(js, stream.name, place):
                 self._waiting.pop(key, None)
-                return ""
+                return await self._lost(js, stream)
             done, _ = await asyncio.wait({future}, timeout=LOOK_EVERY)
             if done:
                 self._waiting.pop(key, None)
@@ -276,6 +228,21 @@ class BrokerTransport:
             pass
         return False
 
+    async def _lost(self, js: JetStreamContext, stream: _Stream) -> str:
+        """What is wrong where a parcel went with the whole stream, and not by being taken."""
+        from nats.errors import Error
+        from nats.js.errors import NotFoundError
+
+        while True:
+            try:
+                info = await js.stream_info(stream.name)
+            except NotFoundError:
+                return _LOST
+            except (Error, OSError, TimeoutError):
+                await asyncio.sleep(0.2)
+            else:
+                return "" if info.created == stream.created else _LOST
+
     async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
         """Whether the broker is there and the receiver's stream is; see `Transport`."""
         try:
@@ -290,12 +257,19 @@ class BrokerTransport:
 
     # --- in ---
 
-    async def _take_all(self, js: JetStreamContext, subject: str, on_delivery: OnDelivery) -> None:
+    async def _take_all(self, subject: str, on_delivery: OnDelivery) -> None:
         from nats.errors import Error
 
         name = streams.stream_name(subject)
         places = asyncio.Semaphore(_AT_ONCE)
-        pull = await js.pull_subscribe_bind(streams.CONSUMER, name)
+        pull = None
+        while pull is None:
+            js = await self._connection.until_ready()
+            try:
+                pull = await js.pull_subscribe_bind(streams.CONSUMER, name)
+            except (Error, OSError, TimeoutError) as error:
+                logger.info("the broker is asked again", extra={"problem": _words(error)})
+                await asyncio.sleep(1)
 
         async def each(message: Any) -> None:
             try:
@@ -346,15 +320,8 @@ class BrokerTransport:
         """Take no more; who waits for a report waits again after the next start."""
         for task in (*self._tasks, *self._sends):
             task.cancel()
-        client, self._client = self._client, None
-        if client is not None:
-            with contextlib.suppress(Exception):
-                await client.close()
+        await self._connection.close()
 
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-async def _error(error: Exception) -> None:
-    logger.info("the broker's connection has trouble", extra={"problem": _words(error)})
