@@ -24,6 +24,7 @@ _RELAY = "tests/handler/hub/test_relay.py"
 _RESTART = "tests/handler/test_restart.py"
 _RETAIN = "tests/handler/upkeep/test_retain.py"
 _SIGNED = "tests/handler/test_signed.py"
+_TRIALS = "tests/handler/test_trials.py"
 _STRANDED = "tests/handler/hub/test_stranded.py"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 _TROUBLE = "tests/handler/test_trouble.py"
@@ -109,8 +110,22 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "an application is given trials",
+        "oncewire.handler.answering.report",
+        "    return kind is MessageKind.ERROR or is_trial(message_id)\n",
+        "    return kind is MessageKind.ERROR\n",
+        tests=(f"{_TRIALS}::test_a_trial_is_delivered_and_reaches_no_application_and_no_count",),
+    ),
+    Mutant(
+        "business hides behind a trial's service",
+        "oncewire.message.trial",
+        "    return is_trial(message_id) is (service == TRIAL_SERVICE)\n",
+        "    return is_trial(message_id) or service != TRIAL_SERVICE\n",
+        tests=(f"{_TRIALS}::test_its_receiver_takes_none_that_is_one_by_half",),
+    ),
+    Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.answering.signals",
+        "oncewire.handler.answering.report",
         "    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)\n",
         "    agreement = agreement_of_hop(node, tx, stored)\n",
         requirement="ERR-5",

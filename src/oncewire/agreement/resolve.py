@@ -25,6 +25,7 @@ from oncewire.message.fault import Error
 from oncewire.message.form import Form, Security
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
+from oncewire.message.trial import TRIAL_SERVICE
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
 
@@ -240,7 +241,8 @@ def _listed(
         binding for binding in of_service if binding.action is None
     ]
     if not of_action:
-        if agreement.listed_only:
+        # What tries an agreement out need not be listed in it.
+        if agreement.listed_only and service != TRIAL_SERVICE:
             known = _of_service(list(agreement.actions), service)
             what, location = (f"Action {action}", ACTION) if known else (
                 f"Service {service}", SERVICE

@@ -19,6 +19,7 @@ from oncewire.handler.reading import ReadingRoom
 from oncewire.handler.refusals import Refusals
 from oncewire.handler.tally import Tally
 from oncewire.handler.timeline import Timeline
+from oncewire.handler.trial import Trial
 from oncewire.handler.world import World
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
@@ -130,6 +131,11 @@ class Node:
         """Transports that messages have left, with the receiver's label before each, until a
         probe gets through."""
         return set()
+
+    @cached_property
+    def trials(self) -> dict[str, Trial]:
+        """Trials of ours that somebody waits for, by their MessageId."""
+        return {}
 
     @cached_property
     def unaddressed(self) -> dict[str, str]:

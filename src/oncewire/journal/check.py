@@ -31,6 +31,7 @@ from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
 from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, SUBMITTED, gather
 from oncewire.message.instant import Instant
+from oncewire.message.trial import is_trial
 from oncewire.protocol import notes
 
 # --- keys ---------------------------------------------------------------------------------
@@ -90,6 +91,9 @@ def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
             continue
         traces = gather(group)
         violations, extent, closed = judge_subject(traces, context)
+        if not violations and is_trial(message_id):
+            # Nobody's business: it is judged, and counted nowhere.
+            continue
         try:
             yield Judged(outcome_of(traces, context.terms), violations, extent, closed)
         except JournalProblem as problem:

@@ -16,6 +16,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import RECEIVED, SUBMITTED
+from oncewire.message.trial import is_trial
 from oncewire.pipeline.book import Book
 from oncewire.pipeline.intake import Progress, quiet, read_book
 from oncewire.pipeline.judging import tasks_for
@@ -133,7 +134,7 @@ def _compared(booked: Iterator[tuple[Row, int]], sides: _Sides) -> Iterator[tupl
         for row, book in group:
             books[book].append(row)
         sender = _sender_of(books, sides)
-        if sender is None:
+        if sender is None or is_trial(message_id or ""):
             continue
         compared += 1
         receiver = 1 - sender

@@ -364,17 +364,19 @@ class Reader(Protocol):
     def outgoing_list(
         self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredOutgoing]:
-        """Newest first; `before` is the position to go on from (it is left out)."""
+        """Newest first, without trials; `before` is the position to go on from (it is left
+        out)."""
 
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredIncoming]:
-        """Newest received first, without parcel, view and answer; `before` is the `row` to go
-        on from (it is left out)."""
+        """Newest received first, without trials, and each without parcel, view and answer;
+        `before` is the `row` to go on from (it is left out)."""
 
     def counts(self) -> dict[str, int]:
-        """How many messages are in each state: `out.delivered`, `in.confirmed`, ...; every
-        state a stored message can have is there, with 0 where there is none."""
+        """How many messages, but for trials, are in each state: `out.delivered`,
+        `in.confirmed`, ...; every state a stored message can have is there, with 0 where there
+        is none."""
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         """Incidents, oldest first."""

@@ -19,6 +19,7 @@ from oncewire.entry.cli import output
 
 GROUPS = (
     "party",
+    "meeting",
     "serve",
     "send",
     "boxes",

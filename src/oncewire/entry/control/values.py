@@ -22,6 +22,7 @@ from oncewire.entry.delivery.received_message import (
 )
 from oncewire.errors import InvalidValue
 from oncewire.handler.sending.submit import Accepted, Submission
+from oncewire.handler.trial import Tried
 from oncewire.journal.outcome import Outcome
 from oncewire.message.ids import Service
 from oncewire.message.payload import Payload
@@ -202,6 +203,9 @@ FORMS: dict[str, ValueForm] = {
     "list[ReceivedMessage]": _list_of(ValueForm(_write_message, _read_message)),
     "list[Notice]": _list_of(_NOTICE),
     "StatusResponse | None": _or_none(_RESPONSE),
+    "list[Tried]": _list_of(
+        ValueForm(lambda tried, _parts: asdict(tried), lambda facts, _parts: Tried(**facts))
+    ),
     "Status": ValueForm(
         lambda status, _parts: asdict(status),
         lambda facts, _parts: Status(**{key: facts[key] for key in facts if key in _STATUS}),

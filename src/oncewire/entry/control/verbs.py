@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from oncewire.handler.engine import Engine
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
+    from oncewire.handler.trial import Tried
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
@@ -189,6 +190,16 @@ class PartyVerbs:
         The Pong may come on the connection of the question, or on one of its own.
         """
         return await self.here.handler.ping(cpa_id, timeout)
+
+    @verb(Need.HANDLER, Permission.OPERATE, Within("partner test"))
+    async def try_partner(self, cpa_id: str, timeout: float = 60.0) -> list[Tried]:
+        """Try out what a partner's handler makes of messages, copies, losses and signatures.
+
+        What is sent has a service of its own: it reaches no application, and no count.
+        """
+        from oncewire.handler.trying import Trying
+
+        return await Trying(self.here.handler, cpa_id, timeout).run()
 
     @verb(Need.STORE, Permission.OPERATE, Command("resume", "resumed", later=True))
     async def resume(self, *, message_id: str | None = None, channel: str | None = None) -> None:

@@ -13,6 +13,7 @@ from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, Instant
+from oncewire.message.trial import is_trial
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
@@ -126,9 +127,11 @@ def count(rows: list[Row], terms: Mapping[str, Terms]) -> Totals:
         if row.kind == "started":
             restarts += row.node in starts
             starts.add(row.node)
-        elif row.kind == "handed_over" and '"redelivered":true' in (row.detail or ""):
-            redelivered += 1
         key = message_key(row)
+        if key is not None and is_trial(key):
+            continue
+        if row.kind == "handed_over" and '"redelivered":true' in (row.detail or ""):
+            redelivered += 1
         if key is not None:
             by_message.setdefault(key, []).append(row)
     sent = once = attempts = resends = duplicates = 0

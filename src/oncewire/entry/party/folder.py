@@ -224,10 +224,11 @@ def read_card(place: Path) -> Card:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidValue(f"{place} is no card: {error}", remedy="ask for a new one") from None
-    return _card(table, place)
+    return card_from(table, place)
 
 
-def _card(table: dict[str, object], place: Path) -> Card:
+def card_from(table: dict[str, object], place: Path) -> Card:
+    """The card that a table of a file has; `place` is the file, for whoever reads what is wrong."""
     unknown = sorted(set(table) - {*_CARD_KEYS, _ADDRESSES})
     if unknown or table.get("version") != CARD_VERSION:
         raise InvalidValue(

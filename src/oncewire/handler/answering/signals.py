@@ -24,7 +24,6 @@ from oncewire.handler.sealing.seal import seal, whole_parcel
 from oncewire.handler.sealing.secure import is_authentic, proves_receipt
 from oncewire.handler.sealing.spooled import head_of
 from oncewire.handler.source import Source
-from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment, Actor
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorClass, Severity
@@ -38,7 +37,6 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     StoredAnswer,
-    StoredIncoming,
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
@@ -135,6 +133,11 @@ def _settle(
     kept: StoredParcel,
 ) -> None:
     reference = stored.outgoing.message_id
+    trial = node.trials.get(reference)
+    if trial is not None and trial.overlooks(message):
+        unheard = "a trial plays that it was lost"
+        ignore(node, tx, Claim.of(message, agreement, "trial", unheard), reference)
+        return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     proof = _whose_word(message, stored, agreement)
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
@@ -328,29 +331,6 @@ def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
     others = "; ".join(f"{error.code}: {error.description}" for error in fatal if error is not lead)
     whole = replace(lead, description=f"{lead.description}; {others}"[:1024])
     return (*(error for error in errors if error not in fatal), whole)
-
-
-def receive_report(node: Node, tx: Transaction, message: Message, stored: StoredIncoming) -> None:
-    """A reliable failure notice is for the handler itself: it is the consumer (ERR-5..9)."""
-    # The one it was accepted under: where that is gone, another that leads to the same hub says
-    # nothing of whom the message was sent to.
-    agreement = node.agreement_kept(tx, stored.agreement_id) or agreement_of_hop(node, tx, stored)
-    if agreement is not None:
-        receive_errors(node, tx, message, agreement)
-    now = node.now()
-    done = stored.incoming.handed_over(now).confirmed(now)
-    tx.save_incoming(done)
-    facts = {
-        "terms_id": done.terms_id,
-        "peer": stored.facts.from_party,
-        "digest": identity_digest(message),
-        "size": stored.facts.size,
-    }
-    for what in (notes.HandedOver(), notes.Confirmed()):
-        note = Note(
-            what, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
-        )
-        node.write(tx, [note], **facts)  # type: ignore[arg-type]
 
 
 def _pong(node: Node, message: Message, resolution: Resolution, source: Source) -> Answer:

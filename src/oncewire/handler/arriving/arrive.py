@@ -25,8 +25,9 @@ from oncewire.handler.answering.answer import (
     response_again,
     write_answer,
 )
+from oncewire.handler.answering.report import is_for_us, take_it
 from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under, number_of_arrival
-from oncewire.handler.arriving.conform import check_reference, check_signing, check_sizes
+from oncewire.handler.arriving.conform import check_content, check_signing
 from oncewire.handler.arriving.original import known_as, removed_as
 from oncewire.handler.arriving.received_note import duplicate_note, received_note, refused_note
 from oncewire.handler.arriving.release import follow, release, release_old
@@ -49,6 +50,7 @@ from oncewire.handler.sealing.secure import is_verified
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error
+from oncewire.message.trial import is_trial
 from oncewire.protocol.acknowledging import (
     NOTHING_OWED,
     AckOwed,
@@ -126,8 +128,7 @@ class Arriving:
             # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
             check_signing(self.node, owed)
             if self.final:
-                check_sizes(message, terms)
-                check_reference(self.tx, message, self.resolution)
+                check_content(self.tx, message, self.resolution)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
@@ -245,7 +246,8 @@ class Arriving:
 
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms
-        if not self.final or self.message.kind is not MessageKind.NORMAL:
+        header, kind = self.message.header, self.message.kind
+        if not self.final or kind is not MessageKind.NORMAL or is_trial(header.message_id):
             return Patience(terms)
         return Patience.of(terms, plan, owed, called=self.node.application_called)
 
@@ -273,9 +275,10 @@ class Arriving:
 
     def _consume(self, stored: StoredIncoming, *, held: bool) -> None:
         """What an accepted message means here, besides waiting for the application."""
-        if self.message.kind is MessageKind.ERROR:
-            if not held:
-                signals.receive_report(self.node, self.tx, self.message, stored)
+        ours = is_for_us(stored.incoming.message_id, self.message.kind)
+        if ours and not held:
+            take_it(self.node, self.tx, self.message, stored)
+        if ours:
             return
         # Any accepted message that refers to one of ours completes it (RM-16).
         agreement = self.resolution.agreement

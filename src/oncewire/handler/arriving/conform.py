@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from oncewire.agreement.resolve import Resolution
+from oncewire.agreement.resolve import SERVICE, Resolution
 from oncewire.errors import Inconsistent, MimeProblem, NotSupported, ValueNotRecognized
 from oncewire.handler.answering.answer import agreement_of
 from oncewire.handler.node import Node
@@ -18,6 +18,7 @@ from oncewire.handler.route import is_receiver, peer_label
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Base64Check, Form, UnknownRef, Validation
+from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
@@ -62,7 +63,24 @@ def check_form(received: Received, form: Form, source: Source) -> None:
     )
 
 
-def check_sizes(message: Message, terms: Terms) -> None:
+def check_content(tx: Transaction, message: Message, resolution: Resolution) -> None:
+    """Refuse what the To Party's handler must not store: what is too large, what refers to nothing
+    that is known here, and what is a trial by its id or by its service alone."""
+    _check_sizes(message, resolution.terms)
+    check_reference(tx, message, resolution)
+    header = message.header
+    if message.kind is MessageKind.NORMAL and not is_named_rightly(
+        header.message_id, header.service
+    ):
+        raise ValueNotRecognized(
+            f"a message of service {TRIAL_SERVICE} has a MessageId that begins with {TRIAL_MARK}, "
+            "and no other has",
+            location=SERVICE,
+            remedy="have trials made by `oncewire partner test`",
+        )
+
+
+def _check_sizes(message: Message, terms: Terms) -> None:
     """Refuse a payload that is larger than was agreed. Of a large body that is found while it
     comes (`expected`); here it is found of any."""
     for payload in message.payloads:

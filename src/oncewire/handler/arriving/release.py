@@ -7,13 +7,12 @@ from functools import partial
 
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Ready
-from oncewire.handler.answering.signals import receive_report
+from oncewire.handler.answering.report import is_for_us, take_it
 from oncewire.handler.delivering.accepted import accepted
 from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.hub.stranded import go_on, go_on_at_last
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
-from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.protocol.effects import Effect, Note, Raise
 from oncewire.protocol.receiver import give_up_gap, hold_deadline
@@ -56,15 +55,15 @@ def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
         go_on(node, tx, held)
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
-    if held.facts.kind is MessageKind.ERROR:
-        # A failure notice is for the handler itself, and its turn has come too.
+    if is_for_us(held.incoming.message_id, held.facts.kind):
+        # Its turn has come too.
         try:
             message = accepted(node, held)
         except OncewireError as problem:
             withhold(node, tx, held, problem)
         else:
             tx.save_incoming(ready)
-            receive_report(node, tx, message, replace(held, incoming=ready))
+            take_it(node, tx, message, replace(held, incoming=ready))
         return
     tx.save_incoming(ready)
     node.actions.append(Ready(1))

@@ -18,6 +18,7 @@ from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Severity
+from oncewire.message.trial import is_trial
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.notes import Notified
@@ -42,6 +43,9 @@ def notice_of(outgoing: Outgoing) -> Notice:
 def is_due(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Whether the failure of a message is told to its From Party at all (C33, C34)."""
     terms = node.terms_of(tx, stored.outgoing.terms_id)
+    if is_trial(stored.outgoing.message_id):
+        # Whoever made the trial waits for what comes of it; no application does.
+        return False
     return owes_failure_notice(stored.facts.kind, reliable=terms.reliable)
 
 
@@ -52,6 +56,8 @@ def withhold(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
     if stored.facts.kind is not MessageKind.NORMAL:
         reason = f"a notice about {stored.facts.ref_to} could not be delivered: {outgoing.reason}"
         open_incident(node, tx, Raise(reason, outgoing.message_id))
+    elif is_trial(outgoing.message_id):
+        write_notified(node, tx, stored)
 
 
 def no_more_owed(tx: Transaction, outgoing: Outgoing) -> None:

@@ -13,6 +13,7 @@ from oncewire.handler.node import BODY_MAX, Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
+from oncewire.handler.trial import trial_terms
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
@@ -22,6 +23,7 @@ from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
 from oncewire.message.sequence import SequenceNumber
+from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.outgoing import Outgoing
@@ -83,6 +85,11 @@ class Submission:
             raise _is_no("time_to_live", "lifetime", lifetime, remedy)
         if not isinstance(self.best_effort, bool):
             raise _is_no("best_effort", "bool", self.best_effort, "say True or False")
+        if not is_named_rightly(self.message_id or "", self.service):
+            raise InvalidValue(
+                f"service {TRIAL_SERVICE} and MessageIds with {TRIAL_MARK} are for trials",
+                remedy="`oncewire partner test` makes them",
+            )
         check_payloads(self.payloads)
 
 
@@ -240,6 +247,8 @@ def _compose(
     if not sends_synchronously(binding, message):
         # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
+    if is_trial(header.message_id):
+        terms = trial_terms(terms)
     _check_sizes(submission.payloads, terms)
     route = route_under(agreement, binding, terms)
     stamp = stamped(route, message)

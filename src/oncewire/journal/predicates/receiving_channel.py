@@ -16,6 +16,7 @@ from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
+from oncewire.message.trial import is_trial
 from oncewire.protocol import notes
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
@@ -390,12 +391,13 @@ class ReceivingChannelFold:
 
 def _to_party(received: Row | None) -> str | None:
     """Whom a message is for, as its arrival says: the To Party's application, or its handler,
-    which takes the notice of a failure itself and at once, whatever the application has yet to
-    come for (ERR-5)."""
+    which takes trials and the notice of a failure itself and at once, whatever the application
+    has yet to come for (ERR-5)."""
     if received is None or received.detail is None:
         return None
     said = notes.Received.read(received.detail)
-    return f"{said.to_party} (its handler)" if said.notice else said.to_party
+    ours = said.notice or is_trial(received.message_id or "")
+    return f"{said.to_party} (its handler)" if ours else said.to_party
 
 
 def _deed(row: Row) -> str:

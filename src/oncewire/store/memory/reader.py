@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
 from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
+from oncewire.message.trial import is_trial
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
@@ -105,20 +107,27 @@ class MemoryReader:
         self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredOutgoing]:
         table = self._tables.outgoing
-        keys = _newest(table.by_position, table.by_state, states, limit, before)
+        keys = _newest(table.by_position, table.by_state, states, limit, before, is_trial)
         return [table.row(key).stored for key in keys]
 
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredIncoming]:
         table = self._tables.incoming
-        keys = _newest(table.by_row, table.by_state, states, limit, before)
+        keys = _newest(
+            table.by_row, table.by_state, states, limit, before, lambda key: is_trial(key[1])
+        )
         return [table.row(key).stored for key in keys]
 
     def counts(self) -> dict[str, int]:
         sent, received = self._tables.outgoing.by_state, self._tables.incoming.by_state
-        counts = {f"out.{state.value}": len(sent.of(state)) for state in OutgoingState}
-        counts.update({f"in.{state.value}": len(received.of(state)) for state in STORED_INCOMING})
+        counts = {
+            f"out.{state.value}": sum(not is_trial(key[-1]) for key in sent.of(state))
+            for state in OutgoingState
+        }
+        for arrived in STORED_INCOMING:
+            found = received.of(arrived)
+            counts[f"in.{arrived.value}"] = sum(not is_trial(key[-1][1]) for key in found)
         return counts
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
@@ -157,7 +166,12 @@ class MemoryReader:
 
 
 def _newest(
-    everything: Sorted, by_state: Groups, states: Sequence[Any], limit: int, before: int | None
+    everything: Sorted,
+    by_state: Groups,
+    states: Sequence[Any],
+    limit: int,
+    before: int | None,
+    left_out: Callable[[Any], bool],
 ) -> list[Any]:
     """Keys from the greatest number down, below `before`, in one of the states if any."""
     if states:
@@ -166,4 +180,5 @@ def _newest(
     else:
         chosen = everything.keys
     end = len(chosen) if before is None else bisect_left(chosen, (before,))
-    return [key for _, key in reversed(chosen[max(end - limit, 0) : end])]
+    counted = (key for _, key in reversed(chosen[:end]) if not left_out(key))
+    return list(islice(counted, limit))

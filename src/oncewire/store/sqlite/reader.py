@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from oncewire.errors import StoreDamaged, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import Instant
+from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
@@ -84,6 +85,11 @@ _ON_HOLD = (
     "EXISTS (SELECT 1 FROM outgoing WHERE message = (SELECT id FROM meant) AND held = 1) "
     "OR EXISTS (SELECT 1 FROM incoming WHERE message = (SELECT id FROM meant) AND held = 1)"
 )
+_TRIALS = (
+    "SELECT state, count(*) FROM message JOIN {0} ON {0}.message = message.id "  # noqa: S608
+    f"WHERE message_id >= '{TRIAL_MARK}' AND message_id < '{TRIAL_MARK}~' GROUP BY state"
+)
+"""They are few, and the index of ids finds them."""
 LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
@@ -185,7 +191,7 @@ class SqliteReader:
     ) -> list[Values]:
         """Each state is read from its own end of the index, so that rare ones come quickly."""
         end = 2**63 - 1 if before is None else before
-        tail = f"{key} < ? ORDER BY {key} DESC LIMIT ?"
+        tail = f"{key} < ? AND service <> '{TRIAL_SERVICE}' ORDER BY {key} DESC LIMIT ?"
         if not states:
             return self._run(f"{select} WHERE {tail}", (end, limit))
         chosen = sorted(set(states))
@@ -201,6 +207,8 @@ class SqliteReader:
         for prefix, table in (("out", "outgoing"), ("in", "incoming")):
             statement = f"SELECT state, count(*) FROM {table} GROUP BY state"  # noqa: S608
             counts.update({f"{prefix}.{state}": number for state, number in self._run(statement)})
+            for state, number in self._run(_TRIALS.format(table)):
+                counts[f"{prefix}.{state}"] -= number
         return counts
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:

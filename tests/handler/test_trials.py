@@ -1,0 +1,111 @@
+"""Trials: they run as any message does, the handler itself takes them, and nobody counts them."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.handler.sending.copying import send_copy
+from oncewire.handler.sending.submit import Submission
+from oncewire.handler.trial import Trial
+from oncewire.message import Payload, Service
+from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
+from oncewire.protocol.states import OutgoingState
+from tests.handler.pair import Pair
+from tests.handler.test_exchange import state_of
+
+TRIAL_ID = f"{TRIAL_MARK}1@alpha"
+
+
+def submit(pair: Pair, **changes: object) -> Trial:
+    values: dict[str, object] = {
+        "cpa_id": "alpha-beta",
+        "service": TRIAL_SERVICE,
+        "action": TRIAL_ACTION,
+        "payloads": (Payload.of("trial", "text/plain", b"trial"),),
+        "conversation_id": "talk",
+        "message_id": TRIAL_ID,
+    }
+    trial = pair.alpha.node.trials[TRIAL_ID] = Trial()
+    pair.alpha.submit(Submission(**(values | changes)))  # type: ignore[arg-type]
+    pair.settle("alpha")
+    return trial
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
+def test_a_trial_is_delivered_and_reaches_no_application_and_no_count(profile: str) -> None:
+    pair = Pair(profile)
+    trial = submit(pair)
+    assert state_of(pair, TRIAL_ID) is OutgoingState.DELIVERED
+    assert len(trial.heard) == 1
+    assert pair.take() == []
+    for engine in (pair.alpha, pair.beta):
+        with engine.node.store.reader() as reader:
+            assert not any(reader.counts().values())
+            assert reader.outgoing_list() == []
+            assert reader.incoming_list() == []
+            assert reader.journal_of(TRIAL_ID)
+    judged = pair.verify()
+    assert judged.clean
+    assert judged.messages == 0
+
+
+def test_one_that_was_held_behind_another_is_taken_when_its_turn_comes() -> None:
+    pair = Pair("ebms2", "[sequence]\nordered = true\n")
+    first = pair.send(1)
+    pair.lose_request = lambda attempt: True
+    order = pair.send(2)
+    pair.lose_request = lambda attempt: False
+    submit(pair)
+    with pair.beta.node.store.reader() as reader:
+        (held,) = reader.incoming(TRIAL_ID)
+    assert held.incoming.state.value == "held"
+    pair.pass_time()
+    assert pair.take() == [first.message_id, order.message_id]
+    with pair.beta.node.store.reader() as reader:
+        (taken,) = reader.incoming(TRIAL_ID)
+    assert taken.incoming.state.value == "confirmed"
+    assert pair.verify().clean
+
+
+def test_a_copy_of_it_is_known_at_its_receiver() -> None:
+    pair = Pair()
+    trial = submit(pair)
+    with pair.alpha.node.transition() as tx:
+        send_copy(pair.alpha.node, tx, TRIAL_ID)
+    pair.settle("alpha")
+    assert len(trial.heard) == 2
+    assert trial.heard[0] == trial.heard[1]
+    assert "duplicate" in pair.kinds("beta")
+    assert pair.verify().clean
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"service": Service("urn:test:orders"), "action": "New"},
+        {"message_id": "order-9@alpha"},
+    ],
+    ids=["an id without the service", "the service without an id"],
+)
+def test_its_receiver_takes_none_that_is_one_by_half(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
+) -> None:
+    monkeypatch.setattr(
+        "oncewire.handler.sending.submit.is_named_rightly", lambda message_id, service: True
+    )
+    pair = Pair()
+    submit(pair, **changes)
+    message_id = str(changes.get("message_id", TRIAL_ID))
+    assert state_of(pair, message_id) is OutgoingState.NOT_DELIVERED
+    assert pair.take() == []
+
+
+def test_of_one_that_fails_no_application_is_told() -> None:
+    pair = Pair()
+    pair.lose_request = lambda attempt: True
+    submit(pair)
+    for _ in range(8):
+        pair.pass_time()
+    assert state_of(pair, TRIAL_ID) is OutgoingState.UNKNOWN
+    assert pair.notices == []
+    assert pair.verify().clean
