@@ -359,7 +359,7 @@ def test_a_signed_acknowledgement_is_compared_with_the_header_that_was_sent(
     def fetched(*_args: object) -> Parcel:
         raise AssertionError("the whole body was fetched")
 
-    monkeypatch.setattr(signals, "whole_parcel", fetched)
+    monkeypatch.setattr(signals, "read_stored", fetched)
     assert b"<ds:Reference" in ack.split(b"<eb:Acknowledgment")[1]
     parcel = Parcel("text/xml", ack, (("SOAPAction", '"ebXML"'),))
     changed = replace(

@@ -41,6 +41,7 @@ from oncewire.handler.loop.supervisor import Supervisor
 from oncewire.handler.loop.telling import Telling
 from oncewire.handler.node import IN_FLIGHT_MAX, Node
 from oncewire.handler.sending.admit import set_aside
+from oncewire.handler.sending.handing_in import handed_in, submitted
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.upkeep.operate import find_outgoing
@@ -82,6 +83,7 @@ class Handler:
         self._kill = node.kill = kill or KillPoints()
         self._shell = Shell(self.engine, self._perform, self._kill)
         node.application_called = application is not None
+        node.proofs.beside = True
         self.supervisor = Supervisor(self._shell)
         self._spawn = self.supervisor.spawn
         # Reliable messages find a place here at once (see `Node.room`); of the others, which
@@ -151,7 +153,11 @@ class Handler:
 
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: when this returns, it is stored and will be sent or told of."""
-        return await self._shell.do("submit", lambda: self.engine.submit(submission))
+
+        async def store(given: Submission) -> Accepted:
+            return await self._shell.do("submit", lambda: self.engine.submit(given))
+
+        return await submitted(self.engine.node.store.spool, submission, store)
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
@@ -181,15 +187,29 @@ class Handler:
 
     async def take(self, limit: int = 16) -> list[GivenMessage]:
         """Hand messages to the caller, who confirms each within the lease."""
-        return await self._shell.do("take", lambda: self.engine.hand_over(limit, self.lease))
+        return await self.taken(lambda engine, room: engine.hand_over(room, self.lease), limit)
+
+    async def taken(
+        self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
+    ) -> list[GivenMessage]:
+        """What `take` hands over, and after that what it passes over for want of a proof."""
+        node = self.engine.node
+        given = await self._shell.do("take", lambda: take(self.engine, limit))
+        left = limit - len(given)
+        if left > 0 and await node.proofs.read(node.now()):
+            given += await self._shell.do("take", lambda: take(self.engine, left))
+        return given
 
     async def confirm(
         self, sender: str, message_id: str, responses: Sequence[Submission] = ()
     ) -> bool:
         """The caller has the message, and answers it; saying so twice is the same as once."""
-        return await self._shell.do(
-            "confirm", lambda: self.engine.confirm(sender, message_id, responses)
-        )
+        async with handed_in(self.engine.node.store.spool, responses) as handed:
+            new = await self._shell.do(
+                "confirm", lambda: self.engine.confirm(sender, message_id, handed.submissions)
+            )
+            handed.kept = new
+            return new
 
     async def notices(self, limit: int = 16) -> list[Notice]:
         """Failures that the application was not told of yet; each is told until confirmed."""

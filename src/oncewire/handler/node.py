@@ -15,6 +15,7 @@ from oncewire.errors import StoreDamaged, StoreFull, StoreGone
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
+from oncewire.handler.proofs import Proofs
 from oncewire.handler.reading import ReadingRoom
 from oncewire.handler.refusals import Refusals
 from oncewire.handler.tally import Tally
@@ -32,7 +33,7 @@ from oncewire.store.records import StoredIncoming
 from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 
-BODY_MAX = 256 * 1024 * 1024
+BODY_MAX = 16 * 1024**3
 """The largest body taken unless the configuration says otherwise."""
 
 
@@ -152,6 +153,11 @@ class Node:
     def reading_room(self) -> ReadingRoom:
         """Where bodies are read that would keep the others waiting."""
         return ReadingRoom()
+
+    @cached_property
+    def proofs(self) -> Proofs:
+        """Which files of the spool are still what they were."""
+        return Proofs(self.store.spool)
 
     @cached_property
     def moulds(self) -> Moulds:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from dataclasses import dataclass
+from typing import BinaryIO, Protocol
 from urllib.parse import unquote
 
 from oncewire.errors import InvalidValue
+from oncewire.message.file_name import disposition, name_in
 from oncewire.message.ids import check_id, check_text
 
 PAYLOADS_MAX = 100
@@ -60,8 +63,9 @@ class Payload:
     `content_id`: its name within the message.
     `media_type`: what it is: `application/xml`.
     `size`, `digest`: of the decoded bytes; the digest is a SHA-256 in hex.
-    `data`: its bytes. An application always has them; inside a handler a large one lies in
-    the store's spool under `spooled`, and only size and digest are held in memory.
+    `data`: its bytes. An application always has them, and `open` reads them piece by piece;
+    inside a handler a large one lies in the store's spool under `spooled`, and only size and
+    digest are held in memory.
     `content_encoding`, `mime_headers`: what its part says besides, kept for whoever reads it.
     """
 
@@ -83,14 +87,107 @@ class Payload:
             )
 
     @classmethod
-    def of(cls, content_id: str, media_type: str, data: bytes) -> Payload:
-        """A payload whose bytes are at hand."""
+    def of(cls, content_id: str, media_type: str, data: bytes, file_name: str = "") -> Payload:
+        """A payload whose bytes are at hand; `file_name` is what its receiver may call it."""
         if not isinstance(data, bytes):
             raise InvalidValue(
                 f"the content of payload {content_id!r} is no bytes: {repr(data)[:32]}",
                 remedy="give its bytes; a text has to be encoded first",
             )
-        return cls(content_id, media_type, len(data), hashlib.sha256(data).hexdigest(), data)
+        digest = hashlib.sha256(data).hexdigest()
+        headers = disposition(file_name) if file_name else ()
+        return cls(content_id, media_type, len(data), digest, data, mime_headers=headers)
+
+    @property
+    def file_name(self) -> str:
+        """What its sender calls it, safe to be a file's name; empty where it has no name. Nobody
+        signs it."""
+        return name_in(self.mime_headers, self.media_type)
+
+    def open(self) -> BinaryIO:
+        """Its bytes as a file that is open for reading, from their beginning."""
+        if self.data is None:
+            raise InvalidValue(
+                f"the bytes of payload {self.content_id!r} are not at hand",
+                remedy="read them from the store's spool",
+            )
+        return io.BytesIO(self.data)
+
+
+class Content(Protocol):
+    """Bytes that lie somewhere else than in memory."""
+
+    def open(self) -> BinaryIO:
+        """A file of them, read from their beginning. What is read once alone may refuse to be
+        opened again."""
+
+
+class DistantPayload(Payload):
+    """A Payload to whoever has one, whose bytes lie elsewhere: `open` reads them as they are
+    needed, `data` fetches all of them into memory.
+
+    Without a digest nobody has read it yet: then `size` is what is known of it beforehand.
+    """
+
+    __slots__ = ("content",)
+    content: Content
+
+    def __init__(
+        self,
+        content_id: str,
+        media_type: str,
+        content: Content,
+        size: int = 0,
+        digest: str = "",
+        mime_headers: tuple[tuple[str, str], ...] = (),
+        content_encoding: str | None = None,
+    ) -> None:
+        for name, value in (
+            ("content_id", content_id),
+            ("media_type", media_type),
+            ("size", size),
+            ("digest", digest),
+            ("spooled", None),
+            ("content_encoding", content_encoding),
+            ("mime_headers", mime_headers),
+            ("content", content),
+        ):
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    @property
+    def data(self) -> bytes:
+        """All of it, in memory."""
+        with self.open() as file:
+            return file.read()
+
+    def open(self) -> BinaryIO:
+        """See `Payload`."""
+        return self.content.open()
+
+    # What compares or prints a payload must not read it.
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"DistantPayload({self.content_id!r}, {self.media_type!r}, size={self.size})"
+
+
+def distant(payload: Payload, content: Content) -> DistantPayload:
+    """The payload with its bytes elsewhere."""
+    return DistantPayload(
+        payload.content_id,
+        payload.media_type,
+        content,
+        payload.size,
+        payload.digest,
+        payload.mime_headers,
+        payload.content_encoding,
+    )
 
 
 def check_payloads(payloads: tuple[Payload, ...]) -> None:
@@ -121,9 +218,15 @@ def _are_payloads(given: object) -> bool:
     return isinstance(given, tuple) and all(isinstance(each, Payload) for each in given)
 
 
+def _is_at_hand(payload: Payload) -> bool:
+    if isinstance(payload, DistantPayload) or payload.spooled is not None:
+        return True
+    return isinstance(payload.data, bytes) and len(payload.data) == payload.size
+
+
 def _check_to_send(payload: Payload) -> None:
     name = payload.content_id
-    if not isinstance(payload.data, bytes) or len(payload.data) != payload.size:
+    if not _is_at_hand(payload):
         raise InvalidValue(
             f"the bytes of payload {name!r} are not at hand",
             remedy="make the payload with Payload.of, of all its bytes",

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from oncewire.journal.row import Row
@@ -43,6 +44,7 @@ from oncewire.store.records import (
     Incident,
     Refusal,
     Removed,
+    SpoolSlice,
     StoredAnswer,
     StoredIncoming,
     StoredOutgoing,
@@ -109,10 +111,16 @@ class Transaction(Protocol):
     # --- outgoing ---
 
     def add_outgoing(
-        self, stored: StoredOutgoing, *, parcel: StoredParcel | None, draft: bytes | None
+        self,
+        stored: StoredOutgoing,
+        *,
+        parcel: StoredParcel | None,
+        draft: bytes | None,
+        files: tuple[SpoolSlice, ...] = (),
     ) -> StoredOutgoing:
         """Insert; exactly one of parcel and draft is given, else InvalidValue is raised.
-        Returns it with its position.
+        Returns it with its position. `files` are those of the spool that a draft speaks of: they
+        stay until a parcel takes its place, or the message is removed.
 
         Raises NotAllowed when the MessageId is there already: an id is used once.
         """
@@ -313,6 +321,9 @@ class Spool(Protocol):
     def open(self, name: str) -> BinaryIO:
         """Open for reading. Raises StoreProblem when it is not there, InvalidValue when
         the name is not 64 hexadecimal digits."""
+
+    def path(self, name: str) -> Path | None:
+        """Where the file lies, for another process of the same user; None: only in memory."""
 
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """Remove files that are neither named nor in use, at most `limit`; returns how many.

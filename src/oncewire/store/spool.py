@@ -125,6 +125,10 @@ class FileSpool:
                 remedy="restore it from a copy of the spool directory",
             ) from error
 
+    def path(self, name: str) -> Path | None:
+        """See `contract.Spool`."""
+        return (self._directory / check_name(name)).absolute()
+
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """See `contract.Spool`."""
         gone = 0

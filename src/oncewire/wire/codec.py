@@ -5,6 +5,7 @@ read_all(parcel)              -> several messages that came as one body (C30)
 Reader(content_type, ...)     -> the same piece by piece, for payloads of any size
 write(message, form)          -> Parcel
 write_stream(message, form, sources) -> a Parcel whose body comes in pieces
+lay_out(message, form)        -> a Parcel with gaps for payloads that lie elsewhere
 pack(envelope, message, form) -> Parcel around a header that exists already
 """
 
@@ -54,6 +55,16 @@ class StreamParcel:
     headers: tuple[tuple[str, str], ...]
     chunks: Iterator[bytes]
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaidOut:
+    """A Parcel whose body has a gap for each payload that is not at hand: there it stands itself.
+    Its bytes, as they are, belong there."""
+
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    body: tuple[bytes | Payload, ...]
 
 
 def read(
@@ -188,6 +199,28 @@ def write_stream(
     if signer is not None:
         envelope = signer(envelope, message.payloads)
     return pack_stream(envelope, message, form, sources, boundary=boundary, mail=mail)
+
+
+def lay_out(message: Message, form: Form, *, signer: Signer | None = None) -> LaidOut:
+    """The same bytes as `write` without those of payloads that are not at hand."""
+    envelope = write_envelope(message, form)
+    if signer is not None:
+        envelope = signer(envelope, message.payloads)
+    frame, payloads = _frame(message, mail=False), message.payloads
+    boundary = mime_writer.boundary_for(envelope, payloads)
+    body: list[bytes | Payload] = []
+    written: list[bytes] = []
+    for piece in mime_writer.laid_out(envelope, payloads, frame, boundary):
+        if isinstance(piece, bytes):
+            written.append(piece)
+        elif piece.data is not None:
+            written.append(piece.data)
+        else:
+            body += [b"".join(written), piece]
+            written = []
+    body.append(b"".join(written))
+    content_type = mime_writer.content_type(frame, boundary)
+    return LaidOut(content_type, _headers(message, form, mail=False), tuple(body))
 
 
 def write_envelope(message: Message, form: Form) -> bytes:
@@ -337,6 +370,7 @@ __all__ = [
     "BUNDLE_TYPE",
     "Event",
     "HeaderRead",
+    "LaidOut",
     "Parcel",
     "PartialHeader",
     "PayloadData",
@@ -349,6 +383,7 @@ __all__ = [
     "StreamParcel",
     "as_stated",
     "bundle",
+    "lay_out",
     "pack",
     "pack_stream",
     "read",

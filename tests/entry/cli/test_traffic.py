@@ -281,7 +281,7 @@ def test_what_could_not_be_written_is_not_confirmed(
     # A folder that stands where the file belongs.
     message_id = run_json("inbox", "-c", there)["messages"][0]["message_id"]
     name = hashlib.sha256(f"urn:oncewire:party:acme\0{message_id}".encode()).hexdigest()[:40]
-    (folder / f"{name}.1.xml").mkdir()
+    (folder / f"{name}.1.order.xml").mkdir()
     run("inbox", "take", "--out", folder, "-c", there, exit_code=output.NOT_ALLOWED)
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "handed_over"
 

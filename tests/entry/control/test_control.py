@@ -148,21 +148,21 @@ def test_many_at_once_share_the_handler(served: Served) -> None:
         b"[]\n",
         b'{"verb": "status"}\n',
         b'{"oncewire": 99, "verb": "status"}\n',
-        b'{"oncewire": 2, "verb": "dance"}\n',
-        b'{"oncewire": 2, "verb": "send"}\n',
-        b'{"oncewire": 2, "verb": "send", "arguments": {"submission": {"payloads": 7}}}\n',
-        b'{"oncewire": 2, "verb": "confirm", "arguments": {"sender": 5}}\n',
-        b'{"oncewire": 2, "verb": "resume", "arguments": {}}\n',
-        b'{"oncewire": 2, "verb": "status", "bytes": [-1]}\n',
-        b'{"oncewire": 2, "verb": "status", "bytes": [999999999999]}\n',
-        b'{"oncewire": 2, "verb": "status"',
-        b'{"oncewire": 2, "verb": "status", "arguments": '
+        b'{"oncewire": 3, "verb": "dance"}\n',
+        b'{"oncewire": 3, "verb": "send"}\n',
+        b'{"oncewire": 3, "verb": "send", "arguments": {"submission": {"payloads": 7}}}\n',
+        b'{"oncewire": 3, "verb": "confirm", "arguments": {"sender": 5}}\n',
+        b'{"oncewire": 3, "verb": "resume", "arguments": {}}\n',
+        b'{"oncewire": 3, "verb": "status", "bytes": [-1]}\n',
+        b'{"oncewire": 3, "verb": "status", "bytes": [999999999999]}\n',
+        b'{"oncewire": 3, "verb": "status"',
+        b'{"oncewire": 3, "verb": "status", "arguments": '
         + b"[" * 100_000
         + b"]" * 100_000
         + b"}\n",
-        b'{"oncewire": 2, "verb": "take", "arguments": {"limit": NaN}}\n',
-        b'{"oncewire": 2, "verb": "\\ud800"}\n',
-        b'{"oncewire": 2, "verb": "hold", "arguments": {"\\ud800": 1}}\n',
+        b'{"oncewire": 3, "verb": "take", "arguments": {"limit": NaN}}\n',
+        b'{"oncewire": 3, "verb": "\\ud800"}\n',
+        b'{"oncewire": 3, "verb": "hold", "arguments": {"\\ud800": 1}}\n',
     ],
 )
 def test_nonsense_is_answered_and_harms_nobody(served: Served, line: bytes) -> None:
@@ -170,7 +170,7 @@ def test_nonsense_is_answered_and_harms_nobody(served: Served, line: bytes) -> N
     answer = talk(path, line)
     assert answer["ok"] is False
     assert answer["error"]["problem"]
-    good = talk(path, b'{"oncewire": 2, "verb": "status"}\n')
+    good = talk(path, b'{"oncewire": 3, "verb": "status"}\n')
     assert good["result"]["party"] == "acme"
 
 
@@ -179,8 +179,8 @@ def test_a_command_that_leaves_early_harms_nobody(served: Served) -> None:
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
-            connection.sendall(b'{"oncewire": 2, "verb": "send", "bytes": [1000]}\nabc')
-    assert talk(path, b'{"oncewire": 2, "verb": "status"}\n')["ok"] is True
+            connection.sendall(b'{"oncewire": 3, "verb": "send", "bytes": [1000]}\nabc')
+    assert talk(path, b'{"oncewire": 3, "verb": "status"}\n')["ok"] is True
 
 
 def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ class Waiting(Verbs):
         return None
 
 
-_WAIT = b'{"oncewire": 2, "verb": "wait", "arguments": {"message_id": "m", "timeout": 600}}\n'
+_WAIT = b'{"oncewire": 3, "verb": "wait", "arguments": {"message_id": "m", "timeout": 600}}\n'
 
 
 def test_nobody_is_waited_for_who_hung_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

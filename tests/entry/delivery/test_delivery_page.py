@@ -170,7 +170,7 @@ def test_the_check_on_the_page_knows_a_genuine_call(secret: str) -> None:
     assert not scope["is_genuine"](headers, body, "other")
     # Somebody recorded it an hour ago.
     then = int(headers["webhook-timestamp"]) - 3600
-    signed = webhook.signature(webhook.secret_bytes(secret), headers["webhook-id"], then, body)
+    signed = webhook.signature(webhook.secret_bytes(secret), headers["webhook-id"], then, [body])
     late = {**headers, "webhook-timestamp": str(then), "webhook-signature": signed}
     assert not scope["is_genuine"](late, body, secret)
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hmac
+import io
 import json
 import os
 import stat
@@ -93,7 +94,7 @@ def test_two_senders_may_use_one_message_id(tmp_path: Path) -> None:
 def test_a_file_that_cannot_have_its_name_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "order.xml").mkdir()
     with pytest.raises(NotAllowed, match="cannot be written"):
-        directory.put_file(tmp_path / "order.xml", b"<a/>")
+        directory.put_file(tmp_path / "order.xml", io.BytesIO(b"<a/>"))
     assert [path.name for path in tmp_path.iterdir()] == ["order.xml"]
 
 
@@ -390,5 +391,5 @@ def test_a_file_has_its_name_when_its_content_is_on_the_disk(
 
     monkeypatch.setattr("oncewire.entry.delivery.directory.os.fsync", synced)
     monkeypatch.setattr(Path, "replace", renamed)
-    directory.put_file(tmp_path / "order.xml", b"<a/>")
+    directory.put_file(tmp_path / "order.xml", io.BytesIO(b"<a/>"))
     assert steps == ["file synced", "named", "folder synced"]

@@ -194,7 +194,7 @@ def take(
         import asyncio
 
         settings = loaded(config).settings
-        rows, shown = asyncio.run(_take(settings, limit, out, confirmed=confirmed))
+        rows, shown = asyncio.run(_take(settings, limit, out, confirmed=confirmed, quiet=json))
         columns = ("message_id", "from", "action", "redelivered", "confirmed", "files")
         hints = (
             () if out or not rows else (f"oncewire inbox confirm MESSAGE_ID{at_party(settings)}",)
@@ -232,23 +232,24 @@ def _handed_out(settings: Settings) -> str:
 
 
 async def _take(
-    settings: Settings, limit: int, out: Path | None, *, confirmed: bool
+    settings: Settings, limit: int, out: Path | None, *, confirmed: bool, quiet: bool
 ) -> tuple[list[tuple[Any, ...]], tuple[Listing, ...]]:
-    from oncewire.entry.delivery.directory import put_message
+    import asyncio
+
     from oncewire.entry.files import make_folder
     from oncewire.entry.running.reach import reach
 
     folder = None if out is None else make_folder(out)
     name = Names(settings)
     rows: list[tuple[Any, ...]] = []
-    contents: list[tuple[str, str, str]] = []
+    contents: list[tuple[str, str, str, str]] = []
     async with reach(settings) as verbs:
         for message in await verbs.take(limit):
             files: tuple[Path, ...] = ()
             done = False
             if folder is not None:
                 # Confirmed only when the files are on the disk: a crash in between repeats.
-                files = put_message(folder, message)
+                files = await asyncio.to_thread(_written, folder, message, quiet=quiet)
                 if confirmed:
                     await verbs.confirm(message.sender, message.message_id)
                     done = True
@@ -259,22 +260,37 @@ async def _take(
             rows.append(
                 (message.message_id, party, message.action, message.redelivered, done, names)
             )
-    listing = Listing("contents", ("message_id", "media_type", "content"), contents)
+    columns = ("message_id", "file_name", "media_type", "content")
+    listing = Listing("contents", columns, contents)
     return rows, (listing,) if contents else ()
 
 
-def _shown(message: ReceivedMessage) -> list[tuple[str, str, str]]:
+def _written(folder: Path, message: ReceivedMessage, *, quiet: bool) -> tuple[Path, ...]:
+    """Write the files of a message, and tell how far it is if that takes time."""
+    from dataclasses import replace
+
+    from oncewire.entry.delivery.directory import put_message
+    from oncewire.entry.messages.documents import counted
+
+    size = sum(payload.size for payload in message.payloads)
+    with output.bytes_progress("taking", size, quiet=quiet) as heard:
+        payloads = tuple(counted(payload, heard) for payload in message.payloads)
+        return put_message(folder, replace(message, payloads=payloads))
+
+
+def _shown(message: ReceivedMessage) -> list[tuple[str, str, str, str]]:
     """Payloads as far as they can be shown."""
     found = []
     for payload in message.payloads:
-        data = payload.data or b""
+        with payload.open() as file:
+            data = file.read(4096)
         try:
-            text = data[:4096].decode("utf-8")
+            text = data.decode("utf-8")
         except UnicodeDecodeError:
             text = f"({payload.size} bytes)"
-        if len(data) > 4096:
+        if payload.size > 4096:
             text += f"... ({payload.size} bytes; --out writes all of them)"
-        found.append((message.message_id, payload.media_type, text))
+        found.append((message.message_id, payload.file_name, payload.media_type, text))
     return found
 
 

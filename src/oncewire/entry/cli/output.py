@@ -302,6 +302,10 @@ def _show_problem(out: Console, problem: Problem) -> None:
         out.print(f"  next:  {problem.next}", markup=False)
 
 
+SHOWN_ABOVE = 32 * 1024 * 1024
+"""Bytes that take long enough to be told of."""
+
+
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
     """A progress bar on stderr while something takes time; silent when nobody watches."""
@@ -324,6 +328,51 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
             bar.update(task, advance=done, **more)
 
         yield advance
+
+
+@contextmanager
+def bytes_progress(what: str, total: int, *, quiet: bool = False) -> Iterator[Advance]:
+    """The same for bytes that are carried; where no terminal is there, a line now and then, and
+    for what is small nothing at all."""
+    if quiet or total < SHOWN_ABOVE:
+        yield lambda _done, **_more: None
+        return
+    if not sys.stderr.isatty():
+        yield _Lines(what, total)
+        return
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    more = (TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, *more, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, **_more: bar.update(task, advance=done)
+
+
+class _Lines:
+    """A line on stderr for each tenth of what is carried."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total = what, total
+        self._done = self._told = 0
+
+    def __call__(self, done: int, **_more: Any) -> None:
+        self._done += done
+        tenth = min(10, 10 * self._done // self._total)
+        if tenth > self._told:
+            self._told = tenth
+            print(
+                f"{self._what}: {self._done:,} of {self._total:,} bytes",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 Advance = Callable[..., None]

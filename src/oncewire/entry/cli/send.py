@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
     from oncewire.entry.messages.submitting import SendOptions
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.sending.submit import Submission
+    from oncewire.handler.sending.submit import Accepted, Submission
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
 def send(
     files: Annotated[
         list[str],
-        typer.Argument(help="The document: FILE or 'FILE;media/type'. Several: several payloads."),
+        typer.Argument(
+            help="The document: FILE or 'FILE;media/type', - is standard input. Several: several "
+            "payloads."
+        ),
     ],
     to: Annotated[
         str,
@@ -97,7 +100,10 @@ def _submissions(
     from oncewire.entry.messages.composing import payload_of
     from oncewire.entry.messages.submitting import find_agreement, submission_of
     from oncewire.entry.party.agreements import load_readable
+    from oncewire.errors import InvalidValue
 
+    if sum(name.partition(";")[0] == "-" for name in files) > 1:
+        raise InvalidValue("standard input is named more than once", remedy="it is one document")
     agreement = find_agreement(load_readable(settings), to, cpa)
     if each:
         groups = [[payload_of(name, 1)] for name in files]
@@ -119,27 +125,38 @@ def _sent(
 
     async def run() -> tuple[list[tuple[str, str, bool]], bool]:
         door = reach(settings) if timeout is None else reach_running(settings)
-        with output.progress("sending", len(submissions), quiet=quiet) as advance:
-            async with door as verbs:
-                rows = await _send_all(verbs, submissions, timeout, advance)
-                return rows, not isinstance(verbs, Remote)
+        async with door as verbs:
+            with output.bytes_progress("handing in", _size(submissions), quiet=quiet) as heard:
+                accepted = [await verbs.send(_counted(one, heard)) for one in submissions]
+            with output.progress("sending", len(submissions), quiet=quiet) as advance:
+                rows = await _outcomes(verbs, accepted, timeout, advance)
+            return rows, not isinstance(verbs, Remote)
 
     with only_errors():
         rows, at_rest = asyncio.run(run())
     return _sent_report(settings, rows, waited=timeout is not None, at_rest=at_rest)
 
 
-async def _send_all(
-    verbs: Verbs, submissions: list[Submission], timeout: float | None, advance: output.Advance
+def _size(submissions: list[Submission]) -> int:
+    return sum(payload.size for submission in submissions for payload in submission.payloads)
+
+
+def _counted(submission: Submission, heard: output.Advance) -> Submission:
+    """The submission; what is read of its documents is told."""
+    from dataclasses import replace
+
+    from oncewire.entry.messages.documents import counted
+
+    payloads = tuple(counted(payload, heard) for payload in submission.payloads)
+    return replace(submission, payloads=payloads)
+
+
+async def _outcomes(
+    verbs: Verbs, accepted: list[Accepted], timeout: float | None, advance: output.Advance
 ) -> list[tuple[str, str, bool]]:
-    """(MessageId, state or empty, repeated) of each, in order; a stream keeps its order."""
+    """(MessageId, state or empty, repeated) of each, in order."""
     import asyncio
 
-    accepted = []
-    for submission in submissions:
-        accepted.append(await verbs.send(submission))
-        if timeout is None:
-            advance(1)
     if timeout is None:
         return [
             (each_accepted.message_id, "", each_accepted.repeated) for each_accepted in accepted

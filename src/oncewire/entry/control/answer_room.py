@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from oncewire.entry.control.language import LINE_MAX, PARTS_MAX, line_of
+from oncewire.entry.control.language import BODY_MAX, LINE_MAX, PARTS_MAX, line_of
 from oncewire.entry.delivery.received_message import message_of
 from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.node import BODY_MAX
+from oncewire.message.payload import DistantPayload
+
+PLACE = 4096 + 256
+"""Bytes that say where a payload lies that does not come along: a path, and where in it."""
 
 FRAME = 1024
 """Bytes of the line that are not about any message."""
@@ -32,8 +35,11 @@ class AnswerRoom:
     def admit(self, taken: GivenMessage) -> bool:
         """Put a message beside those that were admitted before; False: it does not fit."""
         parts = len(taken.payloads)
-        size = sum(payload.size for payload in taken.payloads)
+        size = sum(
+            payload.size for payload in taken.payloads if not isinstance(payload, DistantPayload)
+        )
         line = len(line_of(message_of(taken).facts())) + NUMBER * (parts + 1)
+        line += PLACE * sum(isinstance(payload, DistantPayload) for payload in taken.payloads)
         if size > self._left or parts > self._parts or line > self._line:
             return False
         self._left, self._parts, self._line = (

@@ -130,8 +130,7 @@ class Remote(Verbs):
     async def _over(self, streams: _Streams, request: ControlFrame) -> ControlFrame | None:
         reader, writer = streams
         try:
-            control.write_frame(writer, request)
-            await writer.drain()
+            await control.write_frame(writer, request)
             return await control.read_frame(reader)
         except BaseException:
             # An answer that comes later must not be taken for that of the next question.

@@ -14,12 +14,13 @@ from oncewire.entry.control.arguments import checked
 from oncewire.entry.control.verb import Method, Need, Verb
 from oncewire.entry.control.verbs import Status, Verbs
 from oncewire.errors import HandlerFailed, NotAllowed
+from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.handler import LEASE, Handler
 from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
-from oncewire.store.contract import Store
+from oncewire.store.contract import Spool, Store
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -63,9 +64,20 @@ class Running(Verbs):
         """See `Here`."""
         return self.handler.lease
 
+    @property
+    def spool(self) -> Spool:
+        """See `Here`."""
+        return self.handler.engine.node.store.spool
+
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """See `Here`."""
         return await self.handler.operate(decide, step)
+
+    async def taken(
+        self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
+    ) -> list[GivenMessage]:
+        """See `Here`."""
+        return await self.handler.taken(take, limit)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """See `Here`."""
@@ -108,11 +120,22 @@ class AtRest(Verbs):
         """See `Here`."""
         _need_handler("this")
 
+    @property
+    def spool(self) -> Spool:
+        """See `Here`."""
+        return self.engine.node.store.spool
+
     async def operate(self, decide: Callable[[Engine], T], step: str = "") -> T:  # noqa: ARG002
         """See `Here`; what would leave now is found again when a handler starts."""
         result = decide(self.engine)
         self.engine.commit()
         return result
+
+    async def taken(
+        self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
+    ) -> list[GivenMessage]:
+        """See `Here`."""
+        return await self.operate(lambda engine: take(engine, limit))
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:  # noqa: ARG002
         """See `Here`: without a handler nothing happens, so only what is final is known."""

@@ -3,8 +3,10 @@
 While `oncewire serve` runs it is the store's only writer. Other commands reach it through a
 Unix domain socket beside the database, which only the owner of the files can open. One line of
 JSON asks, one line answers; `bytes` in a line announces how many raw bytes of each payload
-follow it. A line names its version, so that an old command and a new handler understand that
-they do not understand each other.
+follow it. Those of a payload whose length nobody knows (`null`) follow in pieces, each after its
+length in four bytes, up to one that is empty; a large one is put into the spool as it comes. A
+line names its version, so that an old command and a new handler understand that they do not
+understand each other.
 """
 
 from __future__ import annotations
@@ -13,26 +15,39 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oncewire import errors
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
-from oncewire.handler.node import BODY_MAX
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.handing_in import SpooledContent
+from oncewire.handler.sending.submit import PAYLOAD_BYTES_MAX
+from oncewire.message.payload import Content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from oncewire.entry.party.settings import Settings
+    from oncewire.store.contract import Spool
 
-VERSION = 2
+VERSION = 3
+BODY_MAX = 256 * 1024 * 1024
+"""Bytes of payloads in one frame that are held in memory."""
+
 LINE_MAX = 4 * 1024 * 1024
 """The longest line; payloads are not part of it."""
 
 PARTS_MAX = 10_000
+PIECE = 1024 * 1024
+"""Bytes of a payload that come in one piece, at most."""
+
+Part: TypeAlias = "bytes | Content"
+"""A payload beside a line: in memory, or read as it is written."""
+
 # The kernel's sun_path holds 108 bytes with the final zero.
 _SUN_PATH = 107
 
@@ -85,17 +100,17 @@ class ControlFrame:
     """One line and the bytes that follow it."""
 
     values: Mapping[str, Any]
-    parts: tuple[bytes, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
-def write_frame(writer: asyncio.StreamWriter, frame: ControlFrame) -> None:
-    """Put a frame into the writer's buffer; InvalidValue, and nothing is written, where the
-    other side would not take it."""
+async def write_frame(writer: asyncio.StreamWriter, frame: ControlFrame) -> None:
+    """Write a frame, as fast as the other side reads; InvalidValue, and nothing is written, where
+    it would not take it."""
     values = {"oncewire": VERSION, **frame.values}
     if frame.parts:
-        values["bytes"] = [len(part) for part in frame.parts]
+        values["bytes"] = [_length(part) for part in frame.parts]
     line = line_of(values)
-    size = sum(len(part) for part in frame.parts)
+    size = sum(_length(part) or 0 for part in frame.parts)
     if len(line) > LINE_MAX or len(frame.parts) > PARTS_MAX or size > BODY_MAX:
         raise InvalidValue(
             f"{size:,} bytes in {len(frame.parts):,} payloads, described in {len(line):,} bytes, "
@@ -105,7 +120,26 @@ def write_frame(writer: asyncio.StreamWriter, frame: ControlFrame) -> None:
         )
     writer.write(line + b"\n")
     for part in frame.parts:
-        writer.write(part)
+        if isinstance(part, bytes):
+            writer.write(part)
+        else:
+            await _write_pieces(writer, part)
+    await writer.drain()
+
+
+def _length(part: Part) -> int | None:
+    return len(part) if isinstance(part, bytes) else None
+
+
+async def _write_pieces(writer: asyncio.StreamWriter, content: Content) -> None:
+    file = await asyncio.to_thread(content.open)
+    try:
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            writer.write(len(piece).to_bytes(4) + piece)
+            await writer.drain()
+        writer.write(bytes(4))
+    finally:
+        file.close()
 
 
 def line_of(values: Mapping[str, Any]) -> bytes:
@@ -114,8 +148,13 @@ def line_of(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
-async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
-    """The next frame; None when the other side is done. InvalidValue if it cannot be read."""
+async def read_frame(
+    reader: asyncio.StreamReader, spool: Spool | None = None
+) -> ControlFrame | None:
+    """The next frame; None when the other side is done. InvalidValue if it cannot be read.
+
+    Where there is a spool, what comes in pieces may be large and lies there then: whoever gets
+    the frame lets it go."""
     try:
         line = await reader.readline()
     except ValueError:
@@ -127,8 +166,58 @@ async def read_frame(reader: asyncio.StreamReader) -> ControlFrame | None:
     values = _json(line)
     if not isinstance(values, dict) or values.pop("oncewire", None) != VERSION:
         raise unreadable(f"a line is not of version {VERSION}")
-    parts = [await reader.readexactly(size) for size in _sizes(values.pop("bytes", []))]
+    parts: list[Part] = []
+    try:
+        for size in _sizes(values.pop("bytes", [])):
+            if size is not None:
+                parts.append(await reader.readexactly(size))
+            elif spool is None:
+                raise unreadable("payloads in pieces are for the handler alone")
+            else:
+                parts.append(await _read_pieces(reader, spool))
+    except BaseException:
+        give_back(parts)
+        raise
     return ControlFrame(values, tuple(parts))
+
+
+def give_back(parts: Iterable[Part]) -> None:
+    """Nobody took these: what lies in the spool goes."""
+    for part in parts:
+        if isinstance(part, SpooledContent):
+            part.give_back()
+
+
+async def _read_pieces(reader: asyncio.StreamReader, spool: Spool) -> bytes | SpooledContent:
+    """A payload that comes in pieces: in memory while it is small, else in the spool."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= SPOOL_ABOVE:
+        piece = await _read_piece(reader)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+    file = await asyncio.to_thread(spool.begin)
+    try:
+        await asyncio.to_thread(file.write, b"".join(pieces))
+        while piece := await _read_piece(reader):
+            size += len(piece)
+            if size > PAYLOAD_BYTES_MAX:
+                raise unreadable(f"a payload has more than {PAYLOAD_BYTES_MAX:,} bytes")
+            await asyncio.to_thread(file.write, piece)
+        name, size = await asyncio.to_thread(file.finish)
+    except BaseException:
+        file.abandon()
+        raise
+    return SpooledContent(spool, name, size)
+
+
+async def _read_piece(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(4))
+    if size > PIECE:
+        raise unreadable(f"a piece has {size:,} bytes, more than {PIECE:,}")
+    return await reader.readexactly(size)
 
 
 def _json(line: bytes) -> Any:
@@ -145,9 +234,11 @@ def _no_number(word: str) -> None:
     raise ValueError(word)
 
 
-def _sizes(given: Any) -> list[int]:
-    good = isinstance(given, list) and all(type(values) is int and values >= 0 for values in given)
-    if not good or len(given) > PARTS_MAX or sum(given) > BODY_MAX:
+def _sizes(given: Any) -> list[int | None]:
+    good = isinstance(given, list) and all(
+        size is None or (type(size) is int and size >= 0) for size in given
+    )
+    if not good or len(given) > PARTS_MAX or sum(size or 0 for size in given) > BODY_MAX:
         raise unreadable(f"payloads of more than {BODY_MAX} bytes, or no sizes at all")
     return list(given)
 

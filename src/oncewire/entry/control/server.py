@@ -16,6 +16,7 @@ from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.errors import InvalidValue, OncewireError
+from oncewire.store.contract import Spool
 
 logger = logging.getLogger("oncewire.control")
 
@@ -28,8 +29,9 @@ LOOK_EVERY = 0.5
 class ControlServer:
     """Serves the verbs of a running handler to other processes of the same user."""
 
-    def __init__(self, path: Path, verbs: Verbs) -> None:
-        self._path, self._verbs = path, verbs
+    def __init__(self, path: Path, verbs: Verbs, spool: Spool | None = None) -> None:
+        """`spool`: where large documents go as they come."""
+        self._path, self._verbs, self._spool = path, verbs, spool
         self._server: asyncio.Server | None = None
         self._guests: set[asyncio.Task[None]] = set()
 
@@ -69,23 +71,24 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
-                frame = await control.read_frame(reader)
+                frame = await control.read_frame(reader, self._spool)
             except InvalidValue as error:
                 # What follows on this connection cannot be told from what went wrong.
-                control.write_frame(writer, control.error_frame(error))
-                await writer.drain()
+                await control.write_frame(writer, control.error_frame(error))
                 return
             if frame is None:
                 return
             verb = TABLE.get(str(frame.values.get("verb")))
             answering = self.answer(frame)
             waits = verb is not None and _may_wait(verb)
-            answer = await (_while_there(writer, answering) if waits else answering)
             try:
-                control.write_frame(writer, answer)
+                answer = await (_while_there(writer, answering) if waits else answering)
+            finally:
+                control.give_back(frame.parts)
+            try:
+                await control.write_frame(writer, answer)
             except InvalidValue as error:
-                control.write_frame(writer, control.error_frame(error))
-            await writer.drain()
+                await control.write_frame(writer, control.error_frame(error))
 
     async def answer(self, frame: ControlFrame) -> ControlFrame:
         """Do what a request asks for; what goes wrong is an answer too."""

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from inspect import BoundArguments
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from oncewire.entry.control.arguments import checked
-from oncewire.entry.control.language import ControlFrame, unreadable
+from oncewire.entry.control.language import ControlFrame, Part, unreadable
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.received_message import (
@@ -20,15 +22,17 @@ from oncewire.entry.delivery.received_message import (
     notice_facts,
     notice_from,
 )
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotHere
+from oncewire.handler.delivering.part_content import PartContent
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.trial import Tried
 from oncewire.journal.outcome import Outcome
+from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
+from oncewire.message.payload import Content, DistantPayload, Payload
 from oncewire.message.status import MessageStatus, StatusResponse
 
-Parts = list[bytes]
+Parts = list[Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +115,26 @@ def _list_of(form: ValueForm) -> ValueForm:
 
 
 def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
-    parts += [content(payload) for payload in submission.payloads]
+    parts += [_part_of(payload) for payload in submission.payloads]
     return {
         "cpa_id": submission.cpa_id,
         "service": submission.service.value,
         "service_type": submission.service.type,
         "action": submission.action,
-        "payloads": [[payload.content_id, payload.media_type] for payload in submission.payloads],
+        "payloads": [
+            [payload.content_id, payload.media_type, payload.file_name]
+            for payload in submission.payloads
+        ],
         "conversation_id": submission.conversation_id,
         "message_id": submission.message_id,
         "ref_to_message_id": submission.ref_to_message_id,
         "time_to_live": submission.time_to_live,
         "best_effort": submission.best_effort,
     }
+
+
+def _part_of(payload: Payload) -> Part:
+    return payload.content if isinstance(payload, DistantPayload) else content(payload)
 
 
 _SUBMISSION = {each.name for each in fields(Submission)} | {"service_type"}
@@ -145,14 +156,23 @@ def _read_submission(facts: Any, parts: Parts) -> Submission:
 
 
 def _read_payload(named: Any, parts: Parts) -> Payload:
-    if not isinstance(named, list) or len(named) != 2:
+    if not isinstance(named, list) or len(named) not in (2, 3):
         raise InvalidValue(
             f"payloads names {repr(named)[:32]}",
-            remedy="name each payload by a list of its Content-ID and its media type",
+            remedy="name each payload by a list of its Content-ID, its media type and, if it has "
+            "one, its file's name",
+        )
+    content_id, media_type, called = (*named, "")[:3]
+    if not isinstance(called, str):
+        raise InvalidValue(
+            f"the file's name of a payload is {repr(called)[:32]}", remedy="give it as a text"
         )
     if not parts:
         raise unreadable(f"no bytes came for the payload {repr(named[0])[:64]}")
-    return Payload.of(named[0], named[1], parts.pop(0))
+    part = parts.pop(0)
+    if isinstance(part, bytes):
+        return Payload.of(content_id, media_type, part, called)
+    return DistantPayload(content_id, media_type, part, mime_headers=disposition(called))
 
 
 def _list(value: Any) -> list[Any]:
@@ -164,13 +184,45 @@ def _list(value: Any) -> list[Any]:
 
 
 def _write_message(message: ReceivedMessage, parts: Parts) -> dict[str, Any]:
-    parts += [content(payload) for payload in message.payloads]
-    return message.facts()
+    facts = message.facts()
+    for payload, described in zip(message.payloads, facts["payloads"], strict=True):
+        lies = _place_of(payload)
+        if lies is None:
+            parts.append(content(payload))
+        else:
+            # Who may ask may read the file too.
+            described["lies"] = lies
+    return facts
+
+
+def _place_of(payload: Payload) -> list[Any] | None:
+    """Where a payload lies that does not come along."""
+    if not isinstance(payload, DistantPayload) or not isinstance(payload.content, PartContent):
+        return None
+    lies = payload.content
+    return None if lies.path is None else [str(lies.path), lies.offset, lies.length, lies.encoding]
 
 
 def _read_message(facts: Mapping[str, Any], parts: Parts) -> ReceivedMessage:
-    contents = [parts.pop(0) for _ in facts["payloads"]]
+    contents: list[bytes | Content] = []
+    for described in facts["payloads"]:
+        lies = described.pop("lies", None)
+        contents.append(parts.pop(0) if lies is None else _content_at(*lies))
     return message_from(facts, contents)
+
+
+def _content_at(path: str, offset: int, length: int, encoding: str) -> PartContent:
+    return PartContent(partial(_opened, Path(path)), offset, length, encoding, Path(path))
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise NotHere(
+            f"the document's file {path} cannot be opened: {error.strerror}",
+            remedy="read a document before its message is removed, as a user who may",
+        ) from None
 
 
 _STATUS = {each.name for each in fields(Status)}

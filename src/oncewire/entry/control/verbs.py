@@ -30,6 +30,7 @@ from oncewire.errors import NotAllowed
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.handler.actions import Notice
+    from oncewire.handler.delivering.application import GivenMessage
     from oncewire.handler.engine import Engine
     from oncewire.handler.handler import Handler
     from oncewire.handler.sending.submit import Accepted, Submission
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
+    from oncewire.store.contract import Spool
 
 T = TypeVar("T")
 
@@ -127,8 +129,17 @@ class Here(Protocol):
     def lease(self) -> Duration:
         """How long whoever took a message may take to confirm it."""
 
+    @property
+    def spool(self) -> Spool:
+        """Where large documents lie."""
+
     async def operate(self, decide: Callable[[Engine], T], step: str = "operate") -> T:
         """Run a verb of the engine; returns when it is durable, or raises why it is not."""
+
+    async def taken(
+        self, take: Callable[[Engine, int], list[GivenMessage]], limit: int
+    ) -> list[GivenMessage]:
+        """What is handed over, so many at most; returns when that is durable."""
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """The outcome of a message, waited for where something can still happen."""
@@ -164,7 +175,9 @@ class PartyVerbs:
         from oncewire.entry.delivery.received_message import message_of
 
         lease, room = self.here.lease, AnswerRoom()
-        given = await self.here.operate(lambda engine: engine.hand_over(limit, lease, room), "take")
+        given = await self.here.taken(
+            lambda engine, count: engine.hand_over(count, lease, room), limit
+        )
         return [message_of(taken) for taken in given]
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("notices take"))
@@ -287,7 +300,12 @@ class Verbs(PartyVerbs, Performing):
     @verb(Need.STORE, Permission.EXCHANGE, Within("send"))
     async def send(self, submission: Submission) -> Accepted:
         """Take a document: from now on it is sent, or somebody is told."""
-        return await self.here.operate(lambda engine: engine.submit(submission), "submit")
+        from oncewire.handler.sending.handing_in import submitted
+
+        async def store(given: Submission) -> Accepted:
+            return await self.here.operate(lambda engine: engine.submit(given), "submit")
+
+        return await submitted(self.here.spool, submission, store)
 
     @verb(Need.STORE, Permission.EXCHANGE, Within("inbox confirm"))
     async def confirm(self, sender: str, message_id: str) -> bool:

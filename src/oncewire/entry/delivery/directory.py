@@ -1,7 +1,8 @@
 """Delivery into a directory.
 
-Guarantee: a message becomes one set of files whose names follow from its sender and MessageId
-alone, so that handing it over again writes the same files again and changes nothing. Each file
+Guarantee: a message becomes one set of files whose names follow from its sender and MessageId,
+and end in what its sender called each document (`file_name`); so handing it over again writes the
+same files again and changes nothing. Each file
 is on the disk before it gets its name, and the `.message.json` comes last: whoever sees it has
 everything it names. A program that removes files after its work sees a name again only if the
 handler died between writing them and noting that; it then says `redelivered`. In order per
@@ -13,14 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from oncewire.entry.delivery.received_message import (
     ReceivedMessage,
-    content,
     message_of,
     notice_facts,
     payload_facts,
@@ -29,8 +32,13 @@ from oncewire.entry.files import make_folder
 from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
+from oncewire.message.payload import Payload
+
+PIECE = 1024 * 1024
+"""Bytes of a document that are in memory while it is written."""
 
 _UNFINISHED = ".part"
+_OURS = (".message.json", ".failure.json", _UNFINISHED)
 # A name must not depend on the machine's own table of media types.
 _ENDINGS = {
     "application/xml": ".xml",
@@ -46,7 +54,7 @@ _ENDINGS = {
 
 
 def name_of(message: ReceivedMessage) -> str:
-    """The files' common name; nothing a partner writes becomes part of a path."""
+    """What the files' names begin with; nothing a partner writes can name another file."""
     key = f"{message.sender}\0{message.message_id}"
     return hashlib.sha256(key.encode()).hexdigest()[:40]
 
@@ -56,17 +64,26 @@ def put_message(folder: Path, message: ReceivedMessage) -> tuple[Path, ...]:
     name = name_of(message)
     written, described = [], []
     for number, payload in enumerate(message.payloads, 1):
-        kind = payload.media_type.partition(";")[0].strip().lower()
-        path = folder / f"{name}.{number}{_ENDINGS.get(kind, '.bin')}"
-        put_file(path, content(payload))
+        path = folder / f"{name}.{number}{_ending(payload)}"
+        put_file(path, payload.open())
         written.append(path)
         described.append({**payload_facts(payload), "file": path.name})
     facts = {**message.facts(), "payloads": described}
     path = folder / f"{name}.message.json"
     text = json.dumps(facts, indent=2, ensure_ascii=False)
-    put_file(path, text.encode() + b"\n")
+    put_file(path, io.BytesIO(text.encode() + b"\n"))
     written.append(path)
     return tuple(written)
+
+
+def _ending(payload: Payload) -> str:
+    """What tells people what a file is: its sender's name for it, made safe, else its kind."""
+    if payload.file_name:
+        ending = f".{payload.file_name}"
+        # Nobody's document passes for what is written about documents.
+        return f"{ending}.bin" if ending.lower().endswith(_OURS) else ending
+    kind = payload.media_type.partition(";")[0].strip().lower()
+    return _ENDINGS.get(kind, ".bin")
 
 
 def put_notice(folder: Path, notice: Notice) -> Path:
@@ -74,16 +91,16 @@ def put_notice(folder: Path, notice: Notice) -> Path:
     key = hashlib.sha256(notice.message_id.encode()).hexdigest()[:40]
     path = folder / f"{key}.failure.json"
     text = json.dumps(notice_facts(notice), indent=2, ensure_ascii=False)
-    put_file(path, text.encode() + b"\n")
+    put_file(path, io.BytesIO(text.encode() + b"\n"))
     return path
 
 
-def put_file(path: Path, data: bytes) -> None:
+def put_file(path: Path, source: BinaryIO) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
     half = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
     try:
-        with half.open("wb") as file:
-            file.write(data)
+        with source, half.open("wb") as file:
+            shutil.copyfileobj(source, file, PIECE)
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)

@@ -17,9 +17,10 @@ from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
+from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
-from oncewire.message.payload import Payload
+from oncewire.message.payload import Content, DistantPayload, Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class ReceivedMessage:
     `timestamp`: when its sender wrote it, as xsd:dateTime in UTC.
     `ref_to_message_id`: the message of ours that it responds to, or empty.
     `redelivered`: it was given before, and the handler was never told that it arrived.
-    `payloads`: the documents, each a `Payload` with its bytes in `data`.
+    `payloads`: the documents, each a `Payload` with its bytes in `data`. A large one lies on the
+    disk: `open` reads it piece by piece, `data` fetches all of it.
     `service_type`: the type of the service, where it has one; `service` then begins with it
     and a colon.
     `warnings`: what its sender warns of beside the document, each as code and sentence.
@@ -127,16 +129,22 @@ def message_of(taken: GivenMessage) -> ReceivedMessage:
     )
 
 
-def message_from(facts: Mapping[str, Any], contents: Sequence[bytes]) -> ReceivedMessage:
-    """What `ReceivedMessage.facts` told, with the payloads' bytes beside it."""
-    described = facts["payloads"]
-    payloads = tuple(
-        Payload.of(each_facts["content_id"], each_facts["media_type"], data)
-        for each_facts, data in zip(described, contents, strict=True)
-    )
+def message_from(facts: Mapping[str, Any], contents: Sequence[bytes | Content]) -> ReceivedMessage:
+    """What `ReceivedMessage.facts` told, with the payloads' bytes, or where they lie, beside it."""
+    payloads = tuple(map(_payload_from, facts["payloads"], contents))
     rest = {name: value for name, value in facts.items() if name != "payloads"}
     rest["warnings"] = tuple(facts.get("warnings", ()))
     return ReceivedMessage(**rest, payloads=payloads)
+
+
+def _payload_from(facts: Mapping[str, Any], data: bytes | Content) -> Payload:
+    name, media_type = facts["content_id"], facts["media_type"]
+    called = facts.get("file_name", "")
+    if isinstance(data, bytes):
+        return Payload.of(name, media_type, data, called)
+    return DistantPayload(
+        name, media_type, data, facts["size"], facts["sha256"], disposition(called)
+    )
 
 
 def notice_facts(notice: Notice) -> dict[str, str]:
@@ -166,6 +174,7 @@ def payload_facts(payload: Payload) -> dict[str, Any]:
     return {
         "content_id": payload.content_id,
         "media_type": payload.media_type,
+        "file_name": payload.file_name,
         "size": payload.size,
         "sha256": payload.digest,
     }

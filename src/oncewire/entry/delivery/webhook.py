@@ -14,16 +14,17 @@ A message of ours that failed is an event of another type, with the same guarant
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import hmac
-import json
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from oncewire.entry.delivery.event_body import EventBody, as_base64
 from oncewire.entry.delivery.received_message import (
     ReceivedMessage,
-    content,
     message_of,
     notice_facts,
     payload_facts,
@@ -33,6 +34,7 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload
 
 if TYPE_CHECKING:
     import aiohttp
@@ -41,6 +43,9 @@ EVENT_TYPE = "org.oncewire.message.delivered"
 FAILED_TYPE = "org.oncewire.message.failed"
 SECRET_PREFIX = "whsec_"  # noqa: S105  (the prefix of Standard Webhooks, not a secret)
 TIMEOUT = 30.0
+NO_GAPS: Mapping[str, Payload] = {}
+SLOWEST = 1024 * 1024
+"""Bytes in a second at which an application has to take a large event, beyond that time."""
 
 
 def check_url(url: str) -> str:
@@ -70,10 +75,12 @@ def secret_bytes(secret: str) -> bytes:
         ) from None
 
 
-def signature(key: bytes, webhook_id: str, timestamp: int, body: bytes) -> str:
-    """What `webhook-signature` says of a body."""
-    signed = f"{webhook_id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+def signature(key: bytes, webhook_id: str, timestamp: int, body: Iterable[bytes]) -> str:
+    """What `webhook-signature` says of a body, which is read once for it."""
+    signed = hmac.new(key, f"{webhook_id}.{timestamp}.".encode(), "sha256")
+    for piece in body:
+        signed.update(piece)
+    return "v1," + base64.b64encode(signed.digest()).decode()
 
 
 def event_id(sender: str, message_id: str) -> str:
@@ -81,10 +88,12 @@ def event_id(sender: str, message_id: str) -> str:
     return "msg_" + hashlib.sha256(f"{sender}\0{message_id}".encode()).hexdigest()[:32]
 
 
-def event_of(message: ReceivedMessage) -> dict[str, Any]:
-    """The CloudEvent of a message. Payloads are in it, as base64."""
+def event_of(message: ReceivedMessage, gaps: dict[str, Payload] | None = None) -> dict[str, Any]:
+    """The CloudEvent of a message. Payloads are in it, as base64; `gaps` gets those that are read
+    when it is posted, by what stands in their place."""
+    left = {} if gaps is None else gaps
     payloads = [
-        {**payload_facts(payload), "data_base64": base64.b64encode(content(payload)).decode()}
+        {**payload_facts(payload), "data_base64": as_base64(payload, left)}
         for payload in message.payloads
     ]
     return {
@@ -126,23 +135,32 @@ class Webhook:
 
     async def deliver(self, taken: GivenMessage) -> None:
         """Post it; returning means that the application answered 2xx."""
-        event = event_of(message_of(taken))
-        await self._post(event)
+        gaps: dict[str, Payload] = {}
+        event = event_of(message_of(taken), gaps)
+        await self._post(event, gaps)
 
-    async def _post(self, event: dict[str, Any]) -> None:
+    async def _post(self, event: dict[str, Any], gaps: Mapping[str, Payload] = NO_GAPS) -> None:
         import aiohttp
 
-        body = json.dumps(event, ensure_ascii=False).encode()
+        body = EventBody(event, gaps)
         timestamp = self._world.now() // SECOND
+        pieces = body.pieces()
         headers = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
+            "Content-Length": str(body.size),
             "webhook-id": event["id"],
             "webhook-timestamp": str(timestamp),
-            "webhook-signature": signature(self._key, event["id"], timestamp, body),
+            "webhook-signature": await asyncio.to_thread(
+                signature, self._key, event["id"], timestamp, pieces
+            ),
         }
         try:
             answer = await self._open().post(
-                self._url, data=body, headers=headers, allow_redirects=False
+                self._url,
+                data=body.sent() if gaps else b"".join(body.pieces()),
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=self._timeout + body.size / SLOWEST),
             )
             async with answer:
                 status = answer.status

@@ -6,12 +6,14 @@ with `oncewire send`, which keeps, numbers and repeats them.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from oncewire.entry.messages.documents import file_payload
+from oncewire.entry.files import WHOLE_FILE_MAX
+from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.message import (
     AckRequest,
@@ -111,7 +113,9 @@ def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique
         time_to_live=parse_duration(words.time_to_live) if words.time_to_live else None,
         sequence=words.sequence if words.sequence >= 0 else None,
         sync_reply=words.sync,
-        payloads=tuple(payload_of(place, at) for at, place in enumerate(words.payloads, 1)),
+        payloads=tuple(
+            _at_hand(payload_of(place, at)) for at, place in enumerate(words.payloads, 1)
+        ),
     )
 
 
@@ -143,9 +147,22 @@ def _chosen(word: str, option: str, words: type[Word]) -> Word:
     raise InvalidValue(f"--{option} {word!r} is not known", remedy=f"use one of {known}")
 
 
+def _at_hand(payload: Payload) -> Payload:
+    """The payload in memory: a message that is built is shown whole."""
+    data = payload.data
+    if data is None or len(data) > WHOLE_FILE_MAX:
+        raise InvalidValue(
+            f"payload {payload.content_id} has more than {WHOLE_FILE_MAX} bytes",
+            remedy="name a smaller file",
+        )
+    return Payload.of(payload.content_id, payload.media_type, data, payload.file_name)
+
+
 def payload_of(place: str, number: int) -> Payload:
-    """`FILE` or `FILE;media/type` as the payload with that number."""
+    """`FILE` or `FILE;media/type` as the payload with that number; `-` reads standard input."""
     name, semicolon, media_type = place.partition(";")
+    if name == "-":
+        return open_payload(sys.stdin.buffer, media_type.strip(), number)
     try:
         return file_payload(Path(name), media_type.strip(), number)
     except NotHere as error:

@@ -1,20 +1,26 @@
-"""Documents as programs and people give them, and the payloads that are made of them."""
+"""Documents as programs and people give them, and the payloads that are made of them.
+
+A file is not read here: it is read once, when it is handed in, and never whole (`handing_in`).
+"""
 
 from __future__ import annotations
 
+import io
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
-from oncewire.errors import InvalidValue
-from oncewire.message.payload import Payload
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.message.file_name import disposition
+from oncewire.message.payload import Content, DistantPayload, Payload
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload
 """Bytes; a file's path; a file that is open for reading bytes; or a payload, as `Payload.of` makes
 it where the Content-ID matters or each document has a media type of its own."""
 
+_PIECE = 256 * 1024
 _MEDIA_TYPE = "application/octet-stream"
 _REMEDY = "give bytes, a path or a file: text.encode(), Path(name), open(name, 'rb')"
 
@@ -29,7 +35,50 @@ def payloads_of(documents: Sequence[Document], media_type: str = "") -> tuple[Pa
 
 def file_payload(path: Path, media_type: str, number: int) -> Payload:
     """A file as the payload with that number."""
-    return _numbered(number, media_type, path.name, read_bytes(path, "payload"))
+    content = NamedFile(path)
+    return _numbered(number, media_type, path.name, content, content.size())
+
+
+def open_payload(file: BinaryIO, media_type: str, number: int) -> Payload:
+    """A file that is open as the payload with that number. A small one is read now; a large one
+    when it is handed in, and until then it has to stay open."""
+    begun = _beginning(file, number)
+    content = OpenFile(file, number, begun)
+    name = _name_of(file)
+    if len(begun) > SPOOL_ABOVE:
+        return _numbered(number, media_type, name, content, 0)
+    return Payload.of(_id(number), _kind(media_type, name), begun, name)
+
+
+def _beginning(file: BinaryIO, number: int) -> bytes:
+    """So much of it that is known whether it is small."""
+    pieces: list[bytes] = []
+    left = SPOOL_ABOVE + 1
+    while left > 0 and (piece := file.read(left)):
+        if not isinstance(piece, bytes):
+            raise InvalidValue(
+                f"document {number} is a file of text", remedy="open it with mode 'rb'"
+            )
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def counted(payload: Payload, heard: Callable[[int], object]) -> Payload:
+    """The same payload; whoever reads it, `heard` is told how many bytes were read. One that is in
+    memory is told of at once."""
+    if not isinstance(payload, DistantPayload):
+        heard(payload.size)
+        return payload
+    return DistantPayload(
+        payload.content_id,
+        payload.media_type,
+        _Counted(payload.content, heard),
+        payload.size,
+        payload.digest,
+        payload.mime_headers,
+        payload.content_encoding,
+    )
 
 
 def _payload(document: Document, media_type: str, number: int) -> Payload:
@@ -38,12 +87,12 @@ def _payload(document: Document, media_type: str, number: int) -> Payload:
     if isinstance(document, Path):
         return file_payload(document, media_type, number)
     if isinstance(document, bytes):
-        return _numbered(number, media_type, "", document)
-    return _numbered(number, media_type, _name_of(document), _content(document, number))
+        return Payload.of(_id(number), media_type or _MEDIA_TYPE, document)
+    return open_payload(_checked(document, number), media_type, number)
 
 
-def _content(document: object, number: int) -> bytes:
-    """The bytes of an open file; whatever else a program gave is refused in words."""
+def _checked(document: object, number: int) -> BinaryIO:
+    """An open file; whatever else a program gave is refused in words."""
     if isinstance(document, str):
         raise InvalidValue(
             f"document {number} is a text, which may be the document or the name of its file",
@@ -53,22 +102,125 @@ def _content(document: object, number: int) -> bytes:
         raise InvalidValue(
             f"document {number} is of type {type(document).__name__}", remedy=_REMEDY
         )
-    data = document.read(WHOLE_FILE_MAX + 1)
-    if not isinstance(data, bytes):
+    if isinstance(document, io.TextIOBase):
         raise InvalidValue(f"document {number} is a file of text", remedy="open it with mode 'rb'")
-    if len(data) > WHOLE_FILE_MAX:
-        raise InvalidValue(
-            f"document {number} has more than {WHOLE_FILE_MAX} bytes", remedy="give a smaller one"
-        )
-    return data
+    return document  # type: ignore[return-value]
 
 
 def _name_of(document: object) -> str:
     # A file that has no name in the file system says a number, or nothing.
     name = getattr(document, "name", "")
-    return Path(name).name if isinstance(name, str) else ""
+    # Standard input is called <stdin>, which is no name of a document.
+    return Path(name).name if isinstance(name, str) and not name.startswith("<") else ""
 
 
-def _numbered(number: int, media_type: str, name: str, data: bytes) -> Payload:
-    kind = media_type or mimetypes.guess_type(name)[0] or _MEDIA_TYPE
-    return Payload.of(f"payload-{number}@oncewire", kind, data)
+def _numbered(number: int, media_type: str, name: str, content: Content, size: int) -> Payload:
+    headers = disposition(name) if name else ()
+    return DistantPayload(_id(number), _kind(media_type, name), content, size, mime_headers=headers)
+
+
+def _kind(media_type: str, name: str) -> str:
+    return media_type or mimetypes.guess_type(name)[0] or _MEDIA_TYPE
+
+
+def _id(number: int) -> str:
+    return f"payload-{number}@oncewire"
+
+
+class NamedFile:
+    """See `Content`: a file that somebody named. It has to be there when it is named."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.open().close()
+
+    def size(self) -> int:
+        """Its bytes as far as they are known before it is read: a pipe has none."""
+        return self._path.stat().st_size
+
+    def open(self) -> BinaryIO:
+        """See `Content`."""
+        path = self._path
+        if path.is_dir():
+            raise InvalidValue(f"payload: {path} is a folder", remedy="name a file")
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            raise NotHere(
+                f"payload: there is no file {path}",
+                remedy="check the name and the folder you are in",
+            ) from None
+        except OSError as error:
+            raise NotAllowed(
+                f"payload: {path} cannot be read: {error.strerror}", remedy="check its permissions"
+            ) from None
+
+
+class OpenFile:
+    """See `Content`: a file that a program has open, read once to its end. It stays open, for it is
+    the program's."""
+
+    def __init__(self, file: BinaryIO, number: int, begun: bytes) -> None:
+        """`begun`: what was read of it already."""
+        self._file, self._number = file, number
+        self._begun: bytes | None = begun
+
+    def open(self) -> BinaryIO:
+        """See `Content`."""
+        if self._begun is None:
+            raise InvalidValue(
+                f"document {self._number} is an open file, and was read already",
+                remedy="give its path where it may have to be read again",
+            )
+        begun, self._begun = io.BytesIO(self._begun), None
+        return io.BufferedReader(_Borrowed(lambda size: begun.read(size) or self._rest(size)))
+
+    def _rest(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except ValueError:
+            raise InvalidValue(
+                f"document {self._number} was closed before it was read",
+                remedy="give its path, or close it when it is sent",
+            ) from None
+
+
+class _Counted:
+    """See `Content`; tells how much of it was read."""
+
+    def __init__(self, content: Content, heard: Callable[[int], object]) -> None:
+        self._content, self._heard = content, heard
+
+    def open(self) -> BinaryIO:
+        file = self._content.open()
+
+        def read(size: int) -> bytes:
+            piece = file.read(size)
+            self._heard(len(piece))
+            return piece
+
+        return io.BufferedReader(_Borrowed(read, file.close), _PIECE)
+
+
+class _Borrowed(io.RawIOBase):
+    """Reads what another file reads, and closes it only if that was lent too."""
+
+    def __init__(
+        self, read: Callable[[int], bytes], close: Callable[[], object] | None = None
+    ) -> None:
+        self._read, self._close = read, close
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        piece = self._read(len(buffer))
+        if not isinstance(piece, bytes):
+            raise InvalidValue("a document is a file of text", remedy="open it with mode 'rb'")
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        if self._close is not None:
+            self._close()
+        super().close()

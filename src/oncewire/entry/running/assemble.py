@@ -18,7 +18,7 @@ from oncewire.handler.engine import Engine
 from oncewire.handler.handler import Handler
 from oncewire.handler.keys import Keys
 from oncewire.handler.kill import KillPoints
-from oncewire.handler.node import BODY_MAX, Node
+from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
@@ -107,8 +107,7 @@ def make_node(
         in_force(settings, agreements),
         RealWorld(),
         keys=keys,
-        # A body is held in memory, whatever the endpoint would let through.
-        body_max=min(settings.http.max_body, BODY_MAX),
+        body_max=settings.http.max_body,
         at_rest=at_rest,
     )
 

@@ -68,7 +68,7 @@ async def serving(
     handler, application = prepared
     reloading = Reloading(settings, handler)
     running = Running(handler, passing=passing, reloading=reloading)
-    server = ControlServer(socket_path(settings), running)
+    server = ControlServer(socket_path(settings), running, running.spool)
     _tell_of_refused_partners(handler)
     try:
         await handler.start()

@@ -14,12 +14,13 @@ from oncewire.handler.answering.answer import (
 )
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop, peer_label
-from oncewire.handler.sealing.seal import seal, whole_parcel
+from oncewire.handler.sealing.seal import seal
+from oncewire.handler.sealing.spooled import read_stored
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.header import Header
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer
-from oncewire.wire import answers, codec
+from oncewire.wire import answers
 
 
 def ping(node: Node, agreement: Agreement) -> str:
@@ -58,7 +59,7 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
         raise AgreementProblem(
             f"no agreement leads to {stored.peer} any more", remedy="`oncewire partner add`"
         )
-    asked = codec.read(whole_parcel(node, parcel)).message
+    asked = read_stored(node.store.spool, parcel, node.limits).message
     own, partner = agreement.own.party, agreement.partner.party
     if stored.relayed_from is not None and stored.facts.to_party not in map(str, partner.ids):
         # A hub asks the next hub in its own name; in the From Party's the question would go on

@@ -20,9 +20,9 @@ from oncewire.handler.answering.ignored import Claim, ignore
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
-from oncewire.handler.sealing.seal import seal, whole_parcel
+from oncewire.handler.sealing.seal import seal
 from oncewire.handler.sealing.secure import is_authentic, proves_receipt
-from oncewire.handler.sealing.spooled import head_of
+from oncewire.handler.sealing.spooled import head_of, read_stored
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Acknowledgment, Actor
 from oncewire.message.envelope import Message, MessageKind
@@ -41,7 +41,7 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
 )
-from oncewire.wire import answers, codec
+from oncewire.wire import answers
 from oncewire.wire.soap_fault import Fault
 
 
@@ -201,7 +201,7 @@ def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Ackno
     # What was signed says it all in its header; only the rest need be digested again.
     sent = head_of(node.store.spool, parcel, node.limits)
     if sent is None or not sent.signed:
-        sent = codec.read(whole_parcel(node, parcel))
+        sent = read_stored(node.store.spool, parcel, node.limits)
     return any(proves_receipt(sent, ack) for ack in acks)
 
 
@@ -266,8 +266,10 @@ def _is_passing(node: Node, tx: Transaction, stored: StoredOutgoing, fault: Faul
     outgoing = stored.outgoing
     if agreement is None or parcel is None or outgoing.copies > 1:
         return True
-    message = codec.read(whole_parcel(node, parcel)).message
-    rules = find_binding(agreement, Direction.SEND, message).rules
+    sent = head_of(node.store.spool, parcel, node.limits)
+    if sent is None:
+        return True
+    rules = find_binding(agreement, Direction.SEND, sent.message).rules
     codes = (fault.code, *(detail.code for detail in fault.details))
     return any(code in rules.retry_faults for code in codes)
 

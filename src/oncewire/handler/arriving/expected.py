@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.errors import EbxmlError, SoapFault
 from oncewire.handler.node import Node
+from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
 from oncewire.message.envelope import Message
 from oncewire.store.contract import Transaction
 from oncewire.wire.received import Received
@@ -51,6 +52,8 @@ def _is_about_known(tx: Transaction, message: Message) -> bool:
 
 def _max_size(resolution: Resolution) -> int | None:
     size = resolution.terms.max_size
-    if size is None or not resolution.security.encrypt:
-        return size
-    return size * ENCRYPTED_FACTOR + 65_536
+    if resolution.security.encrypt:
+        # It is opened in memory.
+        plain = ENCRYPTED_BYTES_MAX if size is None else min(size, ENCRYPTED_BYTES_MAX)
+        return plain * ENCRYPTED_FACTOR + 65_536
+    return size

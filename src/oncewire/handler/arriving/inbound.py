@@ -129,6 +129,7 @@ class _Streaming:
             node.kill.reach("spool before fsync")
             stored, reading, parcel = await self._do(intake.finish)
             node.kill.reach("spool after fsync")
+            node.proofs.fresh(stored.spooled, node.now())
         except BaseException:
             intake.abandon()
             raise

@@ -81,7 +81,7 @@ def _reads(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     try:
         # Bytes that read well are no use without the terms they are filed under.
         node.terms_of(tx, stored.incoming.terms_id)
-        accepted(node, stored)
+        accepted(node, stored, at_once=True)
     except (StoreFull, StoreGone, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - damaged bytes may be anything

@@ -23,6 +23,7 @@ from oncewire.handler.answering.answer import (
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sealing.seal import sealed, whole_parcel
+from oncewire.handler.sealing.spooled import read_stored
 from oncewire.handler.sending.submit import Submission, agreement_called
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
@@ -55,7 +56,7 @@ class Request:
         agreement = agreement_of_hop(node, tx, stored)
         if agreement is None or stored.parcel is None:
             return None
-        received = codec.read(whole_parcel(node, stored.parcel), node.limits)
+        received = read_stored(node.store.spool, stored.parcel, node.limits)
         terms = node.terms_of(tx, stored.incoming.terms_id)
         owed = ack_owed(received.message, terms, final=True)
         return cls(node, tx, stored, received, agreement, terms, owed)

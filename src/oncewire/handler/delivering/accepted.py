@@ -12,36 +12,44 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import EbxmlError, MimeProblem, OncewireError, StoreProblem
+from oncewire.handler.delivering.part_content import PartContent
 from oncewire.handler.delivering.view import View, read_view
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.confide import Opening
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
 from oncewire.handler.sealing.spooled import body_slice
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.form import Security
 from oncewire.message.header import Header
-from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.message.payload import Payload, distant
+from oncewire.store.contract import Spool
+from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.mime.transfer import decoded
+from oncewire.wire.received import PartPlace
 from oncewire.wire.security import signature
 from oncewire.wire.security.verified import read_verified
 
 
-def accepted(node: Node, stored: StoredIncoming) -> Message:
-    """The view that was accepted, or the error that there is none any more."""
+def accepted(node: Node, stored: StoredIncoming, *, at_once: bool = False) -> Message:
+    """The view that was accepted, or the error that there is none any more. NotProved: a large
+    one has to be read first, unless it is to be read at once."""
     if stored.parcel is None:
         raise StoreProblem(
             f"message {stored.incoming.message_id} has no bytes",
             remedy="restore the store from a backup",
         )
     if stored.view is not None:
+        if not _is_proved(node, stored.parcel, at_once=at_once):
+            raise _changed(stored, "put its bytes back from a backup")
         return _cut_out(node, stored, stored.parcel, read_view(stored.view))
     received = codec.read(whole_parcel(node, stored.parcel), node.limits)
     opening = Opening(node, received, _security_of(node, received.message, stored))
@@ -55,9 +63,15 @@ def accepted(node: Node, stored: StoredIncoming) -> Message:
 
 def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: View) -> Message:
     """The message of its view, with the parts that lie in its bytes: they and it must be what was
-    accepted, and it the message of its row."""
-    payloads = []
+    accepted, and it the message of its row. Of a large body no more than a little is held."""
+    payloads: list[Payload] = []
+    room = SPOOL_ABOVE
     for payload, place in view.parts():
+        lies = None if payload.size <= room else _part_content(node.store.spool, parcel, place)
+        if lies is not None:
+            payloads.append(distant(payload, lies))
+            continue
+        room -= payload.size
         travelled = body_slice(node.store.spool, parcel, place.offset, place.length)
         try:
             data = decoded(place.encoding, travelled, lenient=True)
@@ -70,6 +84,29 @@ def _cut_out(node: Node, stored: StoredIncoming, parcel: StoredParcel, view: Vie
     if not _is_accepted(message, stored):
         raise _changed(stored, "put its row back from a backup")
     return message
+
+
+def _is_proved(node: Node, parcel: StoredParcel, *, at_once: bool) -> bool:
+    """Whether the files of a parcel are what they were."""
+    files = parcel.spooled
+    return not files or node.proofs.hold(files, node.now(), at_once=at_once)
+
+
+def _part_content(spool: Spool, parcel: StoredParcel, place: PartPlace) -> PartContent | None:
+    """Where in a file of the spool a part lies; None: nowhere in one piece."""
+    offset = place.offset
+    for part in parcel.body:
+        size = part.length if isinstance(part, SpoolSlice) else len(part)
+        if isinstance(part, SpoolSlice) and offset >= 0 and offset + place.length <= size:
+            return PartContent(
+                partial(spool.open, part.name),
+                part.offset + offset,
+                place.length,
+                place.encoding,
+                spool.path(part.name),
+            )
+        offset -= size
+    return None
 
 
 def _changed(stored: StoredIncoming, remedy: str) -> StoreProblem:
@@ -90,7 +127,11 @@ def digest_of_copy(node: Node, stored: StoredIncoming, copy: Message, digest: st
     if digest == first or stored.parcel is None:
         return digest
     try:
-        types = [payload.media_type for payload in accepted(node, stored).payloads]
+        # What was written down says it; no byte of a payload is needed.
+        first_one = (
+            accepted(node, stored) if stored.view is None else read_view(stored.view).message
+        )
+        types = [payload.media_type for payload in first_one.payloads]
     except OncewireError:
         return digest
     if len(types) != len(copy.payloads):

@@ -13,7 +13,7 @@ from oncewire.handler.sending.submit import Submission
 from oncewire.journal.identity import identity_digest
 from oncewire.message.fault import Error
 from oncewire.message.header import Header
-from oncewire.message.payload import Payload, Reference
+from oncewire.message.payload import DistantPayload, Payload, Reference
 from oncewire.store.records import StoredIncoming
 
 
@@ -56,8 +56,9 @@ class GivenMessage:
 
 
 def _measured(payload: Payload) -> Payload:
-    """The payload with the digest of the bytes that it really has."""
-    if payload.data is None:
+    """The payload with the digest of the bytes that it really has. What lies in the spool was
+    proved to have it."""
+    if isinstance(payload, DistantPayload) or payload.data is None:
         return payload
     return Payload.of(payload.content_id, payload.media_type, payload.data)
 

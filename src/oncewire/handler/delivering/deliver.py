@@ -18,6 +18,8 @@ from oncewire.errors import (
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.handler.proofs import NotProved
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.detail import Detail
 from oncewire.protocol.effects import Note, Raise, Resolve
@@ -85,6 +87,9 @@ def hand_over(
                 handed = None if channel in blocked else _give(node, tx, stored, now + lease, fits)
             except _NoRoom:
                 return given
+            except NotProved:
+                # It is given when its files are read; others need not wait for that.
+                handed = None
             if handed is not None:
                 given.append(handed)
                 continue
@@ -134,16 +139,19 @@ def _give(
     incoming = incoming.handed_over(lease_until)
     size = listed.facts.size
     try:
+        stored = tx.incoming(incoming.sender, incoming.message_id) or listed
+        if stored.view is not None:
+            # Of what is large no more than that is held.
+            size = min(size, SPOOL_ABOVE)
         if fitting is not None:
             # Of what does not fit no byte need be read.
             fitting.check(size <= fitting.room.left, size)
-        stored = tx.incoming(incoming.sender, incoming.message_id) or listed
         given = replace(stored, incoming=incoming)
         taken = GivenMessage.of(node, given)
         if fitting is not None:
             fitting.check(fitting.room.admit(taken), size)
         tx.save_incoming(incoming)
-    except (StoreFull, StoreGone, MemoryError, _NoRoom):
+    except (StoreFull, StoreGone, MemoryError, _NoRoom, NotProved):
         raise
     except Exception as problem:
         if not isinstance(problem, OncewireError):

@@ -9,7 +9,7 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.answering.answer import Answer, acknowledge, answer_error, write_answer
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sealing.spooled import read_stored
 from oncewire.message.envelope import Message
 from oncewire.message.fault import Error, Severity
 from oncewire.message.header import AckRequest
@@ -26,7 +26,6 @@ from oncewire.protocol.synchronous import (
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming
-from oncewire.wire import codec
 from oncewire.wire.received import Received
 
 
@@ -51,7 +50,7 @@ class Previous:
         agreement = agreement_of_hop(node, tx, stored)
         if agreement is None or stored.parcel is None:
             return None
-        received = codec.read(whole_parcel(node, stored.parcel), node.limits)
+        received = read_stored(node.store.spool, stored.parcel, node.limits)
         terms = node.terms_of(tx, stored.incoming.terms_id)
         return cls(node, tx, stored, received, agreement, terms, plan)
 

@@ -17,6 +17,7 @@ from oncewire.handler.hub.previous import Previous
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.seal import sealed, stored_parcel, whole_parcel
+from oncewire.handler.sealing.spooled import read_stored
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.fault import Error
 from oncewire.message.header import SyncReplyMode
@@ -28,7 +29,6 @@ from oncewire.protocol.synchronous import (
 )
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredParcel
-from oncewire.wire import codec
 from oncewire.wire.mime.bundle import bundle
 from oncewire.wire.parcel import Parcel
 
@@ -104,7 +104,7 @@ def _report(
     agreement = agreement_for(node, asked.facts.cpa_id, asked.peer)
     if agreement is None:
         return None
-    message = codec.read(whole_parcel(node, onward), node.limits).message
+    message = read_stored(node.store.spool, onward, node.limits).message
     message = replace(message, routing=message.routing[:-1])
     return answer_error(node, message, agreement, (error,), _HERE)
 

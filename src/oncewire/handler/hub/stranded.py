@@ -16,7 +16,7 @@ from oncewire.handler.delivering.deliver import withhold
 from oncewire.handler.hub.next_hop import send_onward, tell_from_party
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident, resolve_incidents
-from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sealing.spooled import read_stored
 from oncewire.message.envelope import Message
 from oncewire.protocol.effects import Note, Raise, Resolve
 from oncewire.protocol.hops import owes_failure_notice
@@ -25,7 +25,6 @@ from oncewire.protocol.notes import Abandoned, Failed, Notified, Skipped
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming
-from oncewire.wire import codec
 
 LOOK_AT = 10_000
 """Held messages that one look goes through; they are bounded by the windows of the streams."""
@@ -152,7 +151,7 @@ def _forwarded(incoming: Incoming) -> Incoming:
 def _message_of(node: Node, stored: StoredIncoming) -> Message | None:
     if stored.parcel is None:
         return None
-    return codec.read(whole_parcel(node, stored.parcel)).message
+    return read_stored(node.store.spool, stored.parcel, node.limits).message
 
 
 def _place(node: Node, tx: Transaction, incoming: Incoming) -> tuple[str, int, int]:

@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 
-from oncewire.errors import StoreDamaged
+from oncewire.handler.proofs import check_file
+from oncewire.handler.sealing.intact import is_of_pieces, with_body_digest
 from oncewire.store.contract import Spool
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport
@@ -14,18 +15,16 @@ from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Tran
 CHUNK = 256 * 1024
 
 
-def check_files(spool: Spool, parcel: StoredParcel) -> None:
-    """A file of the spool is named by its digest: what has changed is not sent."""
-    for name in dict.fromkeys(parcel.spooled):
-        digest = hashlib.sha256()
-        with spool.open(name) as spooled:
-            while chunk := spooled.read(CHUNK):
-                digest.update(chunk)
-        if digest.hexdigest() != name:
-            raise StoreDamaged(
-                f"the spool file {name} has changed",
-                remedy="put it back from a backup, or give its message up with `oncewire abandon`",
-            )
+def check_files(spool: Spool, parcel: StoredParcel) -> StoredParcel:
+    """The parcel as it is sent. A file of the spool is named by its digest: what has changed is
+    not sent. The digest of a body that is made of pieces is made as they are checked."""
+    body = hashlib.sha256() if is_of_pieces(parcel) else None
+    for part in parcel.body:
+        if isinstance(part, SpoolSlice):
+            check_file(spool, part.name, None if body is None else body.update)
+        elif body is not None:
+            body.update(part)
+    return parcel if body is None else with_body_digest(parcel, body.digest())
 
 
 class Carrier:
@@ -53,7 +52,8 @@ class Carrier:
         transport = self._transports.get(name)
         if transport is None:
             return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
-        await asyncio.to_thread(check_files, self._spool, parcel)
+        if parcel.spooled:
+            parcel = await asyncio.to_thread(check_files, self._spool, parcel)
         cargo = Cargo(
             parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel), once
         )

@@ -130,7 +130,9 @@ class Door:
                     allowance.spend(thread_time() - began)
 
         aside = allowance.is_strangers
-        names = () if aside else named_in(inbound.parcel.body)
+        # Of a large one nobody looks at the beginning a second time.
+        named = not aside and not inbound.stored.spooled
+        names = named_in(inbound.parcel.body) if named else ()
         return await self._relaying.receive(receive, names=names, aside=aside), known
 
     def _let_go(self, parcel: StoredParcel, *, kept: bool) -> None:

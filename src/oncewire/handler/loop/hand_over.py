@@ -19,6 +19,7 @@ from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.delivering.deliver import FOR_EVER
 from oncewire.handler.loop.offers import IDLE, OFFERED_MAX, Offer, Offers
 from oncewire.handler.loop.shell import Shell
+from oncewire.handler.sending.handing_in import handed_in
 from oncewire.handler.sending.submit import Submission
 from oncewire.message.instant import Duration
 
@@ -59,10 +60,19 @@ class HandOver(Offers):
         """Take without a lease that ends: what is offered stays ours until a restart."""
         limit, engine = min(room, max(1, self._application.batch)), self._shell.engine
         try:
-            return await self._shell.do("take", lambda: engine.hand_over(limit, KEPT))
+            taken = await self._shell.do("take", lambda: engine.hand_over(limit, KEPT))
+            if engine.node.proofs.wanted:
+                self._spawn(self._prove())
+            return taken
         except OncewireError as problem:
             logger.warning("nothing could be taken", extra={"problem": str(problem)})
             return []
+
+    async def _prove(self) -> None:
+        """Read the files of what was passed over; then it is given."""
+        node = self._shell.engine.node
+        await node.proofs.read(node.now())
+        self._ready.set()
 
     def _offer(self, taken: GivenMessage) -> None:
         # A message without a channel has no order to keep: it is a stream of its own.
@@ -96,7 +106,11 @@ class HandOver(Offers):
                 return await self._application.deliver(taken) or ()
 
         async def keep(said: Sequence[Submission]) -> None:
-            await self._shell.do("confirm", lambda: engine.confirm(sender, message_id, said))
+            async with handed_in(engine.node.store.spool, said) as handed:
+                ready = handed.submissions
+                handed.kept = await self._shell.do(
+                    "confirm", lambda: engine.confirm(sender, message_id, ready)
+                )
 
         async def refused(reason: str) -> bool:
             return await self._shell.do(

@@ -23,6 +23,7 @@ from oncewire.handler.sealing.spooled import at_hand
 from oncewire.message.envelope import Message
 from oncewire.message.form import Security, SecurityOrder
 from oncewire.message.payload import Payload
+from oncewire.store.contract import Spool
 from oncewire.wire.codec import Signer
 from oncewire.wire.received import Received
 from oncewire.wire.security import algorithms
@@ -32,13 +33,18 @@ from oncewire.wire.security.digests import signature_parts
 from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS, EncryptionChoice, encrypt_part
 from oncewire.wire.security.references import PartDigests, SignedReference, bare_content_id
 
+ENCRYPTED_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes of all payloads of a message that is encrypted, as they are meant: it is encrypted and
+opened in memory."""
+
 ENCRYPTED_TYPE = "application/xml"
 _MARK = b"EncryptedData"
 _HEAD = 512
 
 
-def encrypt_payloads(message: Message, security: Security) -> Message:
-    """The message with its payloads encrypted for the partner."""
+def encrypt_payloads(spool: Spool, message: Message, security: Security) -> Message:
+    """The message with its payloads encrypted for the partner. It is done in memory: larger ones
+    than ENCRYPTED_BYTES_MAX are not taken from an application."""
     if not security.encrypt or not message.payloads:
         return message
     certificates = security.partner_encryption_certificates or security.partner_certificates
@@ -59,7 +65,7 @@ def encrypt_payloads(message: Message, security: Security) -> Message:
             Payload.of(
                 payload.content_id,
                 ENCRYPTED_TYPE,
-                encrypt_part(_content(payload), recipient, payload.media_type, choice),
+                encrypt_part(_to_close(spool, payload), recipient, payload.media_type, choice),
             )
             for payload in message.payloads
         ),
@@ -72,6 +78,13 @@ def signer_over(signer: Signer | None, message: Message, security: Security) -> 
     if signer is None or not security.encrypt or security.order is SecurityOrder.ENCRYPT_FIRST:
         return signer
     return lambda envelope, _closed: signer(envelope, message.payloads)
+
+
+def _to_close(spool: Spool, payload: Payload) -> bytes:
+    if payload.spooled is None:
+        return _content(payload)
+    with spool.open(payload.spooled) as spooled:
+        return spooled.read()
 
 
 def _content(payload: Payload) -> bytes:

@@ -7,6 +7,7 @@ as a draft, which is the same message without its number.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from oncewire.agreement.agreement import Direction
@@ -20,7 +21,12 @@ from oncewire.handler.route import (
     with_number,
 )
 from oncewire.handler.sealing.confide import encrypt_payloads, signer_over
-from oncewire.handler.sealing.intact import with_digest
+from oncewire.handler.sealing.intact import (
+    is_of_pieces,
+    with_body_digest,
+    with_digest,
+    with_pieces_digest,
+)
 from oncewire.handler.sealing.secure import signer_for
 from oncewire.handler.sealing.spooled import whole_body
 from oncewire.message.envelope import Message
@@ -42,6 +48,10 @@ SPOOL_ABOVE = 1024 * 1024
 MAIL = "smtp"
 """The transport that carries seven bits only."""
 
+_LIES = "Oncewire-Spooled"
+"""What a draft says of a payload that lies in the spool: the name of its file, its size, its
+Content-ID."""
+
 _OF_THE_MESSAGE = frozenset({"soapaction", "mime-version", "subject"})
 """Headers of a transport that say something of the message. All others belong to the
 connection they came on: its length, its host, its credentials."""
@@ -50,11 +60,45 @@ connection they came on: its length, its host, its credentials."""
 def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
     signer = signer_for(node, route.security) if sign or route.security.sign else None
-    closed = encrypt_payloads(message, route.security)
+    closed = encrypt_payloads(node.store.spool, message, route.security)
     signing = signer_over(signer, message, route.security)
     # The bytes are the same on every transport (C26), so that any of them can be mail.
     mail = MAIL in route.terms.transports
-    return sealed(node, codec.write(closed, route.form, signer=signing, mail=mail))
+    if not any(payload.spooled for payload in closed.payloads):
+        return sealed(node, codec.write(closed, route.form, signer=signing, mail=mail))
+    if mail:
+        return _encoded(node, closed, route.form, signing)
+    return _laid_out(codec.lay_out(closed, route.form, signer=signing))
+
+
+def _laid_out(parcel: codec.LaidOut) -> StoredParcel:
+    """A parcel around files that lie in the spool already: nothing of them is copied."""
+    body: list[bytes | SpoolSlice] = []
+    for part in parcel.body:
+        if isinstance(part, bytes):
+            body.append(part)
+        else:
+            body.append(SpoolSlice(part.spooled or "", 0, part.size))
+    stored = StoredParcel(parcel.content_type, parcel.headers, tuple(body))
+    return with_pieces_digest(stored)
+
+
+def _encoded(node: Node, message: Message, form: Form, signer: codec.Signer | None) -> StoredParcel:
+    """A parcel for mail, whose payloads lie in the spool and travel as base64: another file."""
+    spool = node.store.spool
+    with contextlib.ExitStack() as opened:
+        sources = {
+            payload.content_id: opened.enter_context(spool.open(payload.spooled))
+            for payload in message.payloads
+            if payload.spooled is not None
+        }
+        stream = codec.write_stream(message, form, sources, signer=signer, mail=True)
+        name, length = spool.put(stream.chunks)
+    node.spooled.append(name)
+    slices = (SpoolSlice(name, 0, length),)
+    # A file of the spool is named by its SHA-256.
+    whole = StoredParcel(stream.content_type, stream.headers, slices)
+    return with_body_digest(whole, bytes.fromhex(name))
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:
@@ -79,13 +123,48 @@ def sealed(node: Node, parcel: Parcel) -> StoredParcel:
 
 def whole_parcel(node: Node, stored: StoredParcel) -> Parcel:
     """A stored parcel with its body in one piece; for messages that fit in memory."""
-    body = whole_body(node.store.spool, stored)
-    return Parcel(stored.content_type, body, stored.headers)
+    parcel = Parcel(stored.content_type, whole_body(node.store.spool, stored), stored.headers)
+    return with_digest(parcel) if is_of_pieces(stored) else parcel
 
 
-def draft_of(message: Message, form: Form) -> bytes:
-    """A waiting message, kept in its own dialect without number or signature."""
-    return pack_draft(codec.write(message, form))
+def draft_of(message: Message, form: Form) -> tuple[bytes, tuple[SpoolSlice, ...]]:
+    """A waiting message, kept in its own dialect without number or signature; and the files of
+    the spool that it speaks of. Payloads that lie there are empty in it."""
+    hollow = [
+        replace(payload, size=0, data=b"") if payload.spooled else payload
+        for payload in message.payloads
+    ]
+    parcel = codec.write(replace(message, payloads=tuple(hollow)), form)
+    lie = [payload for payload in message.payloads if payload.spooled]
+    named = tuple(
+        (_LIES, f"{payload.spooled} {payload.size} {payload.content_id}") for payload in lie
+    )
+    files = tuple(SpoolSlice(payload.spooled or "", 0, payload.size) for payload in lie)
+    return pack_draft(replace(parcel, headers=(*parcel.headers, *named))), files
+
+
+def drafted(parcel: Parcel, message: Message) -> Message:
+    """The message of a draft, with the payloads that lie in the spool."""
+    lie = {}
+    for name, value in parcel.headers:
+        if name == _LIES:
+            spooled, size, content_id = value.split(" ", 2)
+            lie[content_id] = (spooled, int(size))
+    if not lie:
+        return message
+    payloads = tuple(
+        replace(
+            payload,
+            size=lie[payload.content_id][1],
+            digest=lie[payload.content_id][0],
+            data=None,
+            spooled=lie[payload.content_id][0],
+        )
+        if payload.content_id in lie
+        else payload
+        for payload in message.payloads
+    )
+    return replace(message, payloads=payloads)
 
 
 def pack_draft(parcel: Parcel) -> bytes:
@@ -127,7 +206,7 @@ def build_numbered(
     sequence = sequence_of(outgoing, terms)
     if stored.relayed_from is not None:
         return onward_parcel(node, parcel, received.envelope, route, sequence, stamp)
-    message = received.message
+    message = drafted(parcel, received.message)
     if sequence is not None:
         message = with_number(message, sequence, terms)
     return seal(node, message, route)

@@ -23,6 +23,7 @@ from oncewire.agreement.agreements import Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.node import Node
+from oncewire.handler.proofs import check_file
 from oncewire.handler.sealing.confide import Opening, closed_for_others
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
@@ -31,6 +32,7 @@ from oncewire.message.form import Security
 from oncewire.message.header import Header
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
+from oncewire.store.contract import Spool
 from oncewire.wire.codec import Signer
 from oncewire.wire.received import Received
 from oncewire.wire.security import nodeset, references, signature, signing, wrapping
@@ -80,19 +82,24 @@ def signer_for(node: Node, security: Security) -> Signer:
     )
 
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
-        parts = [_digests(payload, choice.digest) for payload in payloads]
+        spool = node.store.spool
+        parts = [_digests(spool, payload, choice.digest) for payload in payloads]
         return signing.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
 
     return sign
 
 
-def _digests(payload: Payload, name: str) -> PartDigests:
+def _digests(spool: Spool, payload: Payload, name: str) -> PartDigests:
     """A payload's digest for our own signature; SHA-256 is at hand, others need the bytes."""
     digests = {"sha256": bytes.fromhex(payload.digest)}
-    if name not in digests:
+    if name not in digests and payload.spooled is not None:
+        made = hashlib.new(name, usedforsecurity=False)
+        check_file(spool, payload.spooled, made.update)
+        digests[name] = made.digest()
+    elif name not in digests:
         if payload.data is None:
             raise SecurityFailure(
-                f"the digest {name} of a large payload is not at hand",
+                f"the digest {name} of a payload is not at hand",
                 location=f"cid:{payload.content_id}",
                 remedy="agree on sha256",
             )

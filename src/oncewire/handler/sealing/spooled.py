@@ -65,6 +65,18 @@ def head_of(spool: Spool, stored: StoredParcel, limits: Limits) -> Received | No
     return None
 
 
+def read_stored(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:
+    """The message in a stored parcel. Payloads of one that lies in the spool have no data: they
+    pass by, and their digests are made on the way."""
+    if not stored.spooled:
+        body = whole_body(spool, stored)
+        return codec.read(Parcel(stored.content_type, body, stored.headers), limits)
+    reader = codec.Reader(stored.content_type, stored.headers, limits)
+    for piece in _pieces(spool, stored):
+        reader.feed(piece)
+    return SpooledParcel(stored, spool).carrying(reader.finish()[1])
+
+
 def _pieces(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:
     for part in stored.body:
         if isinstance(part, bytes):

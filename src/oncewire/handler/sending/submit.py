@@ -12,12 +12,14 @@ from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.node import BODY_MAX, Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
+from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.handler.trial import trial_terms
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
+from oncewire.message.form import Security
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
@@ -251,6 +253,7 @@ def _compose(
         terms = trial_terms(terms)
     _check_sizes(submission.payloads, terms)
     route = route_under(agreement, binding, terms)
+    _check_closed(submission.payloads, route.security)
     stamp = stamped(route, message)
     # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
     once = binding.rules.duplicate_elimination is Requested.ALWAYS
@@ -270,12 +273,29 @@ def _check_sizes(payloads: tuple[Payload, ...], terms: Terms) -> None:
             remedy="send them in several messages",
         )
     for payload in payloads:
+        if not payload.digest:
+            raise InvalidValue(
+                f"nobody has read payload {payload.content_id} yet",
+                remedy="hand the submission in with `send`",
+            )
         if terms.max_size is not None and payload.size > terms.max_size:
             raise InvalidValue(
                 f"payload {payload.content_id} has {payload.size:,} bytes, and no more than "
                 f"{terms.max_size:,} are agreed",
                 remedy="send it in parts, or agree on a larger payload.max_size",
             )
+
+
+def _check_closed(payloads: tuple[Payload, ...], security: Security) -> None:
+    """Refuse what is too large to be encrypted: that is done in memory."""
+    together = sum(payload.size for payload in payloads)
+    if security.encrypt and together > ENCRYPTED_BYTES_MAX:
+        raise InvalidValue(
+            f"the payloads have {together:,} bytes together, and no more than "
+            f"{ENCRYPTED_BYTES_MAX:,} are encrypted",
+            remedy="send them in several messages, encrypt them before you hand them in, or agree "
+            "on TLS instead of security.encrypt",
+        )
 
 
 def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:
@@ -385,7 +405,8 @@ def store_outgoing(
     if channel_key is not None:
         channel = tx.sending_channel(channel_key) or SendingChannel.open(channel_key, terms)
         if channel.places(terms) < 1 or tx.waiting(channel_key, 1):
-            tx.add_outgoing(stored, parcel=None, draft=draft_of(message, route.form))
+            draft, files = draft_of(message, route.form)
+            tx.add_outgoing(stored, parcel=None, draft=draft, files=files)
             return
     _send_now(node, tx, stored, message, route, channel)
 

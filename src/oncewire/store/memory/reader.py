@@ -156,13 +156,16 @@ class MemoryReader:
         parcels += [content.parcel for _, content in tables.incoming_bytes.present()]
         parcels += [content.parcel for _, content in tables.answers.present()]
         parcels += [row.receipt.parcel for _, row in tables.receipts.present()]
-        return {
+        named = {
             part.name
             for parcel in parcels
             if parcel is not None
             for part in parcel.body
             if isinstance(part, SpoolSlice)
         }
+        for _, content in tables.outgoing_bytes.present():
+            named.update(file.name for file in content.files)
+        return named
 
 
 def _newest(

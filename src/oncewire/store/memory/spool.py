@@ -65,6 +65,10 @@ class MemorySpool:
             raise StoreProblem(f"spool file {name} is missing", remedy="restore it from a copy")
         return io.BytesIO(self._files[name])
 
+    def path(self, name: str) -> None:
+        """See `contract.Spool`."""
+        check_name(name)
+
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """See `contract.Spool`."""
         loose = sorted(self._files.keys() - referenced)

@@ -23,6 +23,7 @@ from oncewire.store.sqlite.rows import (
     facts_values,
     incoming_state,
     outgoing_state,
+    outgoing_values,
     parcel_values,
     receiving_values,
     sending_values,
@@ -179,7 +180,7 @@ def _outgoing(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
         message_id = stored.outgoing.message_id
         kept = changes.outgoing_bytes.get(message_id)
         if kept is not None:
-            body = (*parcel_values(kept.parcel), kept.draft, position)
+            body = (*outgoing_values(kept.parcel, kept.files), kept.draft, position)
             (content if before is None else rebuilt).append(body)
         if before is None:
             own = (stored.peer, stored.relayed_from, stored.hop, stored.agreement_id)

@@ -25,6 +25,7 @@ from oncewire.store.sqlite.rows import (
     mended_incoming,
     mended_outgoing,
     read_answer_head,
+    read_files,
     read_parcel,
     read_receiving,
     read_sending,
@@ -196,7 +197,8 @@ class Loading(Statements):
         for number in self._numbers.of((message_id,)):
             for row in self.run(_OUTGOING_BYTES, (number,)):
                 with whole(message_id):
-                    return OutgoingBytes(read_parcel(row[:4]), row[4])
+                    files = read_files(row[2]) if row[0] is None and row[2] else ()
+                    return OutgoingBytes(read_parcel(row[:4]), row[4], files)
         return None
 
     def incoming_bytes(self, key: IncomingKey) -> tuple[IncomingBytes, AnswerBytes]:

@@ -267,6 +267,18 @@ def parcel_values(parcel: StoredParcel | None) -> Values:
     return parcel.content_type, headers, _encode(layout), inline
 
 
+def outgoing_values(parcel: StoredParcel | None, files: tuple[SpoolSlice, ...]) -> Values:
+    """The same of what is sent; a draft has no parcel yet, and may have files."""
+    if parcel is not None or not files:
+        return parcel_values(parcel)
+    return None, None, _encode([[file.name, file.offset, file.length] for file in files]), None
+
+
+def read_files(layout: str) -> tuple[SpoolSlice, ...]:
+    """The files of a draft."""
+    return tuple(SpoolSlice(*piece) for piece in json.loads(layout))
+
+
 def read_parcel(values: Values) -> StoredParcel | None:
     """The parcel of those columns, cut as it was."""
     content_type, headers, layout, body = values

@@ -8,7 +8,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
-from oncewire.store.records import StoredOutgoing, StoredParcel, StoredReceipt
+from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel, StoredReceipt
 from oncewire.store.schedule import (
     due_at,
     expires_at,
@@ -82,7 +82,12 @@ class OutgoingSteps:
     # --- one message ---
 
     def add_outgoing(
-        self, stored: StoredOutgoing, *, parcel: StoredParcel | None, draft: bytes | None
+        self,
+        stored: StoredOutgoing,
+        *,
+        parcel: StoredParcel | None,
+        draft: bytes | None,
+        files: tuple[SpoolSlice, ...] = (),
     ) -> StoredOutgoing:
         work, message_id = self._work, stored.outgoing.message_id
         if (parcel is None) == (draft is None):
@@ -106,7 +111,7 @@ class OutgoingSteps:
             stored.agreement_id,
         )
         work.outgoing.put(message_id, self._row(placed, terms, None))
-        work.bytes.outgoing.put(message_id, OutgoingBytes(parcel, draft))
+        work.bytes.outgoing.put(message_id, OutgoingBytes(parcel, draft, files))
         return placed
 
     def _row(self, stored: StoredOutgoing, terms: Terms, before: OutgoingRow | None) -> OutgoingRow:

@@ -12,6 +12,7 @@ from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.records import (
+    SpoolSlice,
     StoredAnswer,
     StoredIncoming,
     StoredOutgoing,
@@ -51,6 +52,8 @@ class OutgoingBytes(NamedTuple):
 
     parcel: StoredParcel | None
     draft: bytes | None
+    # Files of the spool that the draft speaks of.
+    files: tuple[SpoolSlice, ...] = ()
 
 
 class ReceiptRow(NamedTuple):

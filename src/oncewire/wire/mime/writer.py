@@ -83,14 +83,10 @@ def _is_token(boundary: str) -> bool:
     )
 
 
-def pieces(
-    envelope: bytes,
-    payloads: tuple[Payload, ...],
-    sources: Mapping[str, Source],
-    frame: Packaging,
-    boundary: str,
-) -> Iterator[bytes]:
-    """The body, piece by piece; payload bytes are read only when their turn comes."""
+def laid_out(
+    envelope: bytes, payloads: tuple[Payload, ...], frame: Packaging, boundary: str
+) -> Iterator[bytes | Payload]:
+    """The body in order; where the content of a payload belongs stands the payload itself."""
     mark = f"--{boundary}\r\n".encode()
     yield mark + _root_headers(frame)
     # The last line end is the boundary's (RFC 2046 §5.1.1).
@@ -108,11 +104,26 @@ def pieces(
         # Inside the container the first boundary opens a line of its own already.
         start = b"" if nested and number == 0 else b"\r\n"
         yield start + f"--{inner}\r\n".encode() + _part_headers(payload, base64=frame.base64)
-        yield from _content(payload, sources.get(payload.content_id), base64=frame.base64)
+        yield payload
     if nested:
         yield f"\r\n--{inner}--".encode()
     # The closing one says that nothing was cut off.
     yield f"\r\n--{boundary}--\r\n".encode()
+
+
+def pieces(
+    envelope: bytes,
+    payloads: tuple[Payload, ...],
+    sources: Mapping[str, Source],
+    frame: Packaging,
+    boundary: str,
+) -> Iterator[bytes]:
+    """The body, piece by piece; payload bytes are read only when their turn comes."""
+    for piece in laid_out(envelope, payloads, frame, boundary):
+        if isinstance(piece, bytes):
+            yield piece
+        else:
+            yield from _content(piece, sources.get(piece.content_id), base64=frame.base64)
 
 
 def body_size(

@@ -1,0 +1,275 @@
+"""Large documents from the application to the application: read once, named ever after, held by
+nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from oncewire.errors import InvalidValue
+from oncewire.handler.handler import Handler
+from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
+from oncewire.handler.sealing.seal import whole_parcel
+from oncewire.handler.sending.handing_in import HandedIn
+from oncewire.handler.sending.submit import Submission
+from oncewire.message import Payload, Service
+from oncewire.message.payload import DistantPayload
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.records import SpoolSlice
+from tests.handler.pair import Pair
+from tests.handler.serving import FAST, free_port, serving
+from tests.handler.test_exchange import state_of
+from tests.handler.test_http import SYNC as FAST_SYNC
+from tests.handler.test_signed import signed_pair
+from tests.handler.test_spooling import files
+
+MEGABYTE = 1024 * 1024
+BLOCK = 65_536
+SERVICE = Service("urn:test:orders")
+
+
+class Long(io.RawIOBase):
+    """So many bytes that are nowhere, each block of them another one."""
+
+    def __init__(self, size: int) -> None:
+        self.left = self.size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        at = self.size - self.left
+        number, begin = divmod(at, BLOCK)
+        count = min(len(buffer), self.left, BLOCK - begin)
+        block = hashlib.sha256(str(number).encode()).digest() * (BLOCK // 32)
+        buffer[:count] = block[begin : begin + count]
+        self.left -= count
+        return count
+
+
+class LongContent:
+    """See `Content`."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def open(self) -> BinaryIO:
+        return io.BufferedReader(Long(self.size), 65_536)
+
+    def digest(self) -> str:
+        with self.open() as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def submission(*contents: LongContent, **more: object) -> Submission:
+    payloads = tuple(
+        DistantPayload(f"doc-{number}", "application/octet-stream", content)
+        for number, content in enumerate(contents)
+    )
+    return Submission("alpha-beta", SERVICE, "New", payloads, **more)  # type: ignore[arg-type]
+
+
+def read(payload: Payload) -> str:
+    with payload.open() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def handed(pair: Pair, given: Submission) -> Submission:
+    """What the engine is given of it: everything is read."""
+    there = HandedIn(pair.alpha.node.store.spool, (given,))
+    there.read()
+    there.kept = True
+    return there.submissions[0]
+
+
+async def test_a_document_is_one_file_at_each_side_and_nowhere_in_memory(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    content = LongContent(24 * MEGABYTE)
+    async with (
+        serving(tmp_path, "beta", "alpha", ports, extra=FAST_SYNC) as beta,
+        serving(tmp_path, "alpha", "beta", ports, extra=FAST_SYNC) as alpha,
+    ):
+        # Whatever is made once is made.
+        await passed(alpha, beta, LongContent(2 * MEGABYTE))
+        tracemalloc.start()
+        try:
+            await passed(alpha, beta, content)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 8 * MEGABYTE
+        for side in ("alpha", "beta"):
+            folder = tmp_path / f"{side}.db.spool"
+            size = sum(file.stat().st_size for file in folder.iterdir())
+            assert 26 * MEGABYTE <= size < 26.2 * MEGABYTE
+        assert content.digest() in files(tmp_path / "alpha.db")
+
+
+async def passed(alpha: Handler, beta: Handler, content: LongContent) -> None:
+    sent = await alpha.send(submission(content))
+    assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+    (taken,) = await beta.take()
+    (payload,) = taken.payloads
+    assert (payload.size, payload.digest) == (content.size, content.digest())
+    assert read(payload) == content.digest()
+    await beta.confirm(taken.sender, taken.message_id)
+
+
+@pytest.fixture(params=["window", "rm-0.78"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    found = Pair(request.param)
+    yield found
+    found.close()
+
+
+def test_what_waits_for_its_number_waits_as_a_file(pair: Pair) -> None:
+    """The first message of a channel travels alone; the next ones are drafts meanwhile."""
+    pair.lose_request = lambda attempt: attempt == 1
+    contents = [LongContent(2 * MEGABYTE + number) for number in range(3)]
+    sent = [
+        pair.alpha.submit(handed(pair, submission(content, conversation_id="talk")))
+        for content in contents
+    ]
+    pair.settle("alpha")
+    with pair.alpha.node.store.reader() as reader:
+        assert [reader.outgoing_parcel(one.message_id) is None for one in sent] == [
+            False,
+            True,
+            True,
+        ]
+        assert reader.spooled() == {content.digest() for content in contents}
+    for _ in range(20):
+        pair.pass_time()
+    assert [state_of(pair, one.message_id) for one in sent] == [OutgoingState.DELIVERED] * 3
+    given = pair.beta.hand_over(10, 60_000_000)
+    found = sorted(read(message.payloads[0]) for message in given)
+    assert found == sorted(content.digest() for content in contents)
+    for message in given:
+        pair.beta.confirm(message.sender, message.message_id)
+    pair.settle("beta")
+    assert pair.verify().clean
+
+
+def test_the_bytes_are_those_of_a_message_that_was_written_whole() -> None:
+    """Laid out around its file, a document has the bytes that it would have had in memory."""
+    content = LongContent(MEGABYTE + 5)
+    with content.open() as file:
+        data = file.read()
+    parcels = []
+    for given in (
+        submission(content, message_id="m@alpha", conversation_id="c"),
+        Submission(
+            "alpha-beta",
+            SERVICE,
+            "New",
+            (Payload.of("doc-0", "application/octet-stream", data),),
+            message_id="m@alpha",
+            conversation_id="c",
+        ),
+    ):
+        pair = Pair("ebms2")
+        pair.lose_request = lambda attempt: True
+        whole = given.payloads[0] if isinstance(given.payloads[0], DistantPayload) else None
+        pair.alpha.submit(given if whole is None else handed(pair, given))
+        pair.settle("alpha")
+        with pair.alpha.node.store.reader() as reader:
+            stored = reader.outgoing_parcel("m@alpha")
+        assert stored is not None
+        cut = [part for part in stored.body if isinstance(part, SpoolSlice)]
+        assert [part.length for part in cut] == [stored.size if whole is None else MEGABYTE + 5]
+        parcels.append(whole_parcel(pair.alpha.node, stored))
+        pair.close()
+    laid, written = parcels
+    assert laid.content_type == written.content_type
+    assert dict(laid.headers) == dict(written.headers)
+    assert laid.body == written.body
+
+
+def test_a_large_document_is_signed_by_its_digest() -> None:
+    pair = signed_pair(signed_acks=True)
+    content = LongContent(3 * MEGABYTE)
+    sent = pair.alpha.submit(handed(pair, submission(content)))
+    pair.settle("alpha")
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    (given,) = pair.beta.hand_over(10, 60_000_000)
+    assert read(given.payloads[0]) == content.digest()
+
+
+def test_what_is_too_large_to_be_encrypted_is_refused_by_name() -> None:
+    pair = signed_pair(encrypt=True)
+    digest = "0" * 64
+    size = ENCRYPTED_BYTES_MAX + 1
+    large = Payload("doc", "text/plain", size, digest, spooled=digest)
+    with pytest.raises(InvalidValue, match="no more than 134,217,728 are encrypted"):
+        pair.alpha.submit(Submission("alpha-beta", SERVICE, "New", (large,)))
+    sent = pair.alpha.submit(handed(pair, submission(LongContent(2 * MEGABYTE))))
+    pair.settle("alpha")
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    (given,) = pair.beta.hand_over(10, 60_000_000)
+    assert read(given.payloads[0]) == LongContent(2 * MEGABYTE).digest()
+
+
+async def test_what_is_refused_or_repeated_leaves_no_file(tmp_path: Path) -> None:
+    ports = {"alpha": free_port(), "beta": free_port()}
+    content = LongContent(2 * MEGABYTE)
+    async with serving(tmp_path, "alpha", "beta", ports, extra=FAST) as alpha:
+        nobody = Submission("nobody", SERVICE, "New", submission(content).payloads)
+        with pytest.raises(Exception, match="there is no agreement"):
+            await alpha.send(nobody)
+        assert files(tmp_path / "alpha.db") == []
+        given = submission(content, message_id="once@alpha", conversation_id="talk")
+        first = await alpha.send(given)
+        assert not first.repeated
+        assert (await alpha.send(given)).repeated
+        assert files(tmp_path / "alpha.db") == [content.digest()]
+        other = submission(
+            LongContent(2 * MEGABYTE + 1), message_id="once@alpha", conversation_id="talk"
+        )
+        with pytest.raises(InvalidValue, match="was used for another message"):
+            await alpha.send(other)
+        assert files(tmp_path / "alpha.db") == [content.digest()]
+
+
+async def test_a_file_that_has_changed_is_given_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S15: it is read before it is given, beside the turns of everybody else."""
+    ports = {"alpha": free_port(), "beta": free_port()}
+    async with (
+        serving(tmp_path, "beta", "alpha", ports, extra=FAST_SYNC) as beta,
+        serving(tmp_path, "alpha", "beta", ports, extra=FAST_SYNC) as alpha,
+    ):
+        sent = await alpha.send(submission(LongContent(2 * MEGABYTE)))
+        assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+        monkeypatch.setattr(beta.engine.node.proofs, "_fresh", {})
+        (file,) = (tmp_path / "beta.db.spool").iterdir()
+        with file.open("r+b") as changed:
+            changed.seek(MEGABYTE)
+            changed.write(b"another document")
+        assert await beta.take() == []
+        with beta.engine.node.store.reader() as reader:
+            (incident,) = reader.incidents()
+        assert "no longer say what was accepted" in incident.reason
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
+@pytest.mark.parametrize("size", [5, 2 * MEGABYTE])
+def test_names_and_media_types_travel(profile: str, size: int) -> None:
+    pair = Pair(profile)
+    named = [("Übersicht März.ods", "application/ods"), ("../../etc/passwd", "text/x-secret")]
+    payloads = tuple(
+        Payload.of(f"doc-{number}", kind, bytes([number]) * size, name)
+        for number, (name, kind) in enumerate(named)
+    )
+    given = Submission("alpha-beta", SERVICE, "New", payloads)
+    pair.alpha.submit(handed(pair, given))
+    pair.settle("alpha")
+    (taken,) = pair.beta.hand_over(10, 60_000_000)
+    found = [(payload.file_name, payload.media_type) for payload in taken.payloads]
+    assert found == [("Übersicht März.ods", "application/ods"), ("passwd", "text/x-secret")]
