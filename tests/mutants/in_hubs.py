@@ -8,9 +8,32 @@ _HOPS = "tests/handler/hub/test_hop_by_hop.py::"
 _HUB = "tests/handler/hub/test_hub.py::"
 _PROXY = "tests/handler/test_proxy.py::"
 _RELAY = "tests/handler/hub/test_relay.py::"
+_ROUTING = "tests/handler/hub/test_routing.py::"
 _STRANDED = "tests/handler/hub/test_stranded.py::"
 
 IN_HUBS: tuple[Mutant, ...] = (
+    Mutant(
+        "send on in a circle what names us among its hops",
+        "oncewire.handler.hub.circle",
+        "    passed = any(_is_sender(before.own, hop) for hop in message.routing)\n",
+        "    passed = False\n",
+        tests=(_ROUTING + "test_what_comes_back_to_a_hub_is_not_sent_on_again",),
+    ),
+    Mutant(
+        "a hub believes any number of hops",
+        "oncewire.handler.hub.circle",
+        "    if len(message.routing) > HOPS_MAX:\n",
+        "    if False:\n",
+        tests=(_ROUTING + "test_too_many_hops_are_refused",),
+    ),
+    Mutant(
+        "a hub's default way goes before the service's",
+        "oncewire.agreement.agreements",
+        "            if name in agreement.partner.behind_services:\n",
+        "            if agreement.partner.behind_all:\n",
+        requirement="HOP-5",
+        tests=(_ROUTING + "test_the_way_is_found_by_party_then_by_service_then_by_default",),
+    ),
     Mutant(
         "send on what is for us",
         "oncewire.handler.hub.stranded",
@@ -127,8 +150,8 @@ IN_HUBS: tuple[Mutant, ...] = (
     Mutant(
         "let the To Party's word go back by today's agreements alone",
         "oncewire.handler.arriving.receive",
-        "toward(header.to_party) or way_back(node, tx, message, asked)\n",
-        "toward(header.to_party)\n",
+        "    ahead = ahead or way_back(node, tx, message, asked)\n",
+        "",
         requirement="HOP-5 RM-16",
         tests=(_HOPS + "test_the_to_partys_word_goes_back_though_the_way_is_gone",),
     ),

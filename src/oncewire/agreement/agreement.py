@@ -144,6 +144,10 @@ class PartyTerms:
     signing_certificates: tuple[bytes, ...] = ()
     # Other parties that are reached through this one.
     behind: tuple[PartyId, ...] = ()
+    # Services whose messages go to it, whomever they are for.
+    behind_services: tuple[str, ...] = ()
+    # Whatever has no other way goes to it.
+    behind_all: bool = False
 
     def is_named_by(self, party: Party) -> bool:
         """Whether the ids of a header mean this party.
@@ -168,6 +172,11 @@ class PartyTerms:
     def reaches(self, party: Party) -> bool:
         """Whether that party is this one or lies behind it."""
         return self.is_named_by(party) or any(party_id in self.behind for party_id in party.ids)
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether parties that are not named may lie behind it."""
+        return self.behind_all or bool(self.behind_services)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from oncewire.errors import (
 )
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Form, UnknownCpa
-from oncewire.message.ids import Party
+from oncewire.message.ids import Party, Service
 
 CPA_ID = "//Header/MessageHeader/CPAId"
 FROM = "//Header/MessageHeader/From/PartyId"
@@ -104,12 +104,18 @@ class Agreements:
             if agreement.own.is_named_by(own) and agreement.partner.is_named_by(partner)
         )
 
-    def toward(self, party: Party) -> Agreement | None:
-        """The agreement under which a hop passes messages on to that party."""
-        for agreement in self._all:
-            if agreement.forwards and agreement.partner.reaches(party):
+    def toward(self, party: Party, service: Service | None = None) -> Agreement | None:
+        """The agreement under which a hop passes messages on to that party: who is the party or
+        has it behind itself; else who takes the service; else who takes everything."""
+        hops = [agreement for agreement in self._all if agreement.forwards]
+        name = "" if service is None else str(service)
+        for agreement in hops:
+            if agreement.partner.reaches(party):
                 return agreement
-        return None
+        for agreement in hops:
+            if name in agreement.partner.behind_services:
+                return agreement
+        return next((agreement for agreement in hops if agreement.partner.behind_all), None)
 
     def find(self, message: Message, *, receiving: bool) -> Found:
         """The agreement a message is sent or received under, or the error it earns."""
@@ -130,18 +136,15 @@ class Agreements:
             if agreement.any_cpa_id and _fits(agreement, message, receiving=receiving):
                 return Found(agreement)
         sender, receiver = message.header.from_party, message.header.to_party
-        before = next(
-            (
-                agreement
-                for agreement in self._all
-                if agreement.forwards and _comes_from(agreement, sender, message)
-            ),
-            None,
-        )
+        hops = [agreement for agreement in self._all if agreement.forwards]
+        onward = self.toward(receiver, message.header.service)
+        near = (agreement for agreement in hops if _comes_from(agreement, sender, message))
+        # Who is named by nobody lies behind one that has more behind it than it names.
+        far = (each for each in hops if each.partner.leads_on and each is not onward)
+        before = next(near, None) or next(far, None)
         if before is not None and receiving and _is_ours(before.own, receiver, message):
             # A neighbour's signal about its own hop: no one is behind it.
             return Found(before, at_hop=True)
-        onward = self.toward(receiver)
         if before is None or onward is None or before is onward:
             return None
         return Found(before if receiving else onward, at_hop=True)

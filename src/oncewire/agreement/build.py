@@ -181,6 +181,8 @@ def _identity(draft: Draft) -> tuple[Value, ...]:
             shown = tuple(f"sha256:{fingerprint(der)[:16]}" for der in getattr(side, key))
             facts.append((f"{name}.{key}", shown))
         facts.append((f"{name}.behind", side.behind))
+        facts.append((f"{name}.behind_services", side.behind_services))
+        facts.append((f"{name}.behind_all", side.behind_all))
     facts += [
         ("via", draft.via),
         ("status", draft.status),

@@ -139,13 +139,14 @@ def agreement_for(node: Node, cpa_id: str, peer: str) -> Agreement | None:
     return fallback
 
 
-def agreement_toward(node: Node, party: str) -> Agreement | None:
-    """The agreement under which a hub sends on to that party, by the name listings use."""
-    for agreement in node.agreements:
-        reached = (*agreement.partner.party.ids, *agreement.partner.behind)
-        if agreement.forwards and party in map(str, reached):
+def agreement_toward(node: Node, party: str, service: str) -> Agreement | None:
+    """The agreement under which a hub sends on to that party, by the names listings use."""
+    hops = [agreement for agreement in node.agreements if agreement.forwards]
+    for agreement in hops:
+        if party in map(str, (*agreement.partner.party.ids, *agreement.partner.behind)):
             return agreement
-    return None
+    takers = [each for each in hops if service in each.partner.behind_services]
+    return next(iter((*takers, *(each for each in hops if each.partner.behind_all))), None)
 
 
 def as_of_today(node: Node, agreement: Agreement) -> Agreement:

@@ -58,10 +58,11 @@ _ARRIVALS = {trace.RECEIVED, trace.DUPLICATE, trace.REFUSED}
 
 def ladder(rows: Iterable[Row]) -> list[Step]:
     """The rungs of one message, in an order in which they can have happened."""
-    return [_step(row) for row in _in_causal_order(rows)]
+    return [_step(row) for row in in_causal_order(rows)]
 
 
-def _in_causal_order(rows: Iterable[Row]) -> list[Row]:
+def in_causal_order(rows: Iterable[Row]) -> list[Row]:
+    """The rows of one message on any nodes, in an order in which they can have been written."""
     nodes: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.seq, reverse=True):
         nodes.setdefault(row.node, []).append(row)

@@ -7,13 +7,13 @@ from typing import Any
 from oncewire.agreement.agreement import TRANSPORTS, Endpoint, EndpointType, PartyTerms, Via
 from oncewire.agreement.certificates import fingerprint, read_certificates, read_fingerprint
 from oncewire.agreement.keys import unknown_key
-from oncewire.agreement.toml.tables import Load, Table, contents, known_only, word
+from oncewire.agreement.toml.tables import Load, Table, contents, flag, known_only, word
 from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
 from oncewire.message.ids import Party, PartyId
 
 SIDE = ("party_id", "type", "role", "name", "uri", "client_certificates", "certificates",
-        "signing_certificates", "behind", *TRANSPORTS)  # fmt: skip
+        "signing_certificates", "behind", "behind_services", "behind_all", *TRANSPORTS)  # fmt: skip
 VIA = (
     "party_id", "type", "uri", "timeout", "retries", "retry_interval", "sync_timeout", *TRANSPORTS,
 )  # fmt: skip
@@ -36,7 +36,20 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
         certificates=_certificates(name, "certificates", table, load),
         signing_certificates=_certificates(name, "signing_certificates", table, load),
         behind=_party_ids(name, table, "behind") if "behind" in table else (),
+        behind_services=_services(name, table),
+        behind_all=flag(table, "behind_all"),
     )
+
+
+def _services(name: str, table: Table) -> tuple[str, ...]:
+    found = table.get("behind_services", [])
+    if not isinstance(found, list):
+        raise AgreementProblem(
+            f"{name}.behind_services is no list",
+            key=f"{name}.behind_services",
+            remedy='list services: behind_services = ["urn:example:orders"]',
+        )
+    return tuple(word(f"{name}.behind_services", service) for service in found)
 
 
 def _usual_uri(endpoints: tuple[Endpoint, ...]) -> str | None:

@@ -229,6 +229,10 @@ def _side(side: PartyTerms) -> list[str]:
             lines.append(f"{key} = {literal([to_pem(der) for der in ders])}")
     if side.behind:
         lines.append(f"behind = {_ids(side.behind)}")
+    if side.behind_services:
+        lines.append(f"behind_services = {literal(list(side.behind_services))}")
+    if side.behind_all:
+        lines.append("behind_all = true")
     return lines + _addresses(side.endpoints)
 
 

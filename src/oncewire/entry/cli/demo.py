@@ -54,6 +54,9 @@ def demo(
     transport: Annotated[
         str, typer.Option(help="http, smtp, sftp, nats, or fallback: by mail while HTTP is down.")
     ] = "http",
+    hub: Annotated[
+        bool, typer.Option("--hub", help="Through a hub, which is killed instead of the receiver.")
+    ] = False,
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Let Spark read both stores at the end.")
     ] = True,
@@ -72,7 +75,7 @@ def demo(
         from oncewire.entry.demo.chaos import FAIR, STORM
         from oncewire.entry.demo.play import Plan
 
-        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport)
+        plan = Plan(folder, messages, seed, FAIR if fair else STORM, kill, limit, transport, hub)
         if not json:
             _announce(plan)
         with _live(quiet=json) as watch:
@@ -117,7 +120,8 @@ def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
 def _announce(plan: Plan) -> None:
     out = output.console()
     place = here(plan.folder)
-    out.print(f"A buyer sends {plan.messages} orders to a seller. Everything is in ./{place}.")
+    way = " through a hub" if plan.hub else ""
+    out.print(f"A buyer sends {plan.messages} orders to a seller{way}. Everything is in ./{place}.")
     weather = plan.weather
     if plan.transport != "http":
         out.print(f"They go by {plan.transport}; what that needs is started and stopped here.")
@@ -128,7 +132,7 @@ def _announce(plan: Plan) -> None:
             f"cuts {weather.cut:.0%}, and lets others overtake."
         )
     if plan.kill:
-        out.print("Half-way the seller is killed with kill -9.")
+        out.print(f"Half-way the {plan.victim} is killed with kill -9.")
 
 
 # --- while it runs -----------------------------------------------------------------------------
@@ -206,7 +210,7 @@ def _report(outcome: DemoResult, books: Books | Unread) -> Report:
         "lost": verdict.count("lost"),
         "violations": len(verdict.report.violations) + len(verdict.report.quarantined),
         "orders_in_directory": outcome.files,
-        "seller_killed": outcome.killed,
+        f"{outcome.plan.victim}_killed": outcome.killed,
         "network": dict(sorted(outcome.network.items())),
         "journal_rows": verdict.report.rows,
         "seconds": round(outcome.seconds, 1),
@@ -264,7 +268,7 @@ def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
 def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
     place = here(plan.folder)
     hints = [
-        f"oncewire why PO-{plan.messages // 2:04} -c {place}/buyer --with {place}/seller",
+        _told_by(plan, place),
         f"oncewire outbox -c {place}/buyer",
     ]
     if not isinstance(books, Unread):
@@ -292,3 +296,11 @@ def _summary(outcome: DemoResult, books: Books | Unread) -> str:
     if books.clean(wanted):
         return f"{said} Spark's ledger says the same, and {agreed}."
     return f"The journals look good, but the ledger that Spark computed does not; {agreed}."
+
+
+def _told_by(plan: Plan, place: str) -> str:
+    """The command that tells an order's whole way."""
+    order = f"PO-{plan.messages // 2:04} -c {place}/buyer"
+    if plan.hub:
+        return f"oncewire show {order} --with {place}/hub --with {place}/seller"
+    return f"oncewire why {order} --with {place}/seller"

@@ -46,10 +46,13 @@ def show(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="With --raw: a file instead of stdout.")
     ] = None,
+    others: Others = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Show what is known of one message: parties, state, number, times, size, digest.
+    """Show what is known of one message: parties, state, number, times, size, digest, and its
+    trail: each hop with its times and its acknowledgement. Name the folders of other parties
+    (`--with`) whose journals are at hand, such as those of the hubs on its way.
 
     With --raw the exact bytes that were sent or that arrived, in the form that
     `oncewire message decode` reads, for as long as they are kept.
@@ -63,12 +66,12 @@ def show(
             found = find_id(reader, message_id)
             if raw or out is not None:
                 return _raw(settings, reader, found, out, json=json)
-            return _known(settings, reader, found)
+            return _known(settings, reader, found, others or [])
 
     output.answer(work, json=json)
 
 
-def _known(settings: Settings, reader: Reader, found: str) -> Report:
+def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
     from oncewire.journal.history import explain
     from oncewire.journal.outcome import fold_outcome
 
@@ -103,7 +106,23 @@ def _known(settings: Settings, reader: Reader, found: str) -> Report:
     }
     place = at_party(settings)
     told = explain(rows, outlook=outlook(reader, found, now(), place))
-    return Report(known, summary=told, hints=(f"oncewire why {found}{place}",), sparse=True)
+    hops = _trail(rows + _rows_elsewhere(found, others))
+    hint = (f"oncewire why {found}{place}",)
+    return Report(known, (hops,) if hops.rows else (), summary=told, hints=hint, sparse=True)
+
+
+def _trail(rows: list[Row]) -> Listing:
+    from oncewire.journal.trail import trail
+
+    columns = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
+    hops = [
+        (
+            *(hop.number, hop.node, hop.peer or "", moment(hop.sent_at), hop.attempts),
+            *(moment(hop.received_at), moment(hop.acknowledged_at), hop.standing),
+        )
+        for hop in trail(rows)
+    ]
+    return Listing("trail", columns, hops)
 
 
 def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
@@ -198,17 +217,25 @@ def why(
 
 def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:
     """The message that is meant, its rows in all journals, and its outlook in ours."""
-    from oncewire.entry.party.settings import load
     from oncewire.entry.running.assemble import open_readers
 
     with open_readers(settings).reader() as reader:
         found = find_id(reader, message_id)
         rows = reader.journal_of(found)
         then = outlook(reader, found, now(), at_party(settings))
+    return found, rows + _rows_elsewhere(found, others), then
+
+
+def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
+    """What the journals of other parties, whose folders are at hand, tell of a message."""
+    from oncewire.entry.party.settings import load
+    from oncewire.entry.running.assemble import open_readers
+
+    rows: list[Row] = []
     for folder in others:
         with open_readers(load(folder, environ={}).settings).reader() as reader:
-            rows += reader.journal_of(found)
-    return found, rows, then
+            rows += reader.journal_of(message_id)
+    return rows
 
 
 # --- verify ------------------------------------------------------------------------------------

@@ -60,7 +60,8 @@ def read_books(
     from oncewire.pipeline.reconcile import reconcile
 
     done = jobs.run(spark, Lake((folder / LAKE).resolve()), stores, ended=True, tell=tell)
-    ours, theirs = (open_book(store) for store in stores)
+    # A hub stands between them.
+    ours, theirs = open_book(stores[0]), open_book(stores[-1])
     joined = reconcile(spark, ours, theirs, tell=tell)
     return Books(
         verdicts=done.verdicts,

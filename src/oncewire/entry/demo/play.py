@@ -24,6 +24,7 @@ from pathlib import Path
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.demo.chaos import FAIR, STORM, ChaosProxy, Weather
+from oncewire.entry.demo.hub import HUB, agree_through_hub, is_quiet
 from oncewire.entry.demo.ways import free_port, way_called
 from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
 from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
@@ -71,6 +72,18 @@ class Plan:
     limit: float = 75.0
     # By which way the orders travel.
     transport: str = "http"
+    # Through a hub, which then is the one that is killed.
+    hub: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who takes part, whoever is to be there first standing first."""
+        return (SELLER, HUB, BUYER) if self.hub else (SELLER, BUYER)
+
+    @property
+    def victim(self) -> str:
+        """Who is killed."""
+        return HUB if self.hub else SELLER
 
 
 @dataclass(slots=True)
@@ -164,7 +177,7 @@ class Demo:
         settled = False
         try:
             await self._set_up()
-            for name in (SELLER, BUYER):
+            for name in self.plan.names:
                 await self._start(name)
             settled = await self._play()
         finally:
@@ -176,8 +189,8 @@ class Demo:
     async def _set_up(self) -> None:
         folder = empty_folder(self.plan.folder)
         await self._way.start(folder, (BUYER, SELLER))
-        ports = {name: free_port() for name in (BUYER, SELLER)}
-        for name in (BUYER, SELLER):
+        ports = {name: free_port() for name in self.plan.names}
+        for name in self.plan.names:
             proxy = ChaosProxy(f"to {name}", ports[name], self.plan.seed, self._weather)
             self._proxies[name] = proxy
             # Partners know the proxy's address: everything passes through the bad network.
@@ -190,6 +203,9 @@ class Demo:
                 said["application.way"] = '"directory"'
             _change(folder / name / "oncewire.toml", said)
             self._settings[name] = load(folder / name, environ={}).settings
+        if self.plan.hub:
+            agree_through_hub(self._settings, (BUYER, SELLER), CPA_ID, _TERMS)
+            return
         for own, partner in ((BUYER, SELLER), (SELLER, BUYER)):
             card = read_card(folder / partner)
             added = add_partner(
@@ -264,18 +280,19 @@ class Demo:
         self.progress.phase = "waiting for the last ones"
 
     async def _kill_half_way(self) -> None:
-        """kill -9 the receiver when half is delivered, and start it again."""
+        """kill -9 the receiver, or the hub, when half is delivered, and start it again."""
         if not self.plan.kill:
             return
         while self.progress.delivered < self.plan.messages // 2:
             await asyncio.sleep(LOOK_EVERY / 4)
-        process = self._processes[SELLER]
+        victim = self.plan.victim
+        process = self._processes[victim]
         process.send_signal(signal.SIGKILL)
         self._killed = await process.wait() == -signal.SIGKILL
-        phase, self.progress.phase = self.progress.phase, "the seller was killed with kill -9"
+        phase, self.progress.phase = self.progress.phase, f"the {victim} was killed with kill -9"
         await asyncio.sleep(DOWN_SECONDS)
-        await self._start(SELLER)
-        self.progress.phase = phase if phase != "sending" else "the seller is back"
+        await self._start(victim)
+        self.progress.phase = phase if phase != "sending" else f"the {victim} is back"
 
     def _look(self) -> None:
         for name in (BUYER, SELLER):
@@ -297,7 +314,10 @@ class Demo:
 
     def _is_settled(self) -> bool:
         wanted = self.plan.messages
-        return self.progress.acknowledged >= wanted and self.progress.delivered >= wanted
+        if self.progress.acknowledged < wanted or self.progress.delivered < wanted:
+            return False
+        # Through a hub each order is acknowledged more than once.
+        return not self.plan.hub or all(map(is_quiet, self._settings.values()))
 
     def _break_down(self) -> None:
         """The network is down from a quarter of the orders to three quarters."""
@@ -329,7 +349,7 @@ class Demo:
     def _judge(self, settled: bool) -> DemoResult:
         self.progress.phase = "judging both journals"
         self._watch(self.progress)
-        parties = [self._settings[name] for name in (BUYER, SELLER)]
+        parties = [self._settings[name] for name in reversed(self.plan.names)]
         rows = [row for party in parties for row in journal_rows(party)]
         return DemoResult(
             plan=self.plan,

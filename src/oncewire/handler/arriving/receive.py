@@ -33,6 +33,7 @@ from oncewire.handler.arriving.heard import Reply, heard
 from oncewire.handler.arriving.original import Original, copied, is_known, received_from, spoken_of
 from oncewire.handler.arriving.place import Placed, place, place_as_answer
 from oncewire.handler.arriving.poison import call_operator
+from oncewire.handler.hub.circle import check_way
 from oncewire.handler.hub.passing import (
     asked_here,
     is_answer,
@@ -214,7 +215,10 @@ def _take_for_others(
         check_passing(node, received, resolution, source)
     known = received_from(node, tx, header.from_party, header.message_id)
     passed = known is not None and known.passed_on
-    ahead = node.agreements.toward(header.to_party) or way_back(node, tx, message, asked)
+    ahead = node.agreements.toward(header.to_party, header.service)
+    ahead = ahead or way_back(node, tx, message, asked)
+    if not is_answer(message):
+        check_way(message, resolution.agreement, ahead, source)
     if ahead is None and known is not None and not passed:
         # A copy of what this hub has taken upon itself needs no way on to be answered.
         arriving = Arriving(node, tx, received, kept, message, resolution, source, final=False)

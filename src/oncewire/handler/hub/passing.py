@@ -108,7 +108,7 @@ def pass_back(
 def _way_on(node: Node, tx: Transaction, asked: StoredIncoming) -> Agreement | None:
     """The agreement by which a message went on to its To Party: today's, or where that is gone
     the one that our copy went under."""
-    today = agreement_toward(node, asked.facts.to_party)
+    today = agreement_toward(node, asked.facts.to_party, asked.facts.service)
     copy = None if today is not None else tx.outgoing(asked.incoming.message_id)
     return today if copy is None else agreement_of_hop(node, tx, copy)
 

@@ -30,10 +30,15 @@ LOOK_AT = 10_000
 """Held messages that one look goes through; they are bounded by the windows of the streams."""
 
 
+def _ahead(node: Node, message: Message) -> Agreement | None:
+    header = message.header
+    return node.agreements.toward(header.to_party, header.service)
+
+
 def go_on(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
     """A held message's turn has come to go on; False: it cannot, and the operator is called."""
     message = _message_of(node, stored)
-    ahead = None if message is None else node.agreements.toward(message.header.to_party)
+    ahead = None if message is None else _ahead(node, message)
     if ahead is None:
         problem = f"no agreement leads on to {stored.facts.to_party} any more"
         incoming = stored.incoming
@@ -51,7 +56,7 @@ def go_on_at_last(node: Node, tx: Transaction, to_party: str | None = None) -> N
             continue
         stored = _whole(node, tx, listed)
         message = None if stored is None else _message_of(node, stored)
-        ahead = None if message is None else node.agreements.toward(message.header.to_party)
+        ahead = None if message is None else _ahead(node, message)
         if stored is not None and ahead is not None:
             _forward(node, tx, stored, ahead)
 
@@ -86,7 +91,7 @@ def resume_stranded(node: Node, tx: Transaction, message_id: str) -> bool:
     found = _stranded(node, tx, message_id)
     for stored in found:
         message = _message_of(node, stored)
-        ahead = None if message is None else node.agreements.toward(message.header.to_party)
+        ahead = None if message is None else _ahead(node, message)
         if ahead is None:
             raise NotAllowed(
                 f"no agreement leads on to {stored.facts.to_party}",

@@ -1,0 +1,52 @@
+"""The trail of a message over hubs: each hop with its own times and its own acknowledgement."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.journal.trail import trail
+from tests.handler.chain import Chain, options
+from tests.handler.pair import TestWorld
+
+NODES = ["buyer", "hub1", "hub2", "seller"]
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
+@pytest.mark.parametrize("skewed", [False, True])
+def test_three_hops_are_told_in_order_whatever_the_clocks_say(profile: str, skewed: bool) -> None:
+    chain = Chain(options(profile, hops=3))
+    if skewed:
+        for number, name in enumerate(reversed(NODES)):
+            world = chain.engines[name].node.world
+            assert isinstance(world, TestWorld)
+            world.time += number * 60_000_000
+    order = chain.send()
+    rows = [row for name in NODES for row in chain.rows(name, order)]
+    hops = trail(rows)
+    assert [(hop.number, hop.node) for hop in hops] == [(1, "buyer"), (2, "hub1"), (3, "hub2")]
+    for hop in hops:
+        assert hop.sent_at is not None
+        assert hop.received_at is not None
+        assert hop.attempts == 1
+        assert hop.acknowledged_at is not None or hop.standing == "passed on, nothing promised"
+    assert hops[0].standing.startswith("acknowledged by")
+
+
+def test_one_journal_alone_tells_its_own_hop() -> None:
+    chain = Chain(options("ebms2", hops=2))
+    order = chain.send()
+    (hop,) = trail(chain.rows("buyer", order))
+    assert (hop.node, hop.received_at) == ("buyer", None)
+    assert trail(chain.rows("seller", order)) == []
+    assert trail([]) == []
+
+
+def test_what_failed_and_what_waits_is_said() -> None:
+    chain = Chain(options("ebms2", hops=1), carrying=False)
+    order = chain.send()
+    (hop,) = trail(chain.rows("buyer", order))
+    assert hop.standing == "waits for its acknowledgement"
+    chain.engines["buyer"].abandon(order)
+    chain.settle("buyer")
+    (hop,) = trail(chain.rows("buyer", order))
+    assert hop.standing.startswith("unknown: ")
