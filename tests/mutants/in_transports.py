@@ -17,6 +17,7 @@ _READERS = "tests/transport/test_two_readers.py"
 _NAMES = "tests/transport/test_hostile_names.py"
 _SMTP = "tests/transport/test_smtp_contract.py"
 _BROKER = "tests/transport/test_broker_contract.py"
+_MAILBOX = "tests/transport/test_mailbox.py"
 _FAULTS = "tests/transport/test_server_faults.py"
 _FILES = "tests/transport/test_file_transport.py"
 
@@ -169,5 +170,14 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "        self._reading = self._connections\n",
         requirement="TRN-4",
         tests=(f"{_FILES}::test_a_thousand_that_wait_to_be_sent_keep_nobody_from_reading",),
+    ),
+    Mutant(
+        "a mail is removed from its mailbox before it is stored",
+        "oncewire.transport.smtp.mailbox",
+        "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
+        "            await asyncio.to_thread(_remove, client, mail_id)\n"
+        "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
+        requirement="TRN-3",
+        tests=(f"{_MAILBOX}::test_a_mail_is_removed_when_it_is_stored_and_not_before",),
     ),
 )

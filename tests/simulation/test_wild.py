@@ -30,7 +30,7 @@ HAPPENINGS = {
     "agreement replaced", "agreement ended", "agreement removed", "agreement listed",
     "agreement unaddressed", "operator pause", "operator restart", "operator abandon",
     "operator resend", "operator ask", "operator reuse", "tale slander", "tale pause",
-    "incident met",
+    "incident met", "transport failed", "transport taken again",
 }  # fmt: skip
 
 

@@ -12,8 +12,12 @@ from oncewire.entry.party.setting_kinds import HIDDEN
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.message.instant import Duration, seconds
 
-_LIBRARIES = {"smtp": ("aiosmtplib", "aiosmtpd"), "sftp": ("asyncssh",), "ftp": ("aioftp",),
-              "broker": ("nats",)}  # fmt: skip
+_LIBRARIES = {
+    "smtp": ("aiosmtplib", "aiosmtpd", "imapclient"),
+    "sftp": ("asyncssh",),
+    "ftp": ("aioftp",),
+    "broker": ("nats",),
+}
 
 
 def is_installed(transport: str) -> bool:
@@ -94,6 +98,15 @@ class SmtpSettings:
     port: Annotated[int, "The port to take mail on; 0: we take none ourselves."] = 0
     tls: Annotated[bool, "Ask for STARTTLS there, with the certificate of [keys]."] = False
     max_size: Annotated[int, "The largest mail in bytes, in and out."] = 64 * 1024**2
+    imap: Annotated[str, "The server that keeps our mail; empty: none does."] = ""
+    imap_port: Annotated[int, "Its port."] = 993
+    imap_protection: Annotated[
+        MailProtection, "tls, starttls, or none (a server of this machine)."
+    ] = MailProtection.TLS
+    imap_user: Annotated[str, "Who we are to it; empty: smtp.user."] = ""
+    imap_password: Annotated[str, "How we prove that; empty: smtp.password.", HIDDEN] = ""
+    imap_folder: Annotated[str, "Where our mail is; nobody else should read there."] = "INBOX"
+    imap_every: Annotated[Duration, "How often it is looked into."] = seconds(30)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     if not said.mailbox:
         return None
     from oncewire.transport.smtp.listener import ListenerSettings
+    from oncewire.transport.smtp.mailbox import MailboxSettings
     from oncewire.transport.smtp.relay import MailTls, RelaySettings
     from oncewire.transport.smtp.transport import SmtpTransport
 
-    relay = listener = None
+    relay = listener = mailbox = None
     if said.relay:
         relay = RelaySettings(
             said.mailbox,
@@ -45,7 +46,19 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     if said.port and listen:
         tls = server_context(ServerTls(_identity(settings))) if said.tls else None
         listener = ListenerSettings(said.mailbox, said.host, said.port, tls, said.max_size)
-    return SmtpTransport(relay, listener)
+    if said.imap and listen:
+        mailbox = MailboxSettings(
+            said.imap,
+            said.imap_user or said.user,
+            said.imap_password or said.password,
+            said.imap_port,
+            MailTls(said.imap_protection.value),
+            _believing(settings, said.authorities),
+            said.imap_folder,
+            said.imap_every / SECOND,
+            said.max_size,
+        )
+    return SmtpTransport(relay, listener, mailbox)
 
 
 def sftp_transport(settings: Settings, *, listen: bool) -> Transport | None:

@@ -22,7 +22,7 @@ from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.protocol.kinds import Kind
 from oncewire.simulation.wild.ending import Ending
 from oncewire.simulation.wild.ledger import Ledger
-from oncewire.simulation.wild.links import LATENCY
+from oncewire.simulation.wild.links import HTTP, LATENCY
 from oncewire.store.records import StoredParcel
 from oncewire.transport.contract import Reply
 from oncewire.wire.parcel import Parcel
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from oncewire.simulation.wild.machine import Machine
 
 ANSWER_TIMEOUT: Duration = 30 * SECOND
-HTTP = "http"
 _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{1,76}={0,2}\r\n)+")
 
 Respond = Callable[[Answer], None]
@@ -125,7 +124,7 @@ class Door:
 
         name = address.split("/")[2]
         target = machine.around.machine(name)
-        if links.refuses(machine.name, name) or not target.up:
+        if links.refuses(machine.name, name, transport) or not target.up:
             clock.after(MILLISECOND, lambda: end(None, "connection refused", True))
             return
         parcel = whole_parcel(engine.node, stored)
@@ -137,6 +136,7 @@ class Door:
                 name,
                 parcel.body,
                 lambda data: target.door.arrive(_with_body(parcel, data), source, lambda _: None),
+                transport=transport,
             )
             clock.after(LATENCY, lambda: end(Reply(202)))
             return

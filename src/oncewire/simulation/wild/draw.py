@@ -23,7 +23,7 @@ from oncewire.simulation.wild.plan import (
     Said,
     Setting,
 )
-from oncewire.simulation.wild.trouble import draw_events
+from oncewire.simulation.wild.trouble import draw_events, draw_outages
 from oncewire.simulation.wild.values import RARE, SIGNED, VALUES
 
 CALM_EVERY = 10
@@ -38,6 +38,7 @@ _BEST_EFFORT = (
     ("delivery.method", "Transport"),
     ("ack.request", "never"),
 )
+_WAYS = (("http", "smtp"), ("smtp", "http"), ("http", "smtp", "sftp"))
 _USUAL = (45, 30, 12, 13)
 _REPLIES = {
     Leaning.SYNCHRONOUS: (15, 35, 5, 45),
@@ -67,10 +68,12 @@ _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
 def draw(seed: int) -> Plan:
     """The world of a seed."""
     chance = random.Random(f"wild {seed}")
-    setting = _draw_setting(chance, seed)
+    setting = _with_a_second_way(_draw_setting(chance, seed), seed)
     orders = _draw_orders(chance, setting)
-    events = () if setting.calm else draw_events(chance, setting, orders)
-    return Plan(seed, setting, orders, events)
+    if setting.calm:
+        return Plan(seed, setting, orders, ())
+    events = draw_events(chance, setting, orders)
+    return Plan(seed, setting, orders, (*events, *draw_outages(seed, setting, orders)))
 
 
 # --- the setting --------------------------------------------------------------------------------
@@ -212,6 +215,19 @@ def _with_hubs_of_their_own(chance: random.Random, setting: Setting) -> Setting:
     )
     tried = replace(setting, hub_said=said)
     papers = papers_of(tried, tried.way[0])
+    return tried if all(map(is_sound, papers)) else setting
+
+
+def _with_a_second_way(setting: Setting, seed: int) -> Setting:
+    """Where nothing is said of transports, some fall back to another. Drawn on its own, so that a
+    world is what it was beside it."""
+    chance = random.Random(f"ways {seed}")
+    drawn = chance.random() < 0.4, chance.choice(_WAYS)
+    if setting.calm or not drawn[0] or "delivery.transports" in dict(setting.said):
+        return setting
+    said = tuple({**dict(setting.said), "delivery.transports": drawn[1]}.items())
+    tried = replace(setting, said=said)
+    papers = [paper for node in tried.nodes for paper in papers_of(tried, node)]
     return tried if all(map(is_sound, papers)) else setting
 
 

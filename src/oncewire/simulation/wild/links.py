@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from oncewire.message.instant import MILLISECOND, Duration, Instant
 from oncewire.simulation.clock import START, Clock
 from oncewire.simulation.wild.plan import Cut, Event, Harm, Mishap
 
 LATENCY: Duration = 20 * MILLISECOND
+HTTP = "http"
 
 Arrive = Callable[[bytes], None]
 Turned = Callable[[int], None]
@@ -33,31 +34,49 @@ class Links:
         self.happened: Counter[str] = Counter()
         self.healed = False
 
-    def refuses(self, one: str, other: str) -> bool:
-        """Whether no connection can be made between two nodes now."""
-        return self._is_cut(one, other, silent=False)
+    def refuses(self, one: str, other: str, transport: str) -> bool:
+        """Whether no connection of that kind can be made between two nodes now."""
+        return self._is_cut(one, other, transport, silent=False)
 
-    def _is_cut(self, one: str, other: str, *, silent: bool) -> bool:
+    def is_open(self, one: str, other: str, transport: str) -> bool:
+        """Whether anything would pass between two nodes now."""
+        return not any(self._cuts_now(one, other, transport))
+
+    def _cuts_now(self, one: str, other: str, transport: str) -> Iterator[Cut]:
         now: Instant = self._clock.now - START
         for cut in self._cuts:
             if (
                 {cut.one, cut.other} == {one, other}
-                and cut.silent is silent
+                and cut.transport in ("", transport)
                 and cut.at <= now < cut.at + cut.lasts
                 and not self.healed
             ):
+                yield cut
+
+    def _is_cut(self, one: str, other: str, transport: str, *, silent: bool) -> bool:
+        for cut in self._cuts_now(one, other, transport):
+            if cut.silent is silent:
                 self.happened["silent cut" if silent else "cut"] += 1
+                if cut.transport:
+                    self.happened["transport failed"] += 1
                 return True
         return False
 
     def carry(
-        self, sender: str, receiver: str, body: bytes, arrive: Arrive, turned: Turned | None = None
+        self,
+        sender: str,
+        receiver: str,
+        body: bytes,
+        arrive: Arrive,
+        turned: Turned | None = None,
+        *,
+        transport: str = HTTP,
     ) -> None:
         """Let the bytes arrive later: whole or damaged, once, twice or never."""
         self._carried[sender, receiver] += 1
         nth = self._carried[sender, receiver]
         mishap = None if self.healed else self._mishaps.get((sender, receiver, nth))
-        if self._is_cut(sender, receiver, silent=True):
+        if self._is_cut(sender, receiver, transport, silent=True):
             return
         delay = LATENCY + self._jitter(sender, receiver, nth)
         if mishap is None or (mishap.harm is Harm.BUSY and turned is None):

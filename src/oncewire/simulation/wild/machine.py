@@ -22,8 +22,10 @@ from oncewire.handler.actions import (
     Relay,
 )
 from oncewire.handler.engine import Engine
+from oncewire.handler.loop.probing import PROBE_EVERY
 from oncewire.handler.node import Node
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.handler.sending.ways import left_ways, take_again, take_up
 from oncewire.journal.row import Row
 from oncewire.message.instant import MILLISECOND, SECOND, Duration, Instant
 from oncewire.protocol.kinds import Kind
@@ -91,6 +93,8 @@ class Machine:
         # The rows of the last commit.
         self.latest: list[Row] = []
         self._wake_at: Instant | None = None
+        # The process that will look whether a transport works again.
+        self._probing: Engine | None = None
         self._falls: dict[int, Fall] = {}
         self._full: set[int] = set()
         moods: dict[int, Whim] = {}
@@ -133,6 +137,8 @@ class Machine:
             self.up = False
             self.clock.after(SECOND, self.boot)
             return
+        take_up(self.engine.node)
+        self._probe_later()
         self.application.begin()
 
     def restart(self) -> None:
@@ -213,6 +219,7 @@ class Machine:
         for action in actions:
             self._perform(action)
         self.wake()
+        self._probe_later()
         return Ending.DONE
 
     def _note_rows(self) -> list[Row]:
@@ -264,6 +271,29 @@ class Machine:
         self._wake_at = None
         if self.turn("tick", self.engine.tick) in (Ending.RAISED, Ending.FULL):
             self._schedule(self.clock.now + SECOND)
+
+    # --- transports that were left ---
+
+    def _probe_later(self) -> None:
+        engine = self.engine
+        if engine.node.left and self._probing is not engine:
+            self._probing = engine
+            self.clock.after(PROBE_EVERY, lambda: self._probe(engine))
+
+    def _probe(self, engine: Engine) -> None:
+        """Try what was left, as `handler.loop.probing` does."""
+        if self.engine is not engine or not self.up:
+            return
+        self._probing = None
+        for way in left_ways(engine.node):
+            receiver = way.address.split("/")[2]
+            there = self.around.machine(receiver).up
+            if there and self.links.is_open(self.name, receiver, way.transport):
+                self.ledger.happened["transport taken again"] += 1
+                ending = self.turn("probe", lambda w=way: take_again(engine.node, w))  # type: ignore[misc]
+                if ending is not Ending.DONE:
+                    engine.node.left.add((way.peer, way.transport))
+        self._probe_later()
 
     # --- actions ---
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from oncewire.agreement.agreement import Agreement
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.answering.answer import signal_route
+from oncewire.handler.perform import WAY
 from oncewire.handler.source import Source
 from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Error, Severity
@@ -59,6 +60,9 @@ class Operator:
     def _resolve(self, message_id: str | None, channel: str | None) -> None:
         machine, engine = self._machine, self._machine.engine
         self._met[message_id, channel] += 1
+        if (channel or "").startswith(WAY) and self._met[message_id, channel] <= 4 * PATIENCE:
+            # A transport that was left is probed; nobody need say that it works again.
+            return
         patience = {Manner.RESUME: 4 * PATIENCE, Manner.MIXED: PATIENCE, Manner.ABANDON: 0}
         tired = self._met[message_id, channel] > patience[self._manner]
         if message_id is not None and tired:

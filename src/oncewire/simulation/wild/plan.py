@@ -154,6 +154,8 @@ class Cut:
     at: Duration
     lasts: Duration
     silent: bool = False
+    # The one transport that fails, while others go on; empty: all of them.
+    transport: str = ""
 
 
 @dataclass(frozen=True, slots=True)

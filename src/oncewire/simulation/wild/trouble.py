@@ -80,6 +80,35 @@ def draw_events(
     return tuple(events)
 
 
+def draw_outages(seed: int, setting: Setting, orders: tuple[Order, ...]) -> tuple[Event, ...]:
+    """Single transports that fail and come back, where there is another to fall back to. Drawn on
+    their own, so that a world is what it was beside them."""
+    chance = random.Random(f"outages {seed}")
+    found: list[tuple[str, str, tuple[str, ...]]] = []
+    for node in setting.nodes:
+        for paper in papers_of(setting, node):
+            transports = paper.agreement.sending.terms.transports
+            if len(transports) > 1:
+                found.append((node, paper.via or paper.partner, transports))
+    if not found or chance.random() < 0.2:
+        return ()
+    events: list[Event] = []
+    for _ in range(chance.randint(1, 4)):
+        one, other, transports = chance.choice(found)
+        events.append(
+            Cut(
+                one,
+                other,
+                chance.randrange(orders[-1].at + 15 * SECOND),
+                chance.choice((3, 20, 60, 200, 600)) * SECOND,
+                silent=chance.random() < 0.3,
+                # The first more often than the others.
+                transport=chance.choice((transports[0], *transports)),
+            )
+        )
+    return tuple(events)
+
+
 def links(setting: Setting) -> list[tuple[str, str]]:
     """Each two nodes that talk to each other."""
     found: list[tuple[str, str]] = []

@@ -1,9 +1,10 @@
-"""SMTP as one transport: out through our mail server, in at a mailbox of our own."""
+"""SMTP as one transport: out through our mail server, in at our own door, or from a mailbox."""
 
 from __future__ import annotations
 
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
 from oncewire.transport.smtp.listener import NAME, ListenerSettings, SmtpListener
+from oncewire.transport.smtp.mailbox import MailboxReader, MailboxSettings
 from oncewire.transport.smtp.relay import RelaySettings, SmtpRelay
 
 
@@ -15,10 +16,14 @@ class SmtpTransport:
     can_answer = False
 
     def __init__(
-        self, relay: RelaySettings | None = None, listener: ListenerSettings | None = None
+        self,
+        relay: RelaySettings | None = None,
+        listener: ListenerSettings | None = None,
+        mailbox: MailboxSettings | None = None,
     ) -> None:
         self._relay = SmtpRelay(relay) if relay is not None else None
         self._listener = SmtpListener(listener) if listener is not None else None
+        self._mailbox = MailboxReader(mailbox) if mailbox is not None else None
 
     @property
     def port(self) -> int:
@@ -29,6 +34,8 @@ class SmtpTransport:
         """Begin to take mail; TransportProblem if that cannot be."""
         if self._listener is not None:
             await self._listener.start(on_delivery)
+        if self._mailbox is not None:
+            self._mailbox.start(on_delivery)
 
     async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         """Send one mail; see `Transport`."""
@@ -46,6 +53,8 @@ class SmtpTransport:
         """Take no more mail."""
         if self._listener is not None:
             await self._listener.stop()
+        if self._mailbox is not None:
+            await self._mailbox.stop()
 
 
 def _no_relay() -> AttemptOutcome:
