@@ -12,7 +12,7 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action
-from oncewire.handler.loop.shell import Shell
+from oncewire.handler.loop.shell import TURN_FEW, Shell
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.store.memory.store import MemoryStore
@@ -21,7 +21,8 @@ from oncewire.wire.glance import named_in
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 
-MANY = 20
+MANY = TURN_FEW
+"""As many as every turn takes."""
 
 
 def _parcels(pair: Pair) -> list[Parcel]:

@@ -26,6 +26,7 @@ from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
 from oncewire.message.sequence import SequenceNumber
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
+from oncewire.message.variant import variant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.outgoing import Outgoing
@@ -238,7 +239,7 @@ def _compose(
         conversation_id=conversation,
         service=submission.service,
         action=submission.action,
-        message_id=submission.message_id or f"{node.world.new_id()}@{node.name}",
+        message_id=submission.message_id or node.fresh_message_id(),
         timestamp=0,
         ref_to_message_id=submission.ref_to_message_id,
     )
@@ -246,7 +247,7 @@ def _compose(
     terms = binding.terms
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
-    if not sends_synchronously(binding, message):
+    if terms.synchronous and not sends_synchronously(binding, message):
         # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
     if is_trial(header.message_id):
@@ -259,7 +260,7 @@ def _compose(
     once = binding.rules.duplicate_elimination is Requested.ALWAYS
     header = _quality(header, submission, terms, now, timestamp=stamp, at_most_once=once)
     references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
-    message = replace(message, header=header, manifest=references, payloads=submission.payloads)
+    message = variant(message, header=header, manifest=references, payloads=submission.payloads)
     return codec.as_stated(with_hop(message, route, stamp)), route
 
 
@@ -329,7 +330,7 @@ def _quality(
     opening = submission.ref_to_message_id is None
     asks_sync = terms.synchronous and opening
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
-    return replace(
+    return variant(
         header,
         timestamp=timestamp,
         time_to_live=None if lifetime is None else now + lifetime,
@@ -428,7 +429,7 @@ def _send_now(
     addresses = addresses_for(node, tx, stored, terms.transports)
     step = first_attempt(node, tx, stored, entered, terms, now, addresses)
     parcel = seal(node, message, route)
-    fresh = replace(stored, outgoing=step.outgoing)
+    fresh = variant(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     perform(node, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
 
