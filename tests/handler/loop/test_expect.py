@@ -12,6 +12,7 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action
+from oncewire.handler.loop import shell as shell_module
 from oncewire.handler.loop.shell import TURN_FEW, Shell
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
@@ -23,6 +24,11 @@ from tests.handler.pair import Pair
 
 MANY = TURN_FEW
 """As many as every turn takes."""
+
+
+@pytest.fixture(autouse=True)
+def turns_last_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell_module, "TURN_SECONDS", 60.0)
 
 
 def _parcels(pair: Pair) -> list[Parcel]:

@@ -238,9 +238,12 @@ async def test_a_turn_is_as_long_as_its_commit_is_worth(
     await asyncio.gather(*verbs)
 
 
-async def test_who_stands_aside_is_not_forgotten_by_short_turns() -> None:
+async def test_who_stands_aside_is_not_forgotten_by_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pair = Pair()
     shell = Shell(pair.alpha, lambda action: None)
+    monkeypatch.setattr("oncewire.handler.loop.shell.TURN_SECONDS", 60.0)
     others = [asyncio.ensure_future(shell.do("look", lambda: None)) for _ in range(2 * TURN_FEW)]
     aside = asyncio.ensure_future(shell.do("look", lambda: "seen", aside=True))
     await asyncio.sleep(0)
@@ -276,7 +279,9 @@ async def test_memory_that_ends_while_somebody_looks_ends_the_turns() -> None:
     assert shell.failed is not None
 
 
-async def test_submissions_of_one_turn_are_looked_up_together(tmp_path: Path) -> None:
+async def test_submissions_of_one_turn_are_looked_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
     shell, store = Shell(pair.alpha, lambda action: None), pair.alpha.node.store
     assert isinstance(store, SqliteStore)
@@ -288,6 +293,7 @@ async def test_submissions_of_one_turn_are_looked_up_together(tmp_path: Path) ->
             asked.append(event["sql"])
 
     store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, note)
+    monkeypatch.setattr("oncewire.handler.loop.shell.TURN_SECONDS", 60.0)
     unnamed = replace(order(0), message_id=None)
     verbs = [
         asyncio.ensure_future(shell.do(SUBMIT, lambda: pair.alpha.submit(unnamed)))

@@ -42,8 +42,7 @@ LIFETIME_MAX: Duration = 100 * 366 * DAY
 """A message that may take longer may take for ever: it needs no TimeToLive."""
 
 PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
-"""Bytes of all payloads of a message: with header and MIME around them they are a body that a
-handler takes."""
+"""Bytes of all payloads of a message: with what is around them a body that a handler takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,7 @@ class Submission:
             raise _is_no("service", "Service", self.service, "give an oncewire Service")
         check_id(self.action, "action")
         for name in ("conversation_id", "message_id", "ref_to_message_id"):
-            value = getattr(self, name)
-            if value is not None:
+            if (value := getattr(self, name)) is not None:
                 check_id(value, name)
         lifetime = self.time_to_live
         # To Python a truth is a number.
@@ -343,8 +341,7 @@ def _quality(
 
 def facts_of(message: Message) -> MessageFacts:
     """What listings and queries show of a message."""
-    header = message.header
-    split = header.split
+    header, split = message.header, message.header.split
     return MessageFacts(
         cpa_id=header.cpa_id,
         conversation_id=header.conversation_id,
