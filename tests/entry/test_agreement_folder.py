@@ -1,6 +1,7 @@
 """Agreements are read once and kept; a file that has changed is read again."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,34 @@ def test_what_has_not_changed_is_read_once(acme: Settings, reads: list[str]) -> 
     first, second = folder.readable(), folder.readable()
     assert reads == ["globex.toml"]
     assert first.kept[0].agreement is second.kept[0].agreement
+
+
+def test_a_folder_that_rests_is_not_listed_again(
+    acme: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, file = AgreementFolder(acme), the_file(acme)
+    monkeypatch.setattr(module, "SETTLED_NS", -1)
+    first = folder.readable()
+    listed: list[Path] = []
+    monkeypatch.setattr(module, "files_in", lambda place: listed.append(place) or (file,))
+    assert folder.readable() is first
+    assert not listed
+    folder.forget()
+    assert folder.readable() is not first
+    assert listed
+
+
+def test_a_file_that_comes_within_one_tick_is_found(
+    acme: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that has just changed may change again without looking so."""
+    monkeypatch.setattr(module, "stamp_of", lambda file: (1, 2, time.time_ns(), 4))
+    monkeypatch.setattr(module, "_stamp", lambda name: (1, 2, time.time_ns(), 4))
+    folder, file = AgreementFolder(acme), the_file(acme)
+    assert len(folder.readable().kept) == 1
+    assert folder._found is None
+    file.rename(file.with_suffix(".off"))
+    assert not folder.readable().kept
 
 
 def test_what_has_changed_is_read_again(acme: Settings, reads: list[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import Resolution
@@ -11,6 +9,7 @@ from oncewire.handler.sending.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber
+from oncewire.message.variant import variant
 from oncewire.protocol.receiver import Arrival
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.terms import Scope
@@ -26,7 +25,7 @@ def facts_under(
     `ahead`: it goes on under this one, whose partner is the To Party or leads to it.
     """
     receiver = agreement.own if ahead is None else ahead.partner
-    return replace(
+    return variant(
         facts_of(message),
         from_party=str(sender_of(agreement, message.header.from_party)),
         to_party=str(receiver_of(receiver, message.header.to_party)),

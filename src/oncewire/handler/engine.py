@@ -172,10 +172,12 @@ class Engine:
 
     # --- verbs ---
 
-    def expect(self, message_ids: Sequence[str]) -> None:
-        """Verbs that wait may ask for these messages: have the store find all of them at once."""
+    def expect(self, message_ids: Sequence[str], submissions: int = 0) -> None:
+        """Verbs that wait may ask for these messages, and so many for a new one each: have the
+        store find all of them at once."""
+        fresh = self.node.fresh_message_ids(submissions)
         with self.node.store.transition() as tx:
-            tx.expect(message_ids)
+            tx.expect((*message_ids, *fresh))
 
     def submit(self, submission: Submission) -> Accepted:
         """Take a document from an application."""

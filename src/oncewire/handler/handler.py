@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TypeVar
 
@@ -64,6 +64,24 @@ RETRY_AFTER = 30
 LEASE: Duration = 60 * SECOND
 
 
+_STAYS = frozenset({OutgoingState.DELIVERED, OutgoingState.SENT})
+"""Outcomes that only another outcome can follow."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """Somebody who waits for an outcome."""
+
+    woken: asyncio.Future[None]
+    # The outcome that was told last; None: the time is up.
+    state: OutgoingState | None = None
+
+    def wake(self) -> None:
+        """There is an outcome, or no more time to wait for one."""
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+
 class Handler:
     """One Message Service Handler. Use it as `async with Handler(...) as handler`."""
 
@@ -90,7 +108,7 @@ class Handler:
         # are sent and forgotten, any number may come.
         self._sending = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._answering = asyncio.Semaphore(ANSWERS_MAX)
-        self._waiting: dict[str, list[asyncio.Future[OutgoingState]]] = {}
+        self._waiting: dict[str, list[_Waiter]] = {}
         self._pinged: dict[str, asyncio.Event] = {}
         self._asking: dict[str, list[asyncio.Future[StatusResponse]]] = {}
         self._carrier = Carrier(node.store.spool, self.transports)
@@ -161,24 +179,26 @@ class Handler:
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""
-        future: asyncio.Future[OutgoingState] = asyncio.get_running_loop().create_future()
-        # Registered before looking: an outcome of the very turn that looks is not missed.
-        waiting = self._waiting.setdefault(message_id, [])
-        waiting.append(future)
-        try:
-            state = await self._shell.do("look", lambda: self._state(message_id))
+        # What is under way has no outcome yet.
+        if message_id not in self.engine.node.in_flight:
+            state = self._shell.look(lambda: self._state(message_id))
             if state in FINAL_OUTGOING:
                 return state
-            await asyncio.wait_for(future, timeout)
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop.create_future())
+        waiting = self._waiting.setdefault(message_id, [])
+        waiting.append(waiter)
+        expiry = loop.call_later(timeout, waiter.wake)
+        try:
+            await waiter.woken
+            if waiter.state is None or waiter.state in _STAYS:
+                return waiter.state
             # One turn may have gone on from there: what counts is what is stored.
-            return await self._shell.do("look", lambda: self._state(message_id))
-        except TimeoutError:
-            return None
+            return self._shell.look(lambda: self._state(message_id))
         finally:
-            # Settling takes the whole list away; who gave up before takes only himself.
-            if future in waiting:
-                waiting.remove(future)
-            if not waiting and self._waiting.get(message_id) is waiting:
+            expiry.cancel()
+            waiting.remove(waiter)
+            if not waiting:
                 del self._waiting[message_id]
 
     def _state(self, message_id: str) -> OutgoingState:
@@ -276,9 +296,9 @@ class Handler:
         elif isinstance(action, Relay):
             self._relaying.give(action)
         elif isinstance(action, Settled):
-            for future in self._waiting.pop(action.message_id, ()):
-                if not future.done():
-                    future.set_result(action.state)
+            for waiter in self._waiting.get(action.message_id, ()):
+                waiter.state = action.state
+                waiter.wake()
         elif isinstance(action, Ponged):
             pinged = self._pinged.pop(action.message_id, None)
             if pinged is not None:

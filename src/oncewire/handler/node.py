@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -139,6 +140,11 @@ class Node:
         return {}
 
     @cached_property
+    def _fresh(self) -> deque[str]:
+        """MessageIds made ahead."""
+        return deque()
+
+    @cached_property
     def unaddressed(self) -> dict[str, str]:
         """Partners to whom something could not be said for want of an address, and what it was,
         until the operator is called."""
@@ -240,6 +246,16 @@ class Node:
     def new_message_id(self) -> str:
         """A MessageId nobody has used before."""
         return f"{self.world.new_id()}@{self.name}"
+
+    def fresh_message_ids(self, count: int) -> Collection[str]:
+        """So many of them, made ahead: the store is asked about all of them at once."""
+        while len(self._fresh) < count:
+            self._fresh.append(self.new_message_id())
+        return self._fresh
+
+    def fresh_message_id(self) -> str:
+        """One for a message that is stored; one that was made ahead, if there is one."""
+        return self._fresh.popleft() if self._fresh else self.new_message_id()
 
     def acts_for(self, party: str) -> bool:
         """Whether a party, by the name listings use, is ours under any agreement."""

@@ -138,9 +138,10 @@ def _post(
         addresses = addresses_for(node, tx, stored, (effect.transport,))
     address = addresses.get(effect.transport)
     if parcel is None:
+        # It was not made just now: what was kept may have changed.
         parcel = tx.outgoing_parcel(effect.message_id)
-    if parcel is not None:
-        check_kept(parcel, effect.message_id)
+        if parcel is not None:
+            check_kept(parcel, effect.message_id)
     if address is None or parcel is None:
         raise StoreDamaged(
             f"message {effect.message_id} has no bytes or no address to be sent with",

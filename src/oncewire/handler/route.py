@@ -8,7 +8,7 @@ message is sent later.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oncewire.agreement.agreement import (
     ActionBinding,
@@ -28,6 +28,7 @@ from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
 from oncewire.message.routing import RoutingHeader
 from oncewire.message.sequence import SequenceNumber
+from oncewire.message.variant import variant
 from oncewire.protocol.terms import FlowMode, Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
@@ -208,7 +209,7 @@ def with_hop(message: Message, route: Route, stamp: Instant) -> Message:
             )
             if wish is not AckRequest.NONE
         )
-    return replace(message, routing=(*message.routing, hop), ack_requested=requests)
+    return variant(message, routing=(*message.routing, hop), ack_requested=requests)
 
 
 def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Message:
@@ -216,7 +217,7 @@ def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Mes
     if not terms.numbered:
         return message
     if terms.scope is Scope.CONVERSATION:
-        return replace(message, order=sequence)
-    return replace(
-        message, routing=(*message.routing[:-1], replace(message.routing[-1], sequence=sequence))
+        return variant(message, order=sequence)
+    return variant(
+        message, routing=(*message.routing[:-1], variant(message.routing[-1], sequence=sequence))
     )

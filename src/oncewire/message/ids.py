@@ -22,10 +22,12 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s]+\Z")
 
 def check_id(value: str, what: str) -> str:
     """The value itself, if it may serve as an id; `what` names it in the error."""
-    _check_is_text(value, what)
     # Nearly every one passes here: what is printable has no control character.
-    if 0 < len(value) <= ID_LENGTH_MAX and value.isprintable() and not value.isspace():
-        return value
+    if type(value) is str and 0 < len(value) <= ID_LENGTH_MAX and value.isprintable():
+        if not value.isspace():
+            return value
+    else:
+        _check_is_text(value, what)
     if not value or not value.strip():
         raise InvalidValue(f"{what} is empty", remedy=f"give {what} a value")
     if len(value) > ID_LENGTH_MAX:
@@ -42,9 +44,9 @@ def check_id(value: str, what: str) -> str:
 
 def check_text(value: str, what: str, length_max: int = 4096) -> str:
     """Free text of a header: bounded, and without characters that XML cannot carry."""
-    _check_is_text(value, what)
-    if len(value) <= length_max and value.isprintable():
+    if type(value) is str and len(value) <= length_max and value.isprintable():
         return value
+    _check_is_text(value, what)
     if len(value) > length_max:
         raise InvalidValue(
             f"{what} has {len(value)} characters, more than {length_max}",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oncewire.message.instant import Instant
+from oncewire.message.variant import variant
 from oncewire.protocol.states import INCOMING, IncomingEvent, IncomingState, move
 
 
@@ -35,7 +36,7 @@ class Incoming:
         self, event: IncomingEvent, to: IncomingState | None = None, **changes: object
     ) -> Incoming:
         """The message after one step of the state table; `to` where the table leaves a choice."""
-        return replace(self, state=move(INCOMING, self.state, event, to), **changes)  # type: ignore[arg-type]
+        return variant(self, state=move(INCOMING, self.state, event, to), **changes)
 
     def handed_over(self, lease_until: Instant | None) -> Incoming:
         """Given to the application."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceStatus
+from oncewire.message.variant import variant
 from oncewire.protocol.states import OUTGOING, OutgoingEvent, OutgoingState, Proof, move
 from oncewire.protocol.terms import Terms
 
@@ -76,7 +77,7 @@ class Outgoing:
         self, event: OutgoingEvent, to: OutgoingState | None = None, **changes: object
     ) -> Outgoing:
         """The message after one step of the state table; `to` where the table leaves a choice."""
-        return replace(self, state=move(OUTGOING, self.state, event, to), **changes)  # type: ignore[arg-type]
+        return variant(self, state=move(OUTGOING, self.state, event, to), **changes)
 
     def failed(self, event: OutgoingEvent, to: OutgoingState, reason: str) -> Outgoing:
         """The message after a step that its From Party is to be told of."""
@@ -93,7 +94,7 @@ class Outgoing:
     def repeated(self) -> Outgoing:
         """The message after a copy of its request was given it once more: no attempt of its own,
         for nothing waits for what comes of it."""
-        return replace(self, repeats=self.repeats + 1)
+        return variant(self, repeats=self.repeats + 1)
 
     def deadline(self, terms: Terms) -> Instant | None:
         """When the message must not be sent any more: TimeToLive or persistDuration."""

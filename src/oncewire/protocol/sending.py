@@ -17,11 +17,12 @@ message of the new range waits until all of the old one are settled and begins a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
+from oncewire.message.variant import variant
 from oncewire.protocol.sequence import SendingWindow, SequenceRange
 from oncewire.protocol.states import CHANNEL, ChannelEvent, Phase, move
 from oncewire.protocol.terms import ResetRule, Terms
@@ -98,7 +99,7 @@ class SendingChannel:
     def stamp(self, now: Instant) -> tuple[SendingChannel, Instant]:
         """A timestamp for a new message that is later than any given before."""
         stamp = max(now, self.last_stamp + 1)
-        return replace(self, last_stamp=stamp), stamp
+        return variant(self, last_stamp=stamp), stamp
 
     def enter(self, terms: Terms) -> tuple[SendingChannel, SequenceNumber]:
         """Give the next number; the caller has made sure that there is a place."""
@@ -112,7 +113,7 @@ class SendingChannel:
         number = channel.next_number
         opens = begins and terms.numbered
         event = ChannelEvent.OPENER_ENTERED if opens else ChannelEvent.MESSAGE_ENTERED
-        entered = replace(
+        entered = variant(
             channel,
             next_number=terms.numbers.after(number),
             used=channel.used + 1,
@@ -123,7 +124,7 @@ class SendingChannel:
 
     def _next_epoch(self, terms: Terms) -> SendingChannel:
         first = terms.numbers.first
-        return replace(
+        return variant(
             self,
             epoch=self.epoch + 1,
             next_number=first,
@@ -154,7 +155,7 @@ class SendingChannel:
             settled.discard(first)
             first = self._numbers(terms).after(first)
         phase = move(CHANNEL, self.phase, ChannelEvent.NUMBER_SETTLED)
-        return replace(self, first_unsettled=first, settled=frozenset(settled), phase=phase)
+        return variant(self, first_unsettled=first, settled=frozenset(settled), phase=phase)
 
     def abandon(self, number: int, terms: Terms) -> SendingChannel:
         """Give the number up: settled here, unknown at the receiver, so the epoch ends."""
@@ -162,7 +163,7 @@ class SendingChannel:
 
     def end_epoch(self) -> SendingChannel:
         """Begin another epoch with the next message, once every number is settled."""
-        return replace(self, phase=move(CHANNEL, self.phase, ChannelEvent.EPOCH_ENDED))
+        return variant(self, phase=move(CHANNEL, self.phase, ChannelEvent.EPOCH_ENDED))
 
     def restart(self, terms: Terms) -> SendingChannel:
         """Restart the numbering on purpose (SEQ-4); refused where it would confuse (gap 15)."""
@@ -180,14 +181,14 @@ class SendingChannel:
 
     def suspend(self, reason: str, by: str | None = None) -> SendingChannel:
         """Stop sending on this channel until somebody resumes it (RTY-12)."""
-        return replace(self, suspended=True, suspended_reason=reason, suspended_by=by)
+        return variant(self, suspended=True, suspended_reason=reason, suspended_by=by)
 
     def resume(self) -> SendingChannel:
         """Send again."""
-        return replace(
+        return variant(
             self, suspended=False, suspended_reason="", suspended_by=None, paused_until=0
         )
 
     def pause(self, until: Instant) -> SendingChannel:
         """Send nothing before `until`; a shorter pause does not cut a longer one short."""
-        return replace(self, paused_until=max(self.paused_until, until))
+        return variant(self, paused_until=max(self.paused_until, until))

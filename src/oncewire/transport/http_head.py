@@ -8,9 +8,10 @@ before a colon, no control character anywhere, and each header that decides some
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 HEAD_END = b"\r\n\r\n"
@@ -74,6 +75,14 @@ class Headers(Mapping[str, str]):
             if name.lower() not in seen:
                 seen.add(name.lower())
                 yield name
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of that name."""
+        return self._first.get(name.lower(), default)
+
+    def items(self) -> ItemsView[str, str]:
+        """Names and values; where no name stands twice there is nothing to compare."""
+        return dict(self.pairs).items() if len(self._first) == len(self.pairs) else super().items()
 
     def __len__(self) -> int:
         return len(self._first)

@@ -295,3 +295,19 @@ def test_what_needs_a_handler_is_refused_at_rest() -> None:
         asyncio.run(store.perform(calling, calling.bind({})))
     with pytest.raises(NotAllowed, match="needs a handler"):
         _ = store.handler
+
+
+def test_arguments_are_found_as_inspect_finds_them() -> None:
+    """Also those of a call that is like an earlier one, whose names are known."""
+    found = TABLE["wait"]
+    for _ in range(2):
+        for args, kwargs in (
+            (("m-1",), {}),
+            (("m-1", 3.0), {}),
+            (("m-1",), {"timeout": 3.0}),
+            ((), {"timeout": 3.0, "message_id": "m-1"}),
+        ):
+            assert found.bound(args, kwargs) == found.signature.bind(*args, **kwargs)  # type: ignore[arg-type]
+    for args, kwargs in (((), {}), (("m-1", 3.0, 4), {}), (("m-1",), {"message_id": "m-2"})):
+        with pytest.raises(TypeError):
+            found.bound(args, kwargs)  # type: ignore[arg-type]

@@ -12,7 +12,8 @@ import pytest
 
 from oncewire.errors import StoreGone
 from oncewire.handler.actions import Action
-from oncewire.handler.loop.shell import Shell
+from oncewire.handler.loop import shell as shell_module
+from oncewire.handler.loop.shell import TURN_FEW, Shell
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.store.memory.store import MemoryStore
@@ -21,7 +22,13 @@ from oncewire.wire.glance import named_in
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair
 
-MANY = 20
+MANY = TURN_FEW
+"""As many as every turn takes."""
+
+
+@pytest.fixture(autouse=True)
+def turns_last_as_long_as_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell_module, "TURN_SECONDS", 60.0)
 
 
 def _parcels(pair: Pair) -> list[Parcel]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from oncewire.agreement.agreements import Agreements
@@ -12,7 +16,7 @@ from oncewire.errors import AgreementProblem, HandlerFailed
 from oncewire.handler import engine as engine_module
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.engine import Engine
-from oncewire.handler.loop.shell import Shell
+from oncewire.handler.loop.shell import SUBMIT, TURN_COMMITS, TURN_FEW, Shell
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
@@ -21,6 +25,7 @@ from oncewire.message import Payload, Service
 from oncewire.simulation.options import Options
 from oncewire.simulation.run import Simulation
 from oncewire.simulation.topology import CPA_ID
+from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.pair import Pair
 
 
@@ -207,3 +212,96 @@ def test_a_hub_that_knows_no_way_back_does_not_say_that_it_told() -> None:
     told, reasons = told_of(failed_at_a_hub(nor_was_one_kept))
     assert any("no agreement leads back" in reason for reason in reasons), reasons
     assert not told
+
+
+@pytest.mark.parametrize(("durable", "taken"), [(0.0, TURN_FEW), (0.02, 20), (1.0, 100)])
+async def test_a_turn_is_as_long_as_its_commit_is_worth(
+    monkeypatch: pytest.MonkeyPatch, durable: float, taken: int
+) -> None:
+    """Where the disk is quick what is done leaves soon, so that the partner need not wait for it;
+    where it is slow one commit serves many."""
+    pair = Pair()
+    shell = Shell(pair.alpha, lambda action: None)
+    seconds = [0.0]
+    monkeypatch.setattr("oncewire.handler.loop.shell.monotonic", lambda: seconds[0])
+    monkeypatch.setattr(pair.alpha.node.store, "durable_seconds", durable / TURN_COMMITS)
+
+    def quick() -> None:
+        seconds[0] += 0.001
+
+    verbs = [asyncio.ensure_future(shell.do("look", quick)) for _ in range(200)]
+    await asyncio.sleep(0)
+    shell.turn()
+    assert seconds[0] == pytest.approx(taken / 1000, abs=0.0015)
+    for _ in range(20):
+        shell.turn()
+    await asyncio.gather(*verbs)
+
+
+async def test_who_stands_aside_is_not_forgotten_by_short_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    shell = Shell(pair.alpha, lambda action: None)
+    monkeypatch.setattr("oncewire.handler.loop.shell.TURN_SECONDS", 60.0)
+    others = [asyncio.ensure_future(shell.do("look", lambda: None)) for _ in range(2 * TURN_FEW)]
+    aside = asyncio.ensure_future(shell.do("look", lambda: "seen", aside=True))
+    await asyncio.sleep(0)
+    shell.turn()
+    assert await asyncio.wait_for(aside, 60) == "seen"
+    shell.turn()
+    await asyncio.gather(*others)
+
+
+async def test_what_is_durable_can_be_looked_at_between_turns() -> None:
+    pair = Pair()
+    shell = Shell(pair.alpha, lambda action: None)
+    assert shell.look(lambda: 7) == 7
+    shell.fail(RuntimeError("broken"))
+    with pytest.raises(HandlerFailed):
+        shell.look(lambda: 7)
+
+
+async def test_memory_that_ends_while_somebody_looks_ends_the_turns() -> None:
+    pair = Pair()
+    shell = Shell(pair.alpha, lambda action: None)
+    ended: list[asyncio.Task[None]] = []
+    shell.start(ended.append)
+
+    def looked() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        shell.look(looked)
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert [type(task.exception()) for task in ended] == [MemoryError]
+    assert shell.failed is not None
+
+
+async def test_submissions_of_one_turn_are_looked_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
+    shell, store = Shell(pair.alpha, lambda action: None), pair.alpha.node.store
+    assert isinstance(store, SqliteStore)
+    assert store._connection is not None
+    asked: list[str] = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["sql"].startswith("SELECT"):
+            asked.append(event["sql"])
+
+    store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, note)
+    monkeypatch.setattr("oncewire.handler.loop.shell.TURN_SECONDS", 60.0)
+    unnamed = replace(order(0), message_id=None)
+    verbs = [
+        asyncio.ensure_future(shell.do(SUBMIT, lambda: pair.alpha.submit(unnamed)))
+        for _ in range(TURN_FEW)
+    ]
+    await asyncio.sleep(0)
+    shell.turn()
+    accepted = await asyncio.gather(*verbs)
+    assert len({one.message_id for one in accepted}) == TURN_FEW
+    assert len(asked) < TURN_FEW, asked
+    pair.close()

@@ -5,10 +5,10 @@ rest, which stores what it is given and leaves sending to the next handler.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from inspect import BoundArguments
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from oncewire.entry.control.arguments import checked
 from oncewire.entry.control.verb import Method, Need, Verb
@@ -56,7 +56,8 @@ class Running(Verbs):
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it here."""
         if isinstance(method, Verb):
-            given = checked(method, given)
+            body: Callable[..., Coroutine[Any, Any, R]] = method.body
+            return await body(self, **checked(method, given).arguments)
         return await method.body(self, *given.args, **given.kwargs)
 
     @property

@@ -154,6 +154,23 @@ class Method(Generic[P, R]):
         # The signature of a call: without the face that it is a method of.
         self.signature = signature.replace(parameters=list(signature.parameters.values())[1:])
         self._awaited, self._blocking = _awaited(self), _blocking(self)
+        kinds = {parameter.kind for parameter in self.signature.parameters.values()}
+        self._fixed = inspect.Parameter.VAR_POSITIONAL not in kinds
+        # Names of the arguments of calls, by how many come without a name and the other's names.
+        self._shapes: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundArguments:
+        """The arguments of a call by their names, as `inspect` finds them; it is asked once for
+        all calls that are alike, for it takes longer than many a verb."""
+        shape = len(args), tuple(kwargs)
+        names = self._shapes.get(shape)
+        if names is not None:
+            values = zip(names, (*args, *kwargs.values()), strict=True)
+            return inspect.BoundArguments(self.signature, dict(values))
+        given = self.signature.bind(*args, **kwargs)
+        if self._fixed:
+            self._shapes[shape] = (*list(self.signature.parameters)[: len(args)], *kwargs)
+        return given
 
     @overload
     def __get__(self, face: None, kind: type) -> Callable[..., Any]: ...
@@ -170,7 +187,7 @@ class Method(Generic[P, R]):
 def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
     @functools.wraps(method.body)
     async def call(self: Awaiting, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._perform(method, method.signature.bind(*args, **kwargs))
+        return await self._perform(method, method.bound(args, kwargs))
 
     return call
 
@@ -178,7 +195,7 @@ def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
 def _blocking(method: Method[P, R]) -> Callable[..., R]:
     @functools.wraps(method.body)
     def call(self: Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._perform_blocking(method, method.signature.bind(*args, **kwargs))
+        return self._perform_blocking(method, method.bound(args, kwargs))
 
     return call
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,9 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.files import read_bytes, read_text
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, NotHere, OncewireError
+
+SETTLED_NS = 1_000_000_000
+"""No file system's clock ticks more slowly, but FAT's."""
 
 AGREEMENT_MAX = 4 * 1024 * 1024
 _ENDINGS = (".toml", ".xml")
@@ -124,9 +129,24 @@ class AgreementFolder:
         self._own = settings.party.party_id or None
         self._able = able(settings)
         self._read: dict[Path, _Read] = {}
+        # What was found, and how each file looked then, the folder first.
+        self._found: tuple[Readable, list[tuple[str, Stamp]]] | None = None
 
     def readable(self) -> Readable:
         """The agreements as the files say now, and what is wrong with those that say nothing."""
+        if self._found is not None:
+            found, seen = self._found
+            if all(_stamp(name) == stamp for name, stamp in seen):
+                return found
+        folder = stamp_of(self._folder)
+        found = self._look()
+        seen = [(str(self._folder), folder)]
+        for read in self._read.values():
+            seen += zip(map(str, read.files), read.seen, strict=True)
+        self._found = (found, seen) if _is_settled(folder) else None
+        return found
+
+    def _look(self) -> Readable:
         files = files_in(self._folder)
         self._read = {file: self._of(file) for file in files}
         found = Readable([], {})
@@ -174,7 +194,7 @@ class AgreementFolder:
 
     def forget(self) -> None:
         """Read everything anew the next time, however little seems to have changed."""
-        self._read = {}
+        self._read, self._found = {}, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +209,22 @@ class _Read:
 def stamp_of(file: Path) -> Stamp:
     """Changes whenever a file is written, replaced or allowed to others; a time that somebody put
     back does not hide that."""
+    return _stamp(str(file))
+
+
+def _stamp(name: str) -> Stamp:
     try:
-        found = file.stat()
+        # A path of its own takes longer to make than to look at, for each message.
+        found = os.stat(name)  # noqa: PTH116
     except OSError:
         return 0, 0, 0, 0
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _is_settled(folder: Stamp) -> bool:
+    """Whether a folder that looks like this changed long enough ago: what comes into it within
+    the same tick of the file system's clock leaves no other mark."""
+    return abs(time.time_ns() - folder[2]) > SETTLED_NS
 
 
 def _set_twins_apart(found: Readable) -> None:

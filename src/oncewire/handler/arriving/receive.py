@@ -53,9 +53,10 @@ from oncewire.handler.sealing.intact import check_kept, is_intact
 from oncewire.handler.sealing.seal import stored_parcel
 from oncewire.handler.sealing.secure import check_connection, check_passing, is_authentic
 from oncewire.handler.sending.transmit import Transmission, transmission_over
-from oncewire.handler.source import Source, replied
+from oncewire.handler.source import REPLY, Source, replied
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
+from oncewire.message.variant import variant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Refused
@@ -107,7 +108,8 @@ def receive_message(
     """Take one message that could be read."""
     message = received.message
     kept = stored or stored_parcel(received.parcel)
-    before = standing(node, tx, message)
+    # Where we are the ones who called, it is known who is there.
+    before = None if source.transport == REPLY else standing(node, tx, message)
     asked = asked_here(tx, message) if is_answer(message) else None
     original = copied(node, tx, message) if _is_for_application(message) else None
     try:
@@ -150,10 +152,12 @@ def receive_message(
 
 
 def _of_partner(
-    node: Node, tx: Transaction, message: Message, before: Standing, taken: Answer
+    node: Node, tx: Transaction, message: Message, before: Standing | None, taken: Answer
 ) -> Answer:
+    if before is None:
+        return taken
     after = standing(node, tx, message)
-    return replace(taken, partner_is_there=is_news(before, after))
+    return variant(taken, partner_is_there=is_news(before, after))
 
 
 def _placed(

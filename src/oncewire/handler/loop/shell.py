@@ -34,8 +34,16 @@ TURN_SECONDS = 0.1
 """Seconds after which no further verb of a turn begins: whoever sends many that each take long
 must not keep the loop from everybody else, nor from finding that he is over his budget."""
 
+TURN_FEW, TURN_COMMITS = 16, 16
+"""A turn need not have more verbs than that, nor take longer than that many times what its commit
+takes to become durable: what it ran may leave then, and the partner works on it while we go on.
+Turns of all that waits would have two handlers wait for each other by turns."""
+
 ASIDE_SECONDS = 0.02
 """Seconds of a turn after which no further verb begins that stands aside for the others."""
+
+SUBMIT = "submit"
+"""The step that makes a message."""
 
 IDLE = 1.0
 """Seconds between looks at the timers when nothing else happens."""
@@ -70,8 +78,12 @@ class Shell:
         # Those that are for nobody we know: whatever else waits goes first.
         self._aside: deque[_Work] = deque()
         self._awake = asyncio.Event()
+        # How many verbs the last turn had.
+        self._ran = 0
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        # What went wrong beside a turn, so that nothing in memory can be relied on.
+        self._broken: MemoryError | None = None
         # Why no turn will be taken any more.
         self.failed: HandlerFailed | None = None
 
@@ -102,6 +114,19 @@ class Shell:
         self._awake.set()
         return await future
 
+    def look(self, verb: Callable[[], T]) -> T:
+        """What a verb says that changes nothing: between turns there is nothing in the store but
+        what is durable, so nobody need wait for one."""
+        if self.failed is not None:
+            raise self.failed
+        try:
+            return verb()
+        except MemoryError as problem:
+            # It may have struck anywhere.
+            self._broken = problem
+            self._awake.set()
+            raise
+
     async def _run(self) -> None:
         try:
             await self._take_turns()
@@ -131,6 +156,8 @@ class Shell:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._awake.wait(), timeout)
             self._awake.clear()
+            if self._broken is not None:
+                raise self._broken
             self.turn()
             if self._stopping and not self._waits:
                 return
@@ -158,6 +185,7 @@ class Shell:
     def _turn(self, begun: list[_Work]) -> None:
         self._expect()
         done = [work for work in self._works(begun) if self._attempt(work)]
+        self._ran = len(begun)
         steps = [work.step for work in done]
         if self._due():
             steps.append("tick")
@@ -184,10 +212,15 @@ class Shell:
 
     def _expect(self) -> None:
         """Have the store find at once what the verbs of this turn will ask for one by one."""
-        names = [name for work in islice(self._queue, TURN_MAX) for name in work.names]
-        if len(names) > 1:
+        if len(self._queue) < 2:
+            return
+        # As many as will probably be run: what is found for the others is let go.
+        waiting = list(islice(self._queue, max(TURN_FEW, self._ran)))
+        names = [name for work in waiting for name in work.names]
+        submissions = sum(work.step == SUBMIT for work in waiting)
+        if len(names) + submissions > 1:
             try:
-                self.engine.expect(names)
+                self.engine.expect(names, submissions)
             except StoreProblem as problem:
                 # Whoever asks for it himself is told.
                 logger.error("nothing was found ahead", extra={"problem": str(problem)})
@@ -195,10 +228,14 @@ class Shell:
     def _works(self, begun: list[_Work]) -> Iterator[_Work]:
         """The verbs of one turn, in the order in which they came; `begun` is told of each."""
         began = monotonic()
+        durable = self.engine.node.store.durable_seconds
+        enough = min(TURN_SECONDS, TURN_COMMITS * durable)
         for queue, seconds in ((self._queue, TURN_SECONDS), (self._aside, ASIDE_SECONDS)):
             # One at least: who stands aside is not forgotten, however many others there are.
             first = True
             while queue and len(begun) < TURN_MAX and (first or monotonic() < began + seconds):
+                if not first and len(begun) >= TURN_FEW and monotonic() > began + enough:
+                    break
                 work = queue.popleft()
                 first = False
                 begun.append(work)

@@ -26,6 +26,7 @@ from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
 from oncewire.message.sequence import SequenceNumber
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
+from oncewire.message.variant import variant
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.outgoing import Outgoing
@@ -41,8 +42,7 @@ LIFETIME_MAX: Duration = 100 * 366 * DAY
 """A message that may take longer may take for ever: it needs no TimeToLive."""
 
 PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
-"""Bytes of all payloads of a message: with header and MIME around them they are a body that a
-handler takes."""
+"""Bytes of all payloads of a message: with what is around them a body that a handler takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,7 @@ class Submission:
             raise _is_no("service", "Service", self.service, "give an oncewire Service")
         check_id(self.action, "action")
         for name in ("conversation_id", "message_id", "ref_to_message_id"):
-            value = getattr(self, name)
-            if value is not None:
+            if (value := getattr(self, name)) is not None:
                 check_id(value, name)
         lifetime = self.time_to_live
         # To Python a truth is a number.
@@ -238,7 +237,7 @@ def _compose(
         conversation_id=conversation,
         service=submission.service,
         action=submission.action,
-        message_id=submission.message_id or f"{node.world.new_id()}@{node.name}",
+        message_id=submission.message_id or node.fresh_message_id(),
         timestamp=0,
         ref_to_message_id=submission.ref_to_message_id,
     )
@@ -246,7 +245,7 @@ def _compose(
     terms = binding.terms
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
-    if not sends_synchronously(binding, message):
+    if terms.synchronous and not sends_synchronously(binding, message):
         # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
     if is_trial(header.message_id):
@@ -259,7 +258,7 @@ def _compose(
     once = binding.rules.duplicate_elimination is Requested.ALWAYS
     header = _quality(header, submission, terms, now, timestamp=stamp, at_most_once=once)
     references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
-    message = replace(message, header=header, manifest=references, payloads=submission.payloads)
+    message = variant(message, header=header, manifest=references, payloads=submission.payloads)
     return codec.as_stated(with_hop(message, route, stamp)), route
 
 
@@ -329,7 +328,7 @@ def _quality(
     opening = submission.ref_to_message_id is None
     asks_sync = terms.synchronous and opening
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
-    return replace(
+    return variant(
         header,
         timestamp=timestamp,
         time_to_live=None if lifetime is None else now + lifetime,
@@ -342,8 +341,7 @@ def _quality(
 
 def facts_of(message: Message) -> MessageFacts:
     """What listings and queries show of a message."""
-    header = message.header
-    split = header.split
+    header, split = message.header, message.header.split
     return MessageFacts(
         cpa_id=header.cpa_id,
         conversation_id=header.conversation_id,
@@ -428,7 +426,7 @@ def _send_now(
     addresses = addresses_for(node, tx, stored, terms.transports)
     step = first_attempt(node, tx, stored, entered, terms, now, addresses)
     parcel = seal(node, message, route)
-    fresh = replace(stored, outgoing=step.outgoing)
+    fresh = variant(stored, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     perform(node, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
 

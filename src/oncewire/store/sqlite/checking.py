@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from oncewire.errors import StoreProblem
 from oncewire.journal.row import COLUMNS
@@ -24,6 +23,7 @@ _LARGEST = 2**63 - 1
 _MESSAGE = COLUMNS.index("message_id")
 _TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,)}
 Kinds = list[tuple[str, str, bool]]
+Places = list[int]
 
 
 class Checking(Statements):
@@ -41,8 +41,9 @@ class Checking(Statements):
         journal = columns("journal_row")
         journal["message_id"] = ("TEXT", False)
         self._journal_kinds = _kinds(journal, COLUMNS)
-        # Types of rows that were found good; there are few different ones.
-        self._good: set[tuple[type, ...]] = set()
+        # Types of rows that were found good, with the places of texts and numbers in them; there
+        # are few different ones.
+        self._good: dict[tuple[type, ...], tuple[Places, Places]] = {}
 
     def check(
         self,
@@ -50,43 +51,52 @@ class Checking(Statements):
         saved: Sequence[OutgoingRow | IncomingRow],
         journal: Sequence[Values],
     ) -> None:
-        values: list[Any] = []
+        texts: list[str] = []
+        numbers: list[int] = []
         for row in added:
-            values += self._state(row)
-            values += self._typed(self._facts_kinds, facts_values(row.stored.facts))
+            self._sort_state(row, texts, numbers)
+            self._sort(self._facts_kinds, facts_values(row.stored.facts), texts, numbers)
         for row in saved:
-            values += self._state(row)
+            self._sort_state(row, texts, numbers)
         for written in journal:
-            values += self._typed(self._journal_kinds, written)
-        if values:
-            _check_sizes(values)
+            self._sort(self._journal_kinds, written, texts, numbers)
+        if texts or numbers:
+            _check_sizes(texts, numbers)
             # Whom a row names must be found before the commit, too: only this transition fails.
             named = [values[_MESSAGE] for values in journal]
             self._numbers.of([message_id for message_id in named if message_id is not None])
 
-    def _state(self, row: OutgoingRow | IncomingRow) -> Values:
+    def _sort_state(
+        self, row: OutgoingRow | IncomingRow, texts: list[str], numbers: list[int]
+    ) -> None:
         if isinstance(row, OutgoingRow):
             outgoing = row.stored.outgoing
-            state = self._typed(self._outgoing_kinds, outgoing_state(outgoing))
-            return (*state, outgoing.message_id, row.stored.peer)
-        incoming = row.stored.incoming
-        state = self._typed(self._incoming_kinds, incoming_state(incoming))
-        return (*state, incoming.message_id, incoming.sender, row.stored.peer)
+            self._sort(self._outgoing_kinds, outgoing_state(outgoing), texts, numbers)
+            texts += (outgoing.message_id, row.stored.peer)
+        else:
+            incoming = row.stored.incoming
+            self._sort(self._incoming_kinds, incoming_state(incoming), texts, numbers)
+            texts += (incoming.message_id, incoming.sender, row.stored.peer)
 
-    def _typed(self, kinds: Kinds, values: Values) -> Values:
-        """The values, if each is of a type that its column takes."""
+    def _sort(self, kinds: Kinds, values: Values, texts: list[str], numbers: list[int]) -> None:
+        """Add the texts and the numbers among values, if each is of a type that its column
+        takes."""
         signature = tuple(map(type, values))
-        if signature not in self._good:
+        places = self._good.get(signature)
+        if places is None:
             _check_types(kinds, values)
-            self._good.add(signature)
-        return values
+            places = self._good[signature] = (
+                [place for place, kind in enumerate(signature) if issubclass(kind, str)],
+                [place for place, kind in enumerate(signature) if kind is int],
+            )
+        texts += [values[place] for place in places[0]]
+        numbers += [values[place] for place in places[1]]
 
 
-def _check_sizes(values: Sequence[Any]) -> None:
-    numbers = [value for value in values if type(value) is int]
+def _check_sizes(texts: Sequence[str], numbers: Sequence[int]) -> None:
     if numbers and (max(numbers) > _LARGEST or min(numbers) < -_LARGEST):
         raise _cannot("a number is too large")
-    text = "".join([value for value in values if isinstance(value, str)])
+    text = "".join(texts)
     if not text.isascii():
         try:
             text.encode()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from oncewire.errors import StoreFull, StoreGone, StoreProblem
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 CHECKPOINT_PAGES = 4_000
 """After that many pages of log (16 MB) they are copied into the database."""
+
+
+REMEMBERED_COMMITS = 8
+"""So many of the last commits say how long the disk takes."""
 
 
 class SqliteStore(Turns):
@@ -111,7 +116,9 @@ class SqliteStore(Turns):
     def _commit(self, work: Work) -> None:
         self._fence_needed = True
         work.write()
+        began = monotonic()
         self._backend.commit()
+        self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
         self._fence_needed = False
         work.rest()
         self._checkpoint()

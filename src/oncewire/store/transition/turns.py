@@ -22,6 +22,7 @@ class Turns(ABC):
         self._work: Work | None = None
         # A failure inside a transition lost what was kept before it; commit() has to say so.
         self._lost: StoreProblem | None = None
+        self.durable_seconds = 0.0
 
     @abstractmethod
     def _begin(self) -> Work:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oncewire.message import Message, Payload
 from oncewire.message.form import Form
+from oncewire.message.variant import variant
 from oncewire.wire.ebms2 import rules as ebms2_rules
 from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.ebms2.reader import Ebms2Reading
@@ -31,7 +30,7 @@ def as_stated(message: Message) -> Message:
     )
     if stated is header.semantics:
         return message
-    return replace(message, header=replace(header, semantics=stated))
+    return variant(message, header=variant(header, semantics=stated))
 
 
 def write(message: Message, form: Form) -> bytes:
