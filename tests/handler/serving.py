@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
 from oncewire.transport.http_client import HttpClientSettings
+from oncewire.transport.http_listener import HttpLimits
 from oncewire.transport.http_server import HttpServerSettings
 from tests.handler.pair import agreement_text
 from tests.ports import free_port as free_port
@@ -62,7 +64,10 @@ async def serving(
     node = Node(own, store, Agreements([agreement]), RealWorld(), keys=keys)
     change(node)
     transport = HttpTransport(
-        HttpServerSettings("127.0.0.1", listen or ports[own], "/msh"),
+        # A slow machine is no flood: who comes in does not depend on its speed here.
+        HttpServerSettings(
+            "127.0.0.1", listen or ports[own], "/msh", limits=HttpLimits(late=math.inf)
+        ),
         HttpClientSettings(addresses=AddressRule.of(["loopback"])),
     )
     handler = Handler(node, {"http": transport}, application=application)
