@@ -26,7 +26,10 @@ FILES = [
 MAPS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/glossary.md")
 """Pages that name modules: whoever moves one finds here what to change."""
 
-FOR_REFERENCE = {"ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/decisions.md"}
+FOR_REFERENCE = {
+    *("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *("docs/decisions.md", "docs/matrix.md"),
+}
 """Pages for whoever works on the code; every other is for users."""
 
 
