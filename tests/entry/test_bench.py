@@ -20,7 +20,14 @@ from oncewire.entry.cli.main import build
 
 SMALL = ("--seconds", "0.05", "--repeats", "1", "--no-peers", "--json")
 FIGURE = {"what", "rate", "limit", "ratio", "spread"}
-SIDES = {"sender_us", "receiver_us", "sender_peak_mb", "receiver_peak_mb"}
+SIDES = {
+    "sender_us",
+    "receiver_us",
+    "sender_peak_mb",
+    "receiver_peak_mb",
+    "retries",
+    "failed_attempts",
+}
 COUNTS = {"statements", "rows", "fsyncs", "sender_statements"}
 
 

@@ -9,6 +9,21 @@ from typing import Any
 
 import apsw
 
+_TROUBLES = (
+    "SELECT ifnull(sum(kind = 'sent' AND attempt > 1), 0), "
+    "ifnull(sum(kind IN ('send_failed', 'transient')), 0) FROM journal_row"
+)
+
+
+def _troubles(connection: apsw.Connection) -> tuple[int, int]:
+    """Attempts that were not the first, and those that came to nothing, by the journal."""
+    try:
+        retries, failed = next(iter(connection.execute(_TROUBLES)))
+    except apsw.SQLError:
+        # It is no store's.
+        return 0, 0
+    return int(retries), int(failed)
+
 
 class Counting:
     """Statements, rows written and commits of every connection that is opened from now on.
@@ -30,7 +45,14 @@ class Counting:
     def totals(self) -> dict[str, int]:
         """Everything so far."""
         rows = sum(connection.total_changes() for connection in self._open())
-        return {"statements": self._statements, "rows": rows, "fsyncs": self._commits}
+        troubles = [_troubles(connection) for connection in self._open()]
+        return {
+            "statements": self._statements,
+            "rows": rows,
+            "fsyncs": self._commits,
+            "retries": sum(found[0] for found in troubles),
+            "failed_attempts": sum(found[1] for found in troubles),
+        }
 
     def _open(self) -> list[apsw.Connection]:
         found = []

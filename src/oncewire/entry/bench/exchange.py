@@ -20,6 +20,8 @@ from oncewire.entry.bench.peers.peer import measure_peers
 SIDE = "oncewire.entry.bench.side"
 LIMIT = "oncewire.entry.bench.limit"
 _COUNTED = ("statements", "rows", "fsyncs")
+_TROUBLES = ("retries", "failed_attempts")
+"""What was sent again, or came to nothing: an exchange that is turned away is no exchange."""
 LIMIT_WORDS = (
     "a thin POST of the same bytes, and one row with a random id committed on each side before it"
 )
@@ -110,6 +112,8 @@ def measure(configuration: Configuration, plan: Plan, limit: Child) -> Figure:
         after = pair.spent()
         counted = count(pair, plan)
     more = {"p50_ms": round(pushed["p50_ms"], 2), "p99_ms": round(pushed["p99_ms"], 2)}
+    for what in _TROUBLES:
+        more[what] = after[SENDER][what] - before[SENDER][what]
     for side in (SENDER, RECEIVER):
         used = after[side]["processor"] - before[side]["processor"]
         more[f"{side}_us"] = round(used / messages * 1e6, 1)

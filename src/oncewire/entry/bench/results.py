@@ -19,7 +19,16 @@ HISTORY = "history.jsonl"
 HISTORY_MAX = 200
 """Runs that are remembered; the oldest goes first."""
 
-_KEPT = ("sender_us", "receiver_us", "statements", "rows", "fsyncs", "us", "times_stop_and_wait")
+_KEPT = (
+    "sender_us",
+    "receiver_us",
+    "statements",
+    "rows",
+    "fsyncs",
+    "us",
+    "times_stop_and_wait",
+    "retries",
+)
 """Of everything else that was found, what the history keeps."""
 
 _WIDTH, _BAR, _LEFT, _TOP = 900, 22, 430, 60
