@@ -10,6 +10,7 @@ import pytest
 from oncewire.entry.bench import document
 from oncewire.entry.bench.configuration import Configuration
 from oncewire.entry.bench.figures import Figure, Plan
+from tests.parts import missing
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
@@ -48,7 +49,7 @@ def test_100_megabytes_pass_in_flat_memory(tmp_path: Path, signed: bool) -> None
 def test_10_gigabytes_pass_in_flat_memory(tmp_path: Path, signed: bool) -> None:
     needed = 7 * 10 * GIGABYTE
     if shutil.disk_usage(tmp_path).free < needed:
-        pytest.skip(f"needs {needed // GIGABYTE} GB of disk")
+        missing(f"{needed // GIGABYTE} GB of disk")
     check(passed(tmp_path, 10 * GIGABYTE, signed=signed))
 
 
