@@ -20,6 +20,7 @@ ALLOWED = {
          "prepareForTriggerAvailableNow", "reportLatestOffset"),
         "the interface of a Spark data source",
     ),
+    "readinto": "the interface of Python's files",
     **dict.fromkeys(
         ("data_received", "eof_received", "pause_writing",
          "on_header", "on_body", "on_message_complete"),

@@ -3,31 +3,42 @@ nobody."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import hashlib
 import io
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import BinaryIO
 
 import pytest
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, StoreDamaged
+from oncewire.handler.arriving.expected import PASSED_BYTES_MAX, _max_size
 from oncewire.handler.handler import Handler
 from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
+from oncewire.handler.sealing.intact import check_kept
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.handing_in import HandedIn
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import Payload, Service
+from oncewire.message.form import Security
 from oncewire.message.payload import DistantPayload
 from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.memory.spool import MemorySpool
 from oncewire.store.records import SpoolSlice
+from oncewire.transport.contract import AttemptOutcome, Cargo
+from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair
 from tests.handler.serving import FAST, free_port, serving
 from tests.handler.test_exchange import state_of
 from tests.handler.test_http import SYNC as FAST_SYNC
 from tests.handler.test_signed import signed_pair
-from tests.handler.test_spooling import files
+from tests.handler.test_spooling import files, node_of
 
 MEGABYTE = 1024 * 1024
 BLOCK = 65_536
@@ -273,3 +284,77 @@ def test_names_and_media_types_travel(profile: str, size: int) -> None:
     (taken,) = pair.beta.hand_over(10, 60_000_000)
     found = [(payload.file_name, payload.media_type) for payload in taken.payloads]
     assert found == [("Übersicht März.ods", "application/ods"), ("passwd", "text/x-secret")]
+
+
+def test_pieces_that_have_changed_are_not_sent() -> None:
+    """The file is known by its name; what stands around it by a digest of its own (S15)."""
+    pair = Pair("ebms2")
+    pair.lose_request = lambda attempt: True
+    sent = pair.alpha.submit(handed(pair, submission(LongContent(2 * MEGABYTE))))
+    pair.settle("alpha")
+    with pair.alpha.node.store.reader() as reader:
+        stored = reader.outgoing_parcel(sent.message_id)
+    assert stored is not None
+    check_kept(stored, sent.message_id)
+    head, file, tail = stored.body
+    assert isinstance(head, bytes)
+    for body in (
+        (head.replace(b"urn:test:beta", b"urn:test:zeta"), file, tail),
+        (head, SpoolSlice(stored.spooled[0], 1, 2 * MEGABYTE - 1), tail),
+        (head, file),
+    ):
+        with pytest.raises(StoreDamaged, match="have changed"):
+            check_kept(replace(stored, body=body), sent.message_id)
+    pair.close()
+
+
+async def test_a_body_of_pieces_is_sent_with_the_digest_of_the_whole(tmp_path: Path) -> None:
+    """Its receiver turns away what was damaged on its way."""
+    wire = Wire()
+    wire.gate.set()
+    headers: list[dict[str, str]] = []
+    send = wire.send
+
+    async def heard(cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        headers.append(dict(cargo.headers))
+        return await send(cargo, address, timeout=timeout)
+
+    wire.send = heard  # type: ignore[method-assign]
+    async with Handler(node_of(tmp_path / "b.db"), {"http": wire}) as handler:
+        await handler.send(submission(LongContent(2 * MEGABYTE)))
+        async with asyncio.timeout(20):
+            while not wire.sent:
+                await asyncio.sleep(0.01)
+    digest = base64.b64encode(hashlib.sha256(wire.sent[0]).digest()).decode()
+    assert headers[0]["Content-Digest"] == f"sha-256=:{digest}:"
+
+
+def test_what_must_be_held_is_bounded() -> None:
+    """What is encrypted is opened in memory, and a hub writes a message anew."""
+    terms = Terms()
+    plain = SimpleNamespace(terms=terms, security=Security(), at_hop=False)
+    assert _max_size(plain) is None  # type: ignore[arg-type]
+    closed = SimpleNamespace(terms=terms, security=Security(encrypt=True), at_hop=False)
+    assert _max_size(closed) == 2 * ENCRYPTED_BYTES_MAX + 65_536  # type: ignore[arg-type]
+    passing = SimpleNamespace(terms=terms, security=Security(), at_hop=True)
+    assert _max_size(passing) == PASSED_BYTES_MAX  # type: ignore[arg-type]
+    agreed = SimpleNamespace(terms=replace(terms, max_size=10), security=Security(), at_hop=True)
+    assert _max_size(agreed) == 10  # type: ignore[arg-type]
+
+
+def test_an_endless_document_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncewire.handler.sending.handing_in.PAYLOAD_BYTES_MAX", 3 * MEGABYTE)
+    spool = MemorySpool()
+    there = HandedIn(spool, (submission(LongContent(4 * MEGABYTE)),))
+    with pytest.raises(InvalidValue, match="more than 3,145,728 bytes"):
+        there.read()
+    assert spool.remove_unreferenced(set()) == 0
+
+
+def test_a_document_that_changed_since_it_was_digested_is_refused() -> None:
+    content = LongContent(2 * MEGABYTE)
+    given = DistantPayload("doc", "text/plain", content, content.size, "0" * 64)
+    there = HandedIn(MemorySpool(), (Submission("alpha-beta", SERVICE, "New", (given,)),))
+    with pytest.raises(InvalidValue, match="not what its digest says"):
+        there.read()
+    assert there.files == []

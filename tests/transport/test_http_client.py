@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
-from oncewire.transport.http_client import HttpClient, HttpClientSettings
+from oncewire.transport.http_client import HttpClient, HttpClientSettings, _Attempt
 from oncewire.transport.http_outcome import outcome_of, retry_after
 from tests.transport.exchange import (
     LOOPBACK,
@@ -428,3 +428,46 @@ def test_request_headers_say_little_and_cookies_are_not_kept() -> None:
     assert b"Content-Type: text/xml\r\n" in heads[0]
     assert b"Accept-Encoding: identity\r\n" in heads[0]
     assert b"aiohttp" not in heads[0]
+
+
+def test_a_large_cargo_may_take_as_long_as_it_goes_on() -> None:
+    """What ends an attempt is a time without a step forward, not the time that it takes."""
+
+    class Connection:
+        """A peer that takes every piece, and answers at the end."""
+
+        def __init__(self) -> None:
+            self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def begin(self, _head: bytes) -> asyncio.Future[str]:
+            return self.answer
+
+        async def go_on(self, _piece: bytes) -> None:
+            return
+
+    class Limit:
+        """What would end it."""
+
+        moved = 0
+
+        def reschedule(self, _when: float) -> None:
+            self.moved += 1
+            if self.moved == 5:
+                connection.answer.set_result("there")
+
+    async def rest() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"12345"
+
+    async def send() -> tuple[str, bool]:
+        nonlocal connection
+        connection = Connection()
+        attempt = _Attempt(Cargo("text/plain", (), 30, rest))
+        attempt.patience = limit, 1.0  # type: ignore[assignment]
+        answer = await attempt.over(connection, b"head", b"12345", rest())  # type: ignore[arg-type]
+        return str(answer), attempt.complete
+
+    connection: Connection
+    limit = Limit()
+    assert asyncio.run(send()) == ("there", True)
+    assert limit.moved == 5

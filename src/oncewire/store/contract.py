@@ -276,12 +276,25 @@ class Transaction(Protocol):
         the last row that names them."""
 
 
+class Digest(Protocol):
+    """A digest in the making."""
+
+    def update(self, data: bytes, /) -> None:
+        """So many more bytes."""
+
+    def digest(self) -> bytes:
+        """Of all there were."""
+
+
 class SpoolFile(Protocol):
     """A file of the spool that is being written, piece by piece and by one writer. Nobody
     finds it before it is finished, and a crash leaves nothing of it. Any thread may write."""
 
     def write(self, data: bytes) -> None:
         """Append. Raises StoreFull or StoreGone; then it can only be abandoned."""
+
+    def digest(self) -> Digest:
+        """A SHA-256 of what was written so far, to go on with."""
 
     def finish(self) -> tuple[str, int]:
         """What `Spool.put` does at its end, with the same promises; (name, size)."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
+from oncewire.store.contract import Digest
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"
@@ -166,6 +167,10 @@ class SpoolFile:
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
+
+    def digest(self) -> Digest:
+        """See `contract.SpoolFile`."""
+        return self._digest.copy()
 
     def finish(self) -> tuple[str, int]:
         """See `contract.SpoolFile`."""

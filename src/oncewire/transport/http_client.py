@@ -130,7 +130,8 @@ class HttpClient:
         try:
             target = self._target(address)
             head = _head(target, cargo)
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as limit:
+                attempt.patience = limit, timeout
                 await pool.enter(target.place)
                 try:
                     answer = await self._exchange(pool, target, head, attempt)
@@ -289,6 +290,8 @@ class _Attempt:
         self.sent = False
         # Whether the peer has all of it.
         self.complete = False
+        # What ends it, and after how long without a step forward.
+        self.patience: tuple[asyncio.Timeout, float] | None = None
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The cargo's bytes; whatever hinders them is a ConnectionError."""
@@ -319,12 +322,19 @@ class _Attempt:
                 left -= len(piece)
                 self._check(left >= 0)
                 await connection.go_on(piece)
+                self._go_on()
             self.complete = left == 0
             # The peer must not take a short body for a whole one.
             self._check(self.complete or answer.done())
             return await answer
         finally:
             answer.cancel()
+
+    def _go_on(self) -> None:
+        """The peer took a piece: a large cargo may take as long as it goes on."""
+        if self.patience is not None:
+            limit, seconds = self.patience
+            limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def _check(self, good: bool) -> None:
         if not good:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import hmac
 import io
 import json
@@ -27,10 +28,12 @@ from oncewire.handler.actions import Notice
 from oncewire.handler.sending.submit import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
+from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
+from oncewire.message.payload import DistantPayload, Payload
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
+from tests.handler.test_streams import MEGABYTE, LongContent
 
 MESSAGE = ReceivedMessage(
     "urn:a", "../../etc/passwd", "talk", "cpa", "urn:a", "urn:b", "urn:s", "New",
@@ -393,3 +396,65 @@ def test_a_file_has_its_name_when_its_content_is_on_the_disk(
     monkeypatch.setattr(Path, "replace", renamed)
     directory.put_file(tmp_path / "order.xml", io.BytesIO(b"<a/>"))
     assert steps == ["file synced", "named", "folder synced"]
+
+
+def test_a_large_document_is_read_as_it_is_posted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice, for it is signed before it is sent; and it is never whole."""
+    posted: dict[str, Any] = {}
+    content = LongContent(2 * MEGABYTE + 1)
+    large = DistantPayload(
+        "doc@x", "text/plain", content, content.size, content.digest(), disposition("a.txt")
+    )
+    message = replace(MESSAGE, payloads=(large, *MESSAGE.payloads))
+
+    class Session:
+        """Reads what is posted piece by piece."""
+
+        status = 204
+
+        async def post(self, _url: str, *, data: Any, headers: dict[str, str], **_: Any) -> Any:
+            pieces = [piece async for piece in data]
+            posted.update(body=b"".join(pieces), longest=max(map(len, pieces)), headers=headers)
+            return self
+
+        async def __aenter__(self) -> None:
+            return
+
+        async def __aexit__(self, *_: object) -> None:
+            return
+
+    hook = webhook.Webhook("http://hook", "hush")
+    monkeypatch.setattr(hook, "_open", Session)
+    monkeypatch.setattr(webhook, "message_of", lambda taken: taken)
+    asyncio.run(hook.deliver(message))  # type: ignore[arg-type]
+    body, headers = posted["body"], posted["headers"]
+    assert len(body) == int(headers["Content-Length"])
+    assert posted["longest"] < 1.5 * MEGABYTE
+    when = int(headers["webhook-timestamp"])
+    assert headers["webhook-signature"] == webhook.signature(
+        b"hush", headers["webhook-id"], when, [body]
+    )
+    first, *rest = json.loads(body)["data"]["payloads"]
+    assert first["file_name"] == "a.txt"
+    found = base64.b64decode(first["data_base64"])
+    assert hashlib.sha256(found).hexdigest() == first["sha256"] == content.digest()
+    assert base64.b64decode(rest[0]["data_base64"]) == MESSAGE.payloads[0].data
+
+
+def test_a_partners_name_is_part_of_a_files_name_and_no_more(tmp_path: Path) -> None:
+    names = ["order.xml", "../../up.xml", "x.message.json", "half.part", "CON"]
+    payloads = tuple(
+        Payload.of(f"{number}@x", "text/plain", b"x", name) for number, name in enumerate(names)
+    )
+    *written, facts = directory.put_message(tmp_path, replace(MESSAGE, payloads=payloads))
+    assert [path.name.split(".", 2)[2] for path in written] == [
+        "order.xml",
+        "up.xml",
+        "x.message.json.bin",
+        "half.part.bin",
+        "_CON",
+    ]
+    assert {path.parent for path in written} == {tmp_path}
+    described = json.loads(facts.read_text())["payloads"]
+    assert [one["file_name"] for one in described[:2]] == ["order.xml", "up.xml"]
+    assert [one["file"] for one in described] == [path.name for path in written]

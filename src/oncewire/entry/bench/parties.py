@@ -20,6 +20,7 @@ SENDER, RECEIVER = "sender", "receiver"
 _BUDGETS = {
     "budget.strangers": "2000",
     "budget.per_address": "2000",
+    "budget.spool": "68719476736",
     "budget.processor": '"PT60000S"',
     "budget.processor_per_address": '"PT60000S"',
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import sys
 import time
@@ -45,6 +46,9 @@ class Side:
         works: dict[str, Callable[[Task], Awaitable[Task]]] = {
             "push": self._push,
             "take": self._take,
+            "document": self._document,
+            "collect": self._collect,
+            "trickle": self._trickle,
             "spent": self._spent,
             "count": self._count,
         }
@@ -95,6 +99,55 @@ class Side:
         self._taking = asyncio.ensure_future(take())
         return {}
 
+    async def _document(self, task: Task) -> Task:
+        """Send a file; it counts when its acknowledgement is stored."""
+        began = time.perf_counter()
+        sent = await self._party.send(RECEIVER, Path(task["path"]))
+        outcome = await self._party.wait(sent.message_id, timeout=10 * PATIENCE)
+        if outcome != "delivered":
+            raise RuntimeError(f"the document of the benchmark was {outcome}")
+        return {"seconds": time.perf_counter() - began}
+
+    async def _collect(self, task: Task) -> Task:
+        """Take whatever waits, write it into a folder and confirm it; digests of the large ones,
+        and how long it took. The files go again."""
+        from oncewire.entry.delivery.directory import put_message
+        from oncewire.entry.files import make_folder
+
+        folder, digests, seconds = make_folder(Path(task["folder"])), [], 0.0
+        while given := await self._party.take(TAKE):
+            for message in given:
+                began = time.perf_counter()
+                files = await asyncio.to_thread(put_message, folder, message)
+                await self._party.confirm(message)
+                if message.payloads[0].size > 1024 * 1024:
+                    seconds += time.perf_counter() - began
+                    digests.append(await asyncio.to_thread(_digest, files[0]))
+                for file in files:
+                    file.unlink()
+        return {"digests": digests, "seconds": seconds}
+
+    async def _trickle(self, task: Task) -> Task:
+        """Send small documents at that rate for so many seconds, whatever becomes of the others."""
+        took: list[float] = []
+
+        async def one() -> None:
+            began = time.perf_counter()
+            sent = await self._party.send(RECEIVER, b"<line>7 boxes</line>" * 100)
+            await self._party.wait(sent.message_id, timeout=PATIENCE)
+            took.append(time.perf_counter() - began)
+
+        begun = []
+        for _ in range(int(task["rate"] * task["seconds"])):
+            begun.append(asyncio.ensure_future(one()))
+            await asyncio.sleep(1 / task["rate"])
+        await asyncio.gather(*begun)
+        found = sorted(took)
+        return {
+            "p50_ms": 1e3 * found[len(found) // 2],
+            "p99_ms": 1e3 * found[int(0.99 * (len(found) - 1))],
+        }
+
     async def _count(self, _: Task) -> Task:
         """Count from now on what is asked of the store."""
         self._counting.begin()
@@ -124,6 +177,11 @@ def peak_mb() -> float:
     if not status.is_file():
         return 0.0
     return round(int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024, 1)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 async def obey(do: Callable[[Task], Awaitable[Task]], **facts: object) -> None:

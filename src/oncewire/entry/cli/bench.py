@@ -26,6 +26,7 @@ class Benchmark(enum.StrEnum):
     SIGNATURE = "signature"
     STORE = "store"
     RESTART = "restart"
+    DOCUMENT = "document"
 
 
 def register(app: typer.Typer) -> None:
@@ -154,7 +155,7 @@ _CHANGES: tuple[dict[str, Any], ...] = (
 
 def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> Outcome:
     """Loaded when it is run: some need what others do not."""
-    from oncewire.entry.bench import codec, exchange, restart, signature, store, window
+    from oncewire.entry.bench import codec, document, exchange, restart, signature, store, window
 
     first = configurations[0]
     works: dict[Benchmark, Callable[[], Outcome]] = {
@@ -164,6 +165,7 @@ def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> O
         Benchmark.SIGNATURE: lambda: signature.run(plan),
         Benchmark.STORE: lambda: store.run(plan),
         Benchmark.RESTART: lambda: restart.run(first, plan),
+        Benchmark.DOCUMENT: lambda: document.run(first, plan, document.size_of(first)),
     }
     return works[which]()
 

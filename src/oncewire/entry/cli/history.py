@@ -72,6 +72,7 @@ def show(
 
 
 def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -> Report:
+    from oncewire.entry.messages.stored import documents_of
     from oncewire.journal.history import explain
     from oncewire.journal.outcome import fold_outcome
 
@@ -108,7 +109,10 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     told = explain(rows, outlook=outlook(reader, found, now(), place))
     hops = _trail(rows + _rows_elsewhere(found, others))
     hint = (f"oncewire why {found}{place}",)
-    return Report(known, (hops,) if hops.rows else (), summary=told, hints=hint, sparse=True)
+    columns = ("file_name", "media_type", "bytes")
+    documents = Listing("documents", columns, documents_of(reader, found))
+    shown = tuple(listing for listing in (documents, hops) if listing.rows)
+    return Report(known, shown, summary=told, hints=hint, sparse=True)
 
 
 def _trail(rows: list[Row]) -> Listing:

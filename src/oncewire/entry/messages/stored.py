@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
-from oncewire.entry.files import read_bytes
+from oncewire.entry.files import WHOLE_FILE_MAX, read_bytes
 from oncewire.errors import NotAllowed, NotHere
+from oncewire.handler.sealing.intact import is_of_pieces, with_digest
 from oncewire.message.instant import format_instant
+from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
 from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
+    from oncewire.message.payload import Payload
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredParcel
-
-_SPOOLED_MAX = 16 * 1024**3
 
 
 def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel:
@@ -38,6 +40,32 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     raise _reason(reader, message_id, refused=bool(arrived))
 
 
+def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int]]:
+    """Name, media type and size of each document of a message, as far as that is written down
+    without its bytes; what was sent is read where it is small."""
+    from oncewire.errors import EbxmlError, InvalidValue, StoreProblem
+    from oncewire.handler.delivering.view import read_view
+    from oncewire.wire import codec
+    from oncewire.wire.refusal import ReadFault
+
+    payloads: tuple[Payload, ...] = ()
+    with contextlib.suppress(EbxmlError, InvalidValue, ReadFault, StoreProblem):
+        sent = reader.outgoing_parcel(message_id)
+        if sent is not None:
+            lengths = [part.length for part in sent.body if isinstance(part, SpoolSlice)]
+            inline = b"".join(part for part in sent.body if isinstance(part, bytes))
+            found = codec.read(Parcel(sent.content_type, inline, sent.headers)).message.payloads
+            # Where a file belongs nothing stands here.
+            return [
+                (each.file_name, each.media_type, each.size or (lengths.pop(0) if lengths else 0))
+                for each in found
+            ]
+        for stored in reader.incoming(message_id):
+            if stored.view is not None:
+                payloads = read_view(stored.view).message.payloads
+    return [(payload.file_name, payload.media_type, payload.size) for payload in payloads]
+
+
 def _reason(reader: Reader, message_id: str, *, refused: bool) -> NotHere:
     story = f"`oncewire why {message_id}` still tells its story"
     if refused:
@@ -52,7 +80,13 @@ def _reason(reader: Reader, message_id: str, *, refused: bool) -> NotHere:
 
 
 def whole(settings: Settings, stored: StoredParcel) -> Parcel:
-    """A stored parcel with all its bytes, those in the spool too."""
+    """A stored parcel with all its bytes, those in the spool too; NotAllowed where they are more
+    than anybody should have in memory."""
+    if stored.size > WHOLE_FILE_MAX:
+        raise NotAllowed(
+            f"its {stored.size:,} bytes are too many to be shown whole",
+            remedy="have its documents with `oncewire inbox take --out FOLDER`",
+        )
     folder = settings.path(settings.store.spool)
     pieces = []
     for part in stored.body:
@@ -61,6 +95,7 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
             continue
         # Only looked at: opening the spool as its owner does would clear away what is half
         # written by the handler that runs.
-        content = read_bytes(folder / check_name(part.name), "spool file", _SPOOLED_MAX)
+        content = read_bytes(folder / check_name(part.name), "spool file")
         pieces.append(content[part.offset : part.offset + part.length])
-    return Parcel(stored.content_type, b"".join(pieces), stored.headers)
+    parcel = Parcel(stored.content_type, b"".join(pieces), stored.headers)
+    return with_digest(parcel) if is_of_pieces(stored) else parcel

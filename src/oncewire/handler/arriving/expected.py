@@ -16,6 +16,9 @@ from oncewire.message.envelope import Message
 from oncewire.store.contract import Transaction
 from oncewire.wire.received import Received
 
+PASSED_BYTES_MAX = 256 * 1024 * 1024
+"""The largest payload that a hub passes on: it has it in memory."""
+
 ENCRYPTED_FACTOR = 2
 """What is encrypted travels as base64 in XML, a third larger and with its keys around it."""
 
@@ -56,4 +59,7 @@ def _max_size(resolution: Resolution) -> int | None:
         # It is opened in memory.
         plain = ENCRYPTED_BYTES_MAX if size is None else min(size, ENCRYPTED_BYTES_MAX)
         return plain * ENCRYPTED_FACTOR + 65_536
+    if resolution.at_hop:
+        # A hub writes it anew.
+        return PASSED_BYTES_MAX if size is None else min(size, PASSED_BYTES_MAX)
     return size

@@ -16,7 +16,7 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.handler.reading import Reading, RefusedByTerms
 from oncewire.handler.sealing.intact import stated_digest
 from oncewire.handler.sealing.spooled import SpooledParcel
-from oncewire.store.contract import Spool, SpoolFile
+from oncewire.store.contract import Digest, Spool, SpoolFile
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire.codec import HeaderRead, Reader
 from oncewire.wire.limits import Limits
@@ -38,7 +38,8 @@ class Intake:
         self._spool = spool
         self._head = Parcel(content_type, b"", headers)
         self._stated = stated_digest(self._head)
-        self._digest = hashlib.sha256()
+        # Of what is not written any more; until then the file makes its own.
+        self._digest: Digest | None = None
         self._limits = limits
         self._reader: Reader | None = None
         self._file: SpoolFile | None = None
@@ -72,8 +73,10 @@ class Intake:
                 self._take(piece)
 
     def _take(self, piece: bytes) -> None:
-        self._digest.update(piece)
         if self._reader is None or self._file is None:
+            if self._digest is None:
+                self._digest = hashlib.sha256()
+            self._digest.update(piece)
             return
         self._file.write(piece)
         try:
@@ -102,7 +105,7 @@ class Intake:
             return self._finish()
 
     def _finish(self) -> tuple[StoredParcel, Reading, Parcel]:
-        intact = self._stated is None or self._stated == _written(self._digest.digest())
+        intact = self._stated is None or self._stated == _written(self._made())
         received: Received | None = None
         if self._reader is not None and intact:
             try:
@@ -119,6 +122,11 @@ class Intake:
         stored = StoredParcel(head.content_type, head.headers, (SpoolSlice(self._name, 0, size),))
         parcel = SpooledParcel(stored, self._spool)
         return stored, Reading(parcel.carrying(received)), parcel
+
+    def _made(self) -> bytes:
+        """The digest of all that came."""
+        made = self._digest if self._file is None else self._file.digest()
+        return (made or hashlib.sha256()).digest()
 
     def abandon(self) -> None:
         """Forget all of it, now or as soon as no thread works on it."""
@@ -143,6 +151,8 @@ class Intake:
         # The frames it passed hold what came of the body; nobody needs them.
         fault.__traceback__ = fault.__context__ = None
         self.fault = fault
+        if self._file is not None:
+            self._digest = self._file.digest()
         self._clear()
 
     def _clear(self) -> None:

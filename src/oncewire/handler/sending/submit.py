@@ -273,10 +273,8 @@ def _check_sizes(payloads: tuple[Payload, ...], terms: Terms) -> None:
         )
     for payload in payloads:
         if not payload.digest:
-            raise InvalidValue(
-                f"nobody has read payload {payload.content_id} yet",
-                remedy="hand the submission in with `send`",
-            )
+            problem = f"nobody has read payload {payload.content_id} yet"
+            raise InvalidValue(problem, remedy="hand the submission in with `send`")
         if terms.max_size is not None and payload.size > terms.max_size:
             raise InvalidValue(
                 f"payload {payload.content_id} has {payload.size:,} bytes, and no more than "
@@ -292,8 +290,7 @@ def _check_closed(payloads: tuple[Payload, ...], security: Security) -> None:
         raise InvalidValue(
             f"the payloads have {together:,} bytes together, and no more than "
             f"{ENCRYPTED_BYTES_MAX:,} are encrypted",
-            remedy="send them in several messages, encrypt them before you hand them in, or agree "
-            "on TLS instead of security.encrypt",
+            remedy="send them in several messages, or encrypt them before you hand them in",
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 from oncewire.errors import StoreProblem
+from oncewire.store.contract import Digest
 from oncewire.store.spool import check_name
 
 
@@ -88,6 +89,10 @@ class MemorySpoolFile:
     def write(self, data: bytes) -> None:
         """See `contract.SpoolFile`."""
         self._pieces.append(data)
+
+    def digest(self) -> Digest:
+        """See `contract.SpoolFile`."""
+        return hashlib.sha256(b"".join(self._pieces))
 
     def finish(self) -> tuple[str, int]:
         """See `contract.SpoolFile`."""
