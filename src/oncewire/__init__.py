@@ -21,6 +21,7 @@ Programs without an event loop use `open_party_blocking`, with the same verbs an
     confirm_notice(notice)       we know of it: it is not told again
     ask(message_id, timeout)     what its receiver says of it: a StatusResponse; None if nothing
     ping(cpa_id, timeout)        whether a partner's handler is there; False when no Pong came
+    try_partner(cpa_id)          try out what works with a partner: a list of Tried
     status()                     how the party is doing: a Status
     resend(message_id)           send it again, under the same id
     resume(message_id=, channel=)  the trouble is over: go on with it
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.sending.submit import Accepted as Accepted
     from oncewire.handler.sending.submit import Submission as Submission
+    from oncewire.handler.trial import Tried as Tried
     from oncewire.journal.outcome import Outcome as Outcome
     from oncewire.message.fault import Severity as Severity
     from oncewire.message.ids import Service as Service
@@ -110,6 +112,7 @@ _ROOMS = {
     "Status": "oncewire.entry.control.verbs",
     "StatusResponse": "oncewire.message.status",
     "Submission": "oncewire.handler.sending.submit",
+    "Tried": "oncewire.handler.trial",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",
 }

@@ -58,15 +58,15 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "send bytes that have changed",
         "oncewire.handler.perform",
-        "    if parcel is not None:\n        check_kept(parcel, effect.message_id)\n",
+        "        if parcel is not None:\n            check_kept(parcel, effect.message_id)\n",
         "",
         tests=(f"{_POISON}::test_changed_bytes_are_not_sent",),
     ),
     Mutant(
         "send a file of the spool that has changed",
-        "oncewire.handler.loop.carrier",
-        "        if digest.hexdigest() != name:\n",
-        "        if not digest:\n",
+        "oncewire.handler.proofs",
+        "    if digest.hexdigest() != name:\n",
+        "    if not digest:\n",
         tests=(f"{_POISON}::test_a_file_of_the_spool_that_changed_is_not_sent",),
     ),
     Mutant(

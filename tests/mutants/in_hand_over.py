@@ -93,7 +93,8 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "believe the digest that a payload states",
         "oncewire.handler.delivering.application",
-        "    if payload.data is None:\n        return payload\n",
+        "    if isinstance(payload, DistantPayload) or payload.data is None:\n"
+        "        return payload\n",
         "    return payload\n",
         tests=(f"{_GIVEN}::test_the_journal_has_the_digest_of_what_was_given",),
     ),

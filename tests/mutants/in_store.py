@@ -59,7 +59,7 @@ IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "one value that cannot be kept fails the whole turn",
         "oncewire.store.sqlite.checking",
-        "            _check_sizes(values)\n            # Whom",
+        "            _check_sizes(texts, numbers)\n            # Whom",
         "            # Whom",
         tests=(f"{_SQLITE}::test_a_value_that_cannot_be_kept_undoes_its_transition_only",),
     ),

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
-from oncewire.store.contract import Spool
 from oncewire.store.memory.spool import MemorySpool
 from oncewire.store.spool import FileSpool
+from oncewire.store.spool_contract import Spool
 
 
 @pytest.fixture(params=["memory", "files"])

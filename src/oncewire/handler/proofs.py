@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from oncewire.errors import StoreDamaged, StoreProblem
 from oncewire.message.instant import MINUTE, Duration, Instant
-from oncewire.store.contract import Spool
+from oncewire.store.spool_contract import Spool
 
 LONG_PIECE = 1024 * 1024
 """Bytes that are fetched at once where all of a file is read."""

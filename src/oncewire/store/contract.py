@@ -28,8 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
@@ -51,6 +50,7 @@ from oncewire.store.records import (
     StoredParcel,
     StoredReceipt,
 )
+from oncewire.store.spool_contract import Spool
 
 
 class Transaction(Protocol):
@@ -274,75 +274,6 @@ class Transaction(Protocol):
         """Remove rows older than `before` whose seq is at most `up_to_seq`; returns how
         many. A seq is never used again. What is remembered of removed messages goes with
         the last row that names them."""
-
-
-class Digest(Protocol):
-    """A digest in the making."""
-
-    def update(self, data: bytes, /) -> None:
-        """So many more bytes."""
-
-    def digest(self) -> bytes:
-        """Of all there were."""
-
-
-class SpoolFile(Protocol):
-    """A file of the spool that is being written, piece by piece and by one writer. Nobody
-    finds it before it is finished, and a crash leaves nothing of it. Any thread may write."""
-
-    def write(self, data: bytes) -> None:
-        """Append. Raises StoreFull or StoreGone; then it can only be abandoned."""
-
-    def digest(self) -> Digest:
-        """A SHA-256 of what was written so far, to go on with."""
-
-    def finish(self) -> tuple[str, int]:
-        """What `Spool.put` does at its end, with the same promises; (name, size)."""
-
-    def abandon(self) -> None:
-        """Forget it; may be said more than once, and after `finish` that failed."""
-
-
-class Spool(Protocol):
-    """Large payloads as files named by their hash; never by anything a message says.
-
-    A file is in use from its `put` until `let_go`, and between `use` and `let_go`; each counts
-    for itself. Whoever puts a file lets it go only when the commit that names it is done, or
-    will never be, so a file is at every moment in use, or named by what is committed, or
-    nobody's. Two bodies with the same bytes are one file.
-    """
-
-    def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Write, fsync file and directory, rename to the SHA-256 name; (name, size). It is in
-        use before it has its name. May be called in any thread."""
-
-    def begin(self) -> SpoolFile:
-        """A new file that is written as its bytes come; it counts as put when it is finished.
-        Raises StoreFull or StoreGone. May be called in any thread."""
-
-    def use(self, name: str) -> None:
-        """The file is about to be read, whatever becomes of its message meanwhile."""
-
-    def let_go(self, name: str) -> None:
-        """One `put` or `use` of it is over."""
-
-    def give_back(self, name: str) -> None:
-        """One `put` of it is over, and nothing that was or will be committed names it. If the
-        file came to be by such puts alone, it is removed with the last of them: what was
-        refused does not wait for a cleaning."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Open for reading. Raises StoreProblem when it is not there, InvalidValue when
-        the name is not 64 hexadecimal digits."""
-
-    def path(self, name: str) -> Path | None:
-        """Where the file lies, for another process of the same user; None: only in memory."""
-
-    def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
-        """Remove files that are neither named nor in use, at most `limit`; returns how many.
-
-        `referenced` is what `Reader.spooled()` says. Nothing may be committed between that
-        question and this call: what was in use then may be named only by that commit now."""
 
 
 class Reader(Protocol):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
-from oncewire.store.contract import Digest
+from oncewire.store.spool_contract import Digest
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"

@@ -17,9 +17,10 @@ from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sealing.spooled import body_slice
 from oncewire.message.envelope import Message
 from oncewire.message.instant import SECOND
-from oncewire.store.contract import Spool, Store
+from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.store.spool_contract import Spool
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from tests.handler.pair import Pair

@@ -24,8 +24,8 @@ from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import Compression, Payload, Reference
-from oncewire.store.contract import Spool
 from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.store.spool_contract import Spool
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import PartPlace
 from tests.handler.damage import Scene, document

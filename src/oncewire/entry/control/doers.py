@@ -20,7 +20,8 @@ from oncewire.handler.handler import LEASE, Handler
 from oncewire.handler.upkeep.operate import find_outgoing
 from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration
-from oncewire.store.contract import Spool, Store
+from oncewire.store.contract import Store
+from oncewire.store.spool_contract import Spool
 
 R = TypeVar("R")
 T = TypeVar("T")

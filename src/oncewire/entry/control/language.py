@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from oncewire.entry.party.settings import Settings
-    from oncewire.store.contract import Spool
+    from oncewire.store.spool_contract import Spool
 
 VERSION = 3
 BODY_MAX = 256 * 1024 * 1024

@@ -16,7 +16,7 @@ from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.errors import InvalidValue, OncewireError
-from oncewire.store.contract import Spool
+from oncewire.store.spool_contract import Spool
 
 logger = logging.getLogger("oncewire.control")
 

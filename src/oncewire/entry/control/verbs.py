@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oncewire.journal.outcome import Outcome
     from oncewire.message.instant import Duration
     from oncewire.message.status import StatusResponse
-    from oncewire.store.contract import Spool
+    from oncewire.store.spool_contract import Spool
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.handler.reading import Reading, RefusedByTerms
 from oncewire.handler.sealing.intact import stated_digest
 from oncewire.handler.sealing.spooled import SpooledParcel
-from oncewire.store.contract import Digest, Spool, SpoolFile
 from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.store.spool_contract import Digest, Spool, SpoolFile
 from oncewire.wire.codec import HeaderRead, Reader
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel

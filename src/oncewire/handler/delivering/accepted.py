@@ -30,8 +30,8 @@ from oncewire.message.envelope import Message
 from oncewire.message.form import Security
 from oncewire.message.header import Header
 from oncewire.message.payload import Payload, distant
-from oncewire.store.contract import Spool
 from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
 from oncewire.wire.mime.transfer import decoded
 from oncewire.wire.received import PartPlace

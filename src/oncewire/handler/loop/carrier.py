@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 
 from oncewire.handler.proofs import check_file
 from oncewire.handler.sealing.intact import is_of_pieces, with_body_digest
-from oncewire.store.contract import Spool
 from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport
 
 CHUNK = 256 * 1024

@@ -23,7 +23,7 @@ from oncewire.handler.sealing.spooled import at_hand
 from oncewire.message.envelope import Message
 from oncewire.message.form import Security, SecurityOrder
 from oncewire.message.payload import Payload
-from oncewire.store.contract import Spool
+from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
 from oncewire.wire.received import Received
 from oncewire.wire.security import algorithms

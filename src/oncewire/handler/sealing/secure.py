@@ -32,7 +32,7 @@ from oncewire.message.form import Security
 from oncewire.message.header import Header
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
-from oncewire.store.contract import Spool
+from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
 from oncewire.wire.received import Received
 from oncewire.wire.security import nodeset, references, signature, signing, wrapping

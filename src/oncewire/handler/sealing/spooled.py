@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from oncewire.message.envelope import Message
-from oncewire.store.contract import Spool
 from oncewire.store.records import SpoolSlice, StoredParcel
+from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel

@@ -17,7 +17,7 @@ from oncewire.handler.proofs import LONG_PIECE
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import PAYLOAD_BYTES_MAX, Accepted, Submission
 from oncewire.message.payload import DistantPayload, Payload
-from oncewire.store.contract import Spool
+from oncewire.store.spool_contract import Spool
 
 
 @dataclass(slots=True)

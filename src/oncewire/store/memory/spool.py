@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 from oncewire.errors import StoreProblem
-from oncewire.store.contract import Digest
 from oncewire.store.spool import check_name
+from oncewire.store.spool_contract import Digest
 
 
 class MemorySpool:
