@@ -32,7 +32,8 @@ ALLOWED: dict[str, set[str]] = {
     "journal": {"message", "protocol"},
     "store": {"message", "protocol", "journal"},
     "transport": {"wire"},
-    "handler": _CORE | {"store.contract", "store.records", "transport.contract"},
+    "handler": _CORE
+    | {"store.contract", "store.spool_contract", "store.records", "transport.contract"},
     "simulation": _CORE | {"handler", "store", "transport"},
     "pipeline": {"message", "protocol", "wire", "journal"},
     "entry": _CORE | {"store", "transport", "handler", "simulation", "pipeline"},
