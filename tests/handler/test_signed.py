@@ -14,11 +14,12 @@ from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.keys import Keys
 from oncewire.handler.sealing.seal import whole_parcel
-from oncewire.handler.sealing.secure import proves_receipt
+from oncewire.handler.sealing.secure import proves_receipt, references_sent
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.options import Options
 from oncewire.simulation.topology import agreements_of
+from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
 from tests.handler.chain import Chain, options
 from tests.handler.pair import Pair, agreement_text
@@ -123,6 +124,11 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
     assert not proves_receipt(received, wrong)
     assert not proves_receipt(received, replace(digest, references=()))
     assert len(digest.references) == 2, "the envelope and its payload"
+    # What the signature covers is found without reading the rest.
+    covered = references_sent(stored, pair.alpha.node.limits)
+    assert covered is not None
+    assert proves_receipt(covered, digest)
+    assert not proves_receipt(covered, wrong)
     for left_out in digest.references:
         some = tuple(one for one in digest.references if one is not left_out)
         assert not proves_receipt(received, replace(digest, references=some))
@@ -264,3 +270,9 @@ def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs()
     (row,) = [row for row in chain.rows("buyer", order) if row.kind == "acknowledged"]
     assert (row.ref_to or "").endswith("@seller"), "the To Party's own word"
     assert not any(row.kind == "refused" for row in chain.rows("hub1"))
+
+
+def test_what_covers_nothing_or_lies_elsewhere_is_read_whole() -> None:
+    limits, envelope = Pair().alpha.node.limits, b"<SOAP:Envelope/>"
+    for body in ((envelope,), (SpoolSlice("0" * 64, 0, 9),), (b"", SpoolSlice("0" * 64, 0, 9))):
+        assert references_sent(StoredParcel("text/xml", (), body), limits) is None

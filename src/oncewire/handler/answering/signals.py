@@ -21,7 +21,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.handler.sealing.seal import seal
-from oncewire.handler.sealing.secure import is_authentic, proves_receipt
+from oncewire.handler.sealing.secure import is_authentic, proves_receipt, references_sent
 from oncewire.handler.sealing.spooled import head_of, read_stored
 from oncewire.handler.source import Source
 from oncewire.message.acknowledgment import Acknowledgment, Actor
@@ -198,7 +198,10 @@ def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Ackno
     parcel = tx.outgoing_parcel(reference)
     if not acks or parcel is None:
         return False
-    # What was signed says it all in its header; only the rest need be digested again.
+    # What was signed says it all in its signature; only the rest need be digested again.
+    signed = references_sent(parcel, node.limits)
+    if signed is not None:
+        return any(proves_receipt(signed, ack) for ack in acks)
     sent = head_of(node.store.spool, parcel, node.limits)
     if sent is None or not sent.signed:
         sent = read_stored(node.store.spool, parcel, node.limits)

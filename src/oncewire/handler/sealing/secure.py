@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import lru_cache
 
 from cryptography import x509
 
@@ -32,8 +33,12 @@ from oncewire.message.form import Security
 from oncewire.message.header import Header
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Payload
+from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
+from oncewire.wire.limits import Limits
+from oncewire.wire.mime.whole import cut
+from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.security import nodeset, references, signature, signing, wrapping
 from oncewire.wire.security.algorithms import (
@@ -312,6 +317,8 @@ def _check_reply(source: Source, agreements: tuple[Agreement, ...]) -> None:
         )
 
 
+# Every message of a partner is verified with the same certificates.
+@lru_cache(maxsize=1024)
 def _trust(security: Security) -> Trust:
     pinned = tuple(load_certificate(der) for der in security.partner_certificates)
     anchors = tuple(load_certificate(der) for der in security.trust_anchors)
@@ -330,23 +337,45 @@ def receipt_references(received: Received) -> tuple[SignedDigest, ...]:
 
 
 def _references(received: Received) -> tuple[SignedReference, ...]:
-    if received.signed:
-        header = wrapping.frame_of(nodeset.parse(received.envelope)).header
-        signed_info = header.find(f"{{{references.DS}}}Signature/{{{references.DS}}}SignedInfo")
-        if signed_info is not None:
-            return references.read_references(nodeset.standing_alone(signed_info))
+    signed = _references_in(received.envelope) if received.signed else None
+    if signed is not None:
+        return signed
     parts = signature_parts(received)
     return signing.computed_references(received.envelope, parts, "sha256")
 
 
-def proves_receipt(sent: Received, ack: Acknowledgment) -> bool:
-    """Whether a signed acknowledgement names exactly the digests of what we sent (S10)."""
+def _references_in(envelope: bytes) -> tuple[SignedReference, ...] | None:
+    """What the signature of an envelope covers; None where it has none."""
+    header = wrapping.frame_of(nodeset.parse(envelope)).header
+    signed_info = header.find(f"{{{references.DS}}}Signature/{{{references.DS}}}SignedInfo")
+    if signed_info is None:
+        return None
+    return references.read_references(nodeset.standing_alone(signed_info))
+
+
+def references_sent(parcel: StoredParcel, limits: Limits) -> tuple[SignedReference, ...] | None:
+    """What the signature of a message of ours covers, without reading the rest of it; None where
+    that has to be read."""
+    pieces = [part for part in parcel.body if isinstance(part, bytes)]
+    if len(pieces) < len(parcel.body):
+        return None
+    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), limits)
+    try:
+        return None if whole is None else _references_in(whole.envelope)
+    except SecurityFailure:
+        return None
+
+
+def proves_receipt(sent: Received | tuple[SignedReference, ...], ack: Acknowledgment) -> bool:
+    """Whether a signed acknowledgement names exactly the digests of what we sent (S10); `sent`:
+    the message, or what its signature covers."""
     try:
         theirs = [
             references.acknowledged(digest.uri, digest.digest_method, digest.digest_value)
             for digest in ack.references
         ]
-        references.check_acknowledged(theirs, _references(sent))
+        ours = sent if isinstance(sent, tuple) else _references(sent)
+        references.check_acknowledged(theirs, ours)
     except SecurityFailure:
         return False
     return True
