@@ -16,6 +16,7 @@ from tests.mutants.in_numbers import IN_NUMBERS
 from tests.mutants.in_predicates import IN_PREDICATES
 from tests.mutants.in_recovery import IN_RECOVERY
 from tests.mutants.in_store import IN_STORE
+from tests.mutants.in_streams import IN_STREAMS
 from tests.mutants.in_sync import IN_SYNC
 from tests.mutants.in_time import IN_TIME
 from tests.mutants.in_transports import IN_TRANSPORTS
@@ -28,6 +29,7 @@ ALL: tuple[Mutant, ...] = (
     *IN_NUMBERS,
     *IN_RECOVERY,
     *IN_STORE,
+    *IN_STREAMS,
     *IN_AGREEMENT,
     *IN_HANDLER,
     *IN_TIME,

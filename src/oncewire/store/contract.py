@@ -118,10 +118,8 @@ class Transaction(Protocol):
         draft: bytes | None,
         files: tuple[SpoolSlice, ...] = (),
     ) -> StoredOutgoing:
-        """Insert; exactly one of parcel and draft is given, else InvalidValue is raised.
-        Returns it with its position. `files` are those of the spool that a draft speaks of: they
-        stay until a parcel takes its place, or the message is removed.
-
+        """Insert; exactly one of parcel and draft is given, else InvalidValue is raised. Returns it
+        with its position. `files` are those of the spool that a draft speaks of: they stay with it.
         Raises NotAllowed when the MessageId is there already: an id is used once.
         """
 

@@ -1,0 +1,70 @@
+"""Mutants of documents that are streamed; the tests they name must notice them."""
+
+# The replaced text is the product's own, as long as its lines are.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_STREAMS = "tests/handler/test_streams.py"
+_NAMES = "tests/message/test_file_name.py"
+_WAYS = "tests/entry/delivery/test_ways.py"
+
+IN_STREAMS: tuple[Mutant, ...] = (
+    Mutant(
+        "a file that has changed is given all the same",
+        "oncewire.handler.proofs",
+        "                if await asyncio.to_thread(self._is_good, name):\n",
+        "                if await asyncio.to_thread(bool, name):\n",
+        tests=(f"{_STREAMS}::test_a_file_that_has_changed_is_given_to_nobody",),
+    ),
+    Mutant(
+        "what stands around a file is sent unchecked",
+        "oncewire.handler.sealing.intact",
+        "        if parcel != with_pieces_digest(parcel):\n",
+        "        if not parcel.body:\n",
+        tests=(f"{_STREAMS}::test_pieces_that_have_changed_are_not_sent",),
+    ),
+    Mutant(
+        "a body of pieces goes out with the digest of its pieces",
+        "oncewire.handler.loop.carrier",
+        "    return parcel if body is None else with_body_digest(parcel, body.digest())\n",
+        "    return parcel\n",
+        tests=(f"{_STREAMS}::test_a_body_of_pieces_is_sent_with_the_digest_of_the_whole",),
+    ),
+    Mutant(
+        "a document that was refused stays in the spool",
+        "oncewire.handler.sending.handing_in",
+        "            if self.kept:\n                self.spool.let_go(name)\n",
+        "            if name:\n                self.spool.let_go(name)\n",
+        tests=(f"{_STREAMS}::test_what_is_refused_or_repeated_leaves_no_file",),
+    ),
+    Mutant(
+        "the files of what waits for its number are nobody's",
+        "oncewire.handler.sending.submit",
+        "            tx.add_outgoing(stored, parcel=None, draft=draft, files=files)\n",
+        "            tx.add_outgoing(stored, parcel=None, draft=draft)\n",
+        tests=(f"{_STREAMS}::test_what_waits_for_its_number_waits_as_a_file",),
+    ),
+    Mutant(
+        "what waits for its number loses its document",
+        "oncewire.handler.sealing.seal",
+        "    message = drafted(parcel, received.message)\n",
+        "    message = received.message\n",
+        tests=(f"{_STREAMS}::test_what_waits_for_its_number_waits_as_a_file",),
+    ),
+    Mutant(
+        "a partner's name is a path",
+        "oncewire.message.file_name",
+        "    text = _RESERVED.sub(",
+        '    text = re.compile("<").sub(',
+        tests=(_NAMES,),
+    ),
+    Mutant(
+        "a partner's document passes for what is written about documents",
+        "oncewire.entry.delivery.directory",
+        '        return f"{ending}.bin" if ending.lower().endswith(_OURS) else ending\n',
+        "        return ending\n",
+        tests=(f"{_WAYS}::test_a_partners_name_is_part_of_a_files_name_and_no_more",),
+    ),
+)
