@@ -34,11 +34,6 @@ ALLOWED = {
         "the interface of asyncssh's servers",
     ),
     **dict.fromkeys(("persistent_id", "persistent_load", "find_class"), "the interface of pickle"),
-    # Large documents: compressed, split and streamed by the step that builds them.
-    **dict.fromkeys(
-        ("should_compress", "plan_split", "compressed", "Inflater"),
-        "the rules of large documents, which no handler follows yet",
-    ),
     "judge_message": "one message judged alone, as the tests of each promise do",
     "fail_next_transition": "how a test makes the store in memory fail",
 }  # fmt: skip

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.handler.actions import Action, Notice, Ponged, Post, PostAnswer, Settled
+from oncewire.handler.actions import Action, Join, Notice, Ponged, Post, PostAnswer, Settled
 from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
+from oncewire.handler.loop.joining import join_at_once
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Accepted, Submission
@@ -160,6 +161,9 @@ class Pair:
             self.settled.append(action)
         elif isinstance(action, Ponged):
             self.ponged.append(action)
+        elif isinstance(action, Join):
+            join_at_once(engine, action)
+            self.settle(name)
         elif isinstance(action, Post):
             self._post(name, engine, action)
         elif isinstance(action, PostAnswer):

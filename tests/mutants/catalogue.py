@@ -39,6 +39,7 @@ _ANSWERS = "oncewire.protocol.answers"
 _SETTLING = "oncewire.protocol.settling"
 _OPERATING = "oncewire.protocol.operating"
 _ENGINE = "oncewire.handler.engine"
+_FAILURES = "oncewire.handler.failures"
 _ARRIVE = "oncewire.handler.arriving.arrive"
 _DELIVER = "oncewire.handler.delivering.deliver"
 _PERFORM = "oncewire.handler.perform"
@@ -106,8 +107,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hide that a hand-over is a repeat",
         _DELIVER,
-        "    what = HandedOver(redelivered=again, lease_expired=again and late)\n",
-        "    what = HandedOver(lease_expired=again and late)\n",
+        "    what = HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)\n",
+        "    what = HandedOver(lease_expired=again and late, split_id=split_id)\n",
         ("S2",),
         CRASHING,
         "STO-3",
@@ -258,10 +259,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "call a failure told before the application took the notice",
-        _ENGINE,
-        "                node.actions.append(notices.notice_of(stored.outgoing))\n",
-        "                node.actions.append(notices.notice_of(stored.outgoing))\n"
-        "                self.confirm_notice(notices.notice_of(stored.outgoing).notice_id)\n",
+        _FAILURES,
+        "            node.actions.append(notices.notice_of(stored.outgoing))\n",
+        "            node.actions.append(notices.notice_of(stored.outgoing))\n"
+        "            with node.transition() as tx:\n"
+        "                notices.take(node, tx, notices.notice_of(stored.outgoing).notice_id)\n",
         ("told",),
         FAILING,
         "RTY-14",
@@ -324,9 +326,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "lose a hub's failure report",
-        _ENGINE,
-        "                report_failure(node, tx, stored)\n",
-        "                pass\n",
+        _FAILURES,
+        "            report_failure(node, tx, stored)\n",
+        "            pass\n",
         ("S4", "S12"),
         "messages=30,hops=2,retries=1,loss=0.6,"
         "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",

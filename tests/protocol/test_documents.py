@@ -1,4 +1,4 @@
-"""Large documents: compress first, split only if still too large, join once."""
+"""Large documents: which bytes travel in which part, and what parts may come."""
 
 from dataclasses import replace
 
@@ -6,82 +6,100 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue
+from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
 from oncewire.message.header import SPLIT_TOTAL_MAX, Split
-from oncewire.protocol.documents import Joining, Part, plan_split, should_compress
+from oncewire.protocol.documents import (
+    DocumentState,
+    SplitDocument,
+    check_part,
+    is_document,
+    nth_part,
+    part_id,
+    parts_needed,
+)
 from tests.protocol.samples import PLAIN
 
 LIMITED = replace(PLAIN, max_size=100, compress_encoding="gzip")
+OPEN = SplitDocument("buyer", "doc", 3, "terms", 0)
 
 
 @pytest.mark.requirement("BIG-1", "BIG-2")
-def test_compression_comes_first_and_only_where_needed() -> None:
-    assert should_compress(101, LIMITED)
-    assert not should_compress(100, LIMITED)
-    assert not should_compress(101, replace(LIMITED, compress_encoding=None))
-    assert not should_compress(10**9, replace(LIMITED, max_size=None))
-
-
-@pytest.mark.requirement("BIG-2")
-@pytest.mark.parametrize("size", [0, 1, 100])
-def test_what_fits_travels_whole(size: int) -> None:
-    assert plan_split(size, LIMITED) == (Part(1, 1, 0, size),)
-    assert plan_split(10**9, PLAIN) == (Part(1, 1, 0, 10**9),)
+def test_only_what_is_too_large_is_a_document() -> None:
+    assert is_document((101,), LIMITED)
+    assert is_document((3, 101), LIMITED)
+    assert not is_document((100, 100), LIMITED)
+    assert not is_document((10**9,), replace(LIMITED, max_size=None))
 
 
 @pytest.mark.requirement("BIG-3", "BIG-5")
-@given(st.integers(0, 5_000), st.integers(1, 400))
-def test_parts_cover_the_document_once_and_keep_to_the_limit(size: int, limit: int) -> None:
-    parts = plan_split(size, replace(PLAIN, max_size=limit))
-    assert [part.number for part in parts] == list(range(1, len(parts) + 1))
-    assert {part.total for part in parts} == {len(parts)}
+@given(st.lists(st.integers(0, 2_000), min_size=1, max_size=4), st.integers(1, 400))
+def test_parts_cover_every_payload_once_and_keep_to_the_limit(sizes: list[int], limit: int) -> None:
+    total = parts_needed(tuple(sizes), limit)
+    parts = [nth_part(tuple(sizes), limit, number) for number in range(1, total + 1)]
     assert all(part.length <= limit for part in parts)
-    end = 0
-    for part in parts:
-        assert part.offset == end
-        end += part.length
-    assert end == size
+    for payload, size in enumerate(sizes):
+        end = 0
+        for part in parts:
+            if part.payload == payload:
+                assert part.offset == end
+                end += part.length
+        assert end == size
+    assert [part.payload for part in parts] == sorted(part.payload for part in parts)
+    with pytest.raises(InvalidValue, match="there is no part"):
+        nth_part(tuple(sizes), limit, total + 1)
 
 
 def test_too_many_parts_are_refused() -> None:
-    with pytest.raises(DeliveryFailure, match="needs 1000001 parts") as caught:
-        plan_split(SPLIT_TOTAL_MAX + 1, replace(PLAIN, max_size=1))
+    with pytest.raises(InvalidValue, match="needs 1,000,001 parts") as caught:
+        parts_needed((SPLIT_TOTAL_MAX + 1,), 1)
     assert "larger MaxSize" in caught.value.remedy
 
 
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(InvalidValue, match="negative"):
-        plan_split(-1, PLAIN)
+        parts_needed((-1,), 10)
 
 
-# --- joining ------------------------------------------------------------------------------
+@pytest.mark.requirement("BIG-4")
+def test_each_part_has_an_id_of_its_own() -> None:
+    assert len({part_id("doc@here", number, 12) for number in range(1, 13)}) == 12
 
 
-@pytest.mark.requirement("BIG-4", "BIG-6")
+@pytest.mark.requirement("BIG-6")
 @given(st.integers(1, 12).flatmap(lambda total: st.permutations(range(1, total + 1))))
-def test_parts_join_in_ordinal_order_whatever_their_arrival(order: list[int]) -> None:
-    total = len(order)
-    joining = Joining.begin(Split("doc", order[0], total))
+def test_parts_are_counted_once_in_any_order(order: list[int]) -> None:
+    document = SplitDocument("buyer", "doc", len(order), "terms", 0)
     for number in order:
-        assert not joining.complete
-        assert number in joining.missing
-        joining = joining.add(Split("doc", number, total), f"m{number}")
-        # A copy of a part counts once.
-        assert joining.add(Split("doc", number, total), f"m{number}") is joining
-    assert joining.complete
-    assert list(joining.missing) == []
-    assert joining.in_order() == tuple(f"m{number}" for number in range(1, total + 1))
+        assert not document.complete
+        assert number in document.missing
+        document = document.add(number, 10)
+        assert document.add(number, 10) is document
+    assert document.complete
+    assert document.done == ((1, len(order)),)
+    assert document.size == 10 * len(order)
+    assert list(document.missing) == []
 
 
 @pytest.mark.requirement("BIG-6")
 def test_two_messages_cannot_be_the_same_part() -> None:
-    joining = Joining.begin(Split("doc", 1, 2)).add(Split("doc", 1, 2), "m1")
+    check_part(None, Split("doc", 1, 3))
+    check_part(OPEN.add(1), Split("doc", 2, 3))
     with pytest.raises(Inconsistent, match="part 1 of document doc came in two messages"):
-        joining.add(Split("doc", 1, 2), "m2")
+        check_part(OPEN.add(1), Split("doc", 1, 3))
 
 
 @pytest.mark.requirement("BIG-5")
 def test_parts_must_agree_on_their_total() -> None:
-    joining = Joining.begin(Split("doc", 1, 2)).add(Split("doc", 1, 2), "m1")
-    with pytest.raises(Inconsistent, match="says Total 3, earlier parts 2"):
-        joining.add(Split("doc", 2, 3), "m2")
+    with pytest.raises(Inconsistent, match="says Total 4, earlier parts 3"):
+        check_part(OPEN.add(1), Split("doc", 2, 4))
+
+
+def test_a_document_that_was_given_up_takes_no_part() -> None:
+    with pytest.raises(DeliveryFailure, match="given up"):
+        check_part(OPEN.moved(DocumentState.FAILED), Split("doc", 2, 3))
+
+
+def test_what_is_over_stays_over() -> None:
+    whole = OPEN.moved(DocumentState.JOINING).moved(DocumentState.WHOLE)
+    with pytest.raises(NotAllowed, match="cannot become open"):
+        whole.moved(DocumentState.OPEN)

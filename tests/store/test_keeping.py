@@ -125,7 +125,7 @@ def test_only_final_messages_are_removed(store: Store) -> None:
     assert _sweep(store, 10 * DAY) == len(FINAL_OUTGOING) + len(FINAL_INCOMING)
     assert _left(store) == {
         *("out-waiting", "out-outstanding", "out-suspended"),
-        *("in-held", "in-ready", "in-handed_over"),
+        *("in-held", "in-ready", "in-gathered", "in-handed_over"),
     }
 
 

@@ -178,9 +178,9 @@ _ALL = (
         "What an intermediary's acknowledgement means."),
     # --- payloads
     Key("payload.max_size", optional(kinds.SIZE), "terms.max_size",
-        "Largest payload in bytes; larger documents are split."),
+        "Largest payload in bytes; larger documents travel in parts."),
     Key("payload.compress", optional(kinds.TEXT), "terms.compress_encoding",
-        "How payload documents are compressed, for example gzip."),
+        "How documents above max_size are compressed: gzip, deflate or zstd."),
     # --- the wire
     Key("wire.dialect", choice(Dialect), "form.dialect", "Which of the three wire formats."),
     Key("wire.soap_action", kinds.TEXT, "form.soap_action",

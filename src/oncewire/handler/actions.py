@@ -150,6 +150,17 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """All parts of a received document are stored: put it together.
+
+    That may take long, so it is no part of a turn; what came of it is told by `Engine.joined`.
+    """
+
+    sender: str
+    split_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The application has something to take."""
 
@@ -167,5 +178,6 @@ Action: TypeAlias = (
     | StatusTold
     | Notice
     | Warned
+    | Join
     | Ready
 )

@@ -15,18 +15,34 @@ from collections.abc import Sequence
 from oncewire import __version__
 from oncewire.errors import (
     AgreementProblem,
+    EbxmlError,
     InvalidValue,
     OncewireError,
-    StoreDamaged,
     StoreProblem,
 )
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, PostReply, Relay
+from oncewire.handler.actions import (
+    Action,
+    Join,
+    Notice,
+    Post,
+    PostAnswer,
+    PostOn,
+    PostReply,
+    Relay,
+)
 from oncewire.handler.answering import unaddressed
 from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.answering.asking import ask_status, ping
 from oncewire.handler.arriving import poison
 from oncewire.handler.arriving.expected import Expected, expected
 from oncewire.handler.arriving.heard import Reply
+from oncewire.handler.arriving.joined import (
+    JoinPlan,
+    finish_join,
+    give_up_incomplete,
+    plan_join,
+    refuse_join,
+)
 from oncewire.handler.arriving.receive import (
     receive,
     receive_aside,
@@ -45,14 +61,16 @@ from oncewire.handler.arriving.reply import (
 )
 from oncewire.handler.delivering import deliver, notices
 from oncewire.handler.delivering.application import GivenMessage
-from oncewire.handler.hub.next_hop import report_failure
+from oncewire.handler.documents import gathering, outcome, parts
+from oncewire.handler.documents.joining import Joined
+from oncewire.handler.failures import left_untold, tell_failures
 from oncewire.handler.hub.relay import nothing_more, relay
 from oncewire.handler.hub.stranded import abandon_stranded, go_on_at_last, resume_stranded
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
 from oncewire.handler.reading import Reading
 from oncewire.handler.sending import transmit
-from oncewire.handler.sending.admit import admit_waiting, look_again, look_again_at_all
+from oncewire.handler.sending.admit import admit_waiting, look_again, look_again_at_all, set_aside
 from oncewire.handler.sending.submit import Accepted, Submission, agreement_called
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.source import Source
@@ -63,14 +81,11 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.effects import Note, Raise
 from oncewire.protocol.notes import Started, Stopped
 from oncewire.protocol.states import IncomingState
-from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 
 logger = logging.getLogger("oncewire.handler")
-
-PAGE = 256
 
 
 class Engine:
@@ -104,7 +119,8 @@ class Engine:
             lambda tx: poison.survey(node, tx),
             lambda tx: deliver.recover_hand_overs(node, tx),
             lambda tx: take_up_waiting(node, tx),
-            lambda tx: node.failed.extend(self._left_untold(tx)),
+            lambda tx: node.failed.extend(left_untold(node, tx)),
+            lambda tx: gathering.begin_all(node, tx),
             lambda tx: retain.end_all_answers(node, tx),
             lambda tx: repost_answers(node, tx),
             lambda tx: transmit.take_up_delegated(node, tx),
@@ -130,9 +146,12 @@ class Engine:
         """
         node = self.node
         try:
-            while node.admissions or node.failed:
+            while node.admissions or node.failed or node.parts_ended or node.releasing:
+                outcome.follow(node)
                 admit_waiting(node)
-                self._tell_failures()
+                for message_id, problem in parts.release(node):
+                    set_aside(node, message_id, problem)
+                tell_failures(node)
             if node.unaddressed:
                 unaddressed.call_operator(node)
             if node.store.pending():
@@ -203,6 +222,26 @@ class Engine:
         with self.node.transition() as tx:
             return expected(self.node, tx, received)
 
+    def join_plan(self, wanted: Join) -> JoinPlan | None:
+        """What a document is to be made of; None: nothing any more."""
+        try:
+            with self.node.transition() as tx:
+                return plan_join(self.node, tx, wanted.sender, wanted.split_id)
+        except EbxmlError as error:
+            self.not_joined(wanted, error)
+            return None
+
+    def joined(self, plan: JoinPlan, joined: tuple[Joined, ...], made: Sequence[str]) -> None:
+        """A document was put together; `made`: the files that came to be by that."""
+        self.node.spooled += made
+        with self.node.transition() as tx:
+            finish_join(self.node, tx, plan, joined)
+
+    def not_joined(self, wanted: Join, error: EbxmlError) -> None:
+        """The parts are no document, for a reason that its sender is told."""
+        with self.node.transition() as tx:
+            refuse_join(self.node, tx, wanted.sender, wanted.split_id, error)
+
     def transmission_over(self, ended: Transmission, reply: Reply | None = None) -> None:
         """Take the transport's word on an attempt, and what came back with it."""
         # It is over even when the store cannot take note of it: its timer brings it up again.
@@ -248,7 +287,13 @@ class Engine:
         look_again(node)
         transmit.expire_due(node)
         transmit.transmit_due(node)
+        looks_at_gaps = node.ticked_at >= node.gaps_due_at
         give_up_gaps(node)
+        if looks_at_gaps:
+            # What could not be put together for want of room is tried again.
+            node.apart(lambda tx: gathering.begin_all(node, tx))
+        if looks_at_gaps and not node.in_doubt:
+            give_up_incomplete(node)
         if node.repost_after is not None:
             node.apart(lambda tx: repost_answers(node, tx))
         while node.acks_waiting and node.acks_waiting[0][0] <= node.ticked_at:
@@ -272,58 +317,6 @@ class Engine:
         if not node.in_doubt and node.now() >= node.sweep_due_at:
             with node.transition() as tx:
                 retain.sweep(node, tx)
-
-    def _left_untold(self, tx: Transaction) -> list[str]:
-        """Failures that are not an application's to take, and that no commit has told of."""
-        found, position = [], 0
-        while page := tx.notices_owed(PAGE, position):
-            position = page[-1].position
-            found += [stored.outgoing.message_id for stored in page if self._is_untold(tx, stored)]
-        return found
-
-    def _is_untold(self, tx: Transaction, stored: StoredOutgoing) -> bool:
-        try:
-            return stored.relayed_from is not None or not notices.is_due(self.node, tx, stored)
-        except StoreDamaged:
-            # Nobody knows whether it is; its application is told, which cannot be wrong.
-            return False
-
-    def _tell_failures(self) -> None:
-        """Tell the From Parties of what failed, in the commit that makes it so."""
-        node = self.node
-        while node.failed:
-            message_id = node.failed.pop()
-            try:
-                with node.transition() as tx:
-                    stored = tx.outgoing(message_id)
-                    if stored is None or not stored.outgoing.notice_owed:
-                        # Undone, or overtaken by an acknowledgement.
-                        continue
-                    if not notices.is_due(node, tx, stored):
-                        notices.withhold(node, tx, stored)
-                        continue
-            except StoreDamaged as problem:
-                self.trouble(problem, message_id)
-                continue
-            if stored.relayed_from is None:
-                node.actions.append(notices.notice_of(stored.outgoing))
-            else:
-                self._report(stored)
-
-    def _report(self, stored: StoredOutgoing) -> None:
-        """Send the From Party the notice of a hub; where that cannot be, call the operator."""
-        node, outgoing = self.node, stored.outgoing
-        try:
-            with node.transition() as tx:
-                notices.no_more_owed(tx, outgoing)
-                report_failure(node, tx, stored)
-        except StoreProblem:
-            raise
-        except OncewireError as problem:
-            reason = f"its failure could not be reported to the From Party: {problem}"
-            with node.transition() as tx:
-                notices.no_more_owed(tx, outgoing)
-                open_incident(node, tx, Raise(reason, outgoing.message_id))
 
     def ping(self, cpa_id: str) -> str:
         """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""

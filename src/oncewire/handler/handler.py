@@ -14,6 +14,7 @@ from typing import TypeVar
 from oncewire.errors import HandlerFailed, OncewireError, StoreDamaged, StoreProblem
 from oncewire.handler.actions import (
     Action,
+    Join,
     Notice,
     Ponged,
     Post,
@@ -33,6 +34,7 @@ from oncewire.handler.kill import KillPoints
 from oncewire.handler.loop.carrier import Carrier
 from oncewire.handler.loop.door import Door
 from oncewire.handler.loop.hand_over import HandOver
+from oncewire.handler.loop.joining import Joining
 from oncewire.handler.loop.outages import Outages
 from oncewire.handler.loop.probing import PROBE_EVERY, Probing
 from oncewire.handler.loop.relaying import Relaying
@@ -113,6 +115,7 @@ class Handler:
         self._asking: dict[str, list[asyncio.Future[StatusResponse]]] = {}
         self._carrier = Carrier(node.store.spool, self.transports)
         self._relaying = Relaying(self._shell, self._carrier.carry, self._perform, self._spawn)
+        self._joining = Joining(self._shell)
         self._outages = Outages(time.monotonic)
         self._door = Door(self._shell, self._relaying, self._call_operator)
         self._probing = Probing(self._shell, self.transports, probe_every)
@@ -311,6 +314,8 @@ class Handler:
             self._notify(action)
         elif isinstance(action, Warned):
             logger.warning("a partner warns about a message", extra=asdict(action))
+        elif isinstance(action, Join):
+            self._spawn(self._joining.join(action))
         elif isinstance(action, Ready):
             self._ready.set()
 

@@ -124,6 +124,26 @@ class Node:
         self._moment: tuple[Instant, Duration] | None = None
 
     @cached_property
+    def part_went(self) -> set[str]:
+        """Channels on which a part of a document was the last to enter: what is whole goes next."""
+        return set()
+
+    @cached_property
+    def releasing(self) -> dict[str, None]:
+        """Documents that no window holds back, and that may have room for another part."""
+        return {}
+
+    @cached_property
+    def parts_ended(self) -> list[str]:
+        """Parts of documents of ours that ended; what that means is decided before the commit."""
+        return []
+
+    @cached_property
+    def joining(self) -> dict[tuple[str, str], tuple[str | None, int]]:
+        """Documents that are put together now: their channel and their place in its order."""
+        return {}
+
+    @cached_property
     def ignored(self) -> Tally:
         """Signals that changed nothing, by the message they are about."""
         return Tally()

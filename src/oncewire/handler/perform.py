@@ -93,6 +93,8 @@ def _save(
         node.failed.append(step.outgoing.message_id)
     if step.outgoing.state in FINAL_OUTGOING:
         node.in_flight.discard(step.outgoing.message_id)
+        if stored.facts.split_number is not None and stored.relayed_from is None:
+            node.parts_ended.append(step.outgoing.message_id)
         node.actions.append(Settled(step.outgoing.message_id, step.outgoing.state))
 
 

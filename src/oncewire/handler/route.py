@@ -221,3 +221,16 @@ def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Mes
     return variant(
         message, routing=(*message.routing[:-1], variant(message.routing[-1], sequence=sequence))
     )
+
+
+def stamps_at_entry(terms: Terms) -> bool:
+    """Whether a message gets the timestamp of its hop when it gets its number. Those of one hop may
+    then pass each other while they wait, and the stamps still rise along the stream; where the
+    numbers are a conversation's, its own timestamp counts, and it waits in order."""
+    return terms.numbered and terms.scope is not Scope.CONVERSATION
+
+
+def stamped(message: Message, stamp: Instant) -> Message:
+    """The message with another timestamp of its hop."""
+    hop = variant(message.routing[-1], timestamp=stamp)
+    return variant(message, routing=(*message.routing[:-1], hop))

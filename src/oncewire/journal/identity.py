@@ -10,6 +10,7 @@ Content-IDs and transfer encodings.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from oncewire.message.envelope import Message
 from oncewire.message.ids import Party
@@ -58,6 +59,14 @@ def identity_digest(message: Message) -> str:
         media_type, digest = payload.media_type, payload.digest
         text += f"{len(media_type)}:{media_type}{len(digest)}:{digest}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def document_digest(digests: Sequence[str]) -> str:
+    """What S13 compares of a document: the SHA-256 of its payload; of several payloads the SHA-256
+    of all of theirs, in order."""
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(";".join(digests).encode()).hexdigest()
 
 
 def _maybe(value: str | None) -> str:

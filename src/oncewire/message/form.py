@@ -84,6 +84,19 @@ class Form:
     unknown_ref: UnknownRef = UnknownRef.IGNORE
     extensions: frozenset[Extension] = frozenset()
 
+    def carries(self, extension: Extension) -> bool:
+        """Whether a feature can travel: by the dialect itself, or because that was agreed."""
+        return extension in self.extensions or extension in _CARRIES[self.dialect]
+
+
+# What each wire format carries by itself; ebMS 2.0 needs our extension
+# (docs/decisions.md#extensions).
+_CARRIES = {
+    Dialect.EBMS2: frozenset[Extension](),
+    Dialect.MS_09X: frozenset(Extension),
+    Dialect.RM_078: frozenset(Extension),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Security:

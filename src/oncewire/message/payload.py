@@ -32,6 +32,17 @@ class Compression:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Which bytes of a payload a part of a split document has (BIG-3;
+    docs/decisions.md#large-documents). What counts are the bytes that travel: compressed ones,
+    where the payload is; size and digest are those of the whole."""
+
+    offset: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """One entry of the Manifest. `href` is `cid:` for a part of this message."""
 
@@ -44,6 +55,7 @@ class Reference:
     compression: Compression | None = None
     # Foreign children, as their exact bytes.
     foreign: tuple[bytes, ...] = ()
+    stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
         check_text(self.href, "Reference href", 1024)

@@ -6,93 +6,186 @@ document of any size is planned without being read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue
+from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
 from oncewire.message.header import SPLIT_TOTAL_MAX, Split
+from oncewire.message.instant import Instant
 from oncewire.protocol.terms import Terms
+
+UNDER_WAY = 8
+"""Parts of one document that are under way at once: enough to fill a line, few enough that others
+find a place beside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a document: which bytes of it travel in which message."""
+    """One part of a document: which bytes of which of its payloads travel in which message."""
 
     number: int
-    total: int
+    # Which payload of the document, from 0.
+    payload: int
     offset: int
     length: int
 
 
-def should_compress(size: int, terms: Terms) -> bool:
-    """Compression comes first, where it is agreed and the document is too large (BIG-2)."""
-    return (
-        terms.compress_encoding is not None and terms.max_size is not None and size > terms.max_size
-    )
+def is_document(sizes: tuple[int, ...], terms: Terms) -> bool:
+    """Whether payloads of these sizes have to be compressed or split to be sent at all (BIG-1)."""
+    return terms.max_size is not None and any(size > terms.max_size for size in sizes)
 
 
-def plan_split(size: int, terms: Terms) -> tuple[Part, ...]:
-    """The parts of a document of this (compressed) size; one part: it travels whole."""
-    if size < 0:
-        raise InvalidValue(f"document size {size} is negative", remedy="give its size in bytes")
-    limit = terms.max_size
-    if limit is None or size <= limit:
-        return (Part(1, 1, 0, size),)
-    total = -(-size // limit)
+def parts_needed(sizes: tuple[int, ...], limit: int) -> int:
+    """Into how many parts payloads of these (compressed) sizes are cut. A part never has bytes of
+    two payloads, and an empty payload is a part too."""
+    if any(size < 0 for size in sizes) or limit < 1:
+        raise InvalidValue("a size is negative", remedy="give sizes in bytes")
+    total = sum(max(1, -(-size // limit)) for size in sizes)
     if total > SPLIT_TOTAL_MAX:
-        raise DeliveryFailure(
-            f"a document of {size} bytes needs {total} parts of at most {limit} bytes",
-            remedy="agree on a larger MaxSize",
+        raise InvalidValue(
+            f"a document of {sum(sizes):,} bytes needs {total:,} parts of at most {limit:,} bytes",
+            remedy="agree on a larger MaxSize (payload.max_size)",
         )
-    return tuple(
-        Part(number, total, (number - 1) * limit, min(limit, size - (number - 1) * limit))
-        for number in range(1, total + 1)
+    return total
+
+
+def nth_part(sizes: tuple[int, ...], limit: int, number: int) -> Part:
+    """The part with that ordinal: they are numbered from 1 through all payloads."""
+    before = 0
+    for payload, size in enumerate(sizes):
+        here = max(1, -(-size // limit))
+        if number <= before + here:
+            offset = (number - before - 1) * limit
+            return Part(number, payload, offset, min(limit, size - offset))
+        before += here
+    raise InvalidValue(
+        f"there is no part {number} of {before}", remedy="number the parts from 1 to Total"
     )
+
+
+def part_id(split_id: str, number: int, total: int) -> str:
+    """The MessageId of a part that is sent from here. It follows from the document's own, so that
+    no crash between two parts gives one of them a second id."""
+    return f"{number}-of-{total}.{split_id}"
+
+
+class DocumentState(StrEnum):
+    """Where a document stands at one of its ends."""
+
+    OPEN = "open"  # parts are on their way
+    JOINING = "joining"  # all parts are here, and it is being put together
+    WHOLE = "whole"  # all parts were acknowledged; or it was put together, and is what was split
+    FAILED = "failed"  # it will never be whole here
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """The parts of one SplitId that have arrived, each counted once."""
+class SplitDocument:
+    """How far a document is at one of its ends: `sender` is empty where it is sent from."""
 
+    sender: str
     split_id: str
     total: int
-    # Ordinal and MessageId of each part, in order of arrival.
-    parts: tuple[tuple[int, str], ...] = ()
-    joined: bool = False
+    terms_id: str
+    begun_at: Instant
+    state: DocumentState = DocumentState.OPEN
+    # At its sender: how many parts were given to the stream.
+    released: int = 0
+    # First and last ordinal of each run of parts that are done: acknowledged, or stored.
+    done: tuple[tuple[int, int], ...] = ()
+    # At its receiver: bytes of the parts that are stored, and when the latest of them came.
+    size: int = 0
+    latest_at: Instant = 0
+    # At its receiver, once all parts are there: its place in the order of delivery, and the part
+    # that made it complete, whose acknowledgement waits until it is whole.
+    position: int = 0
+    last_part: str = ""
+    channel: str | None = None
 
-    @classmethod
-    def begin(cls, split: Split) -> Joining:
-        """No part noted yet."""
-        return cls(split.split_id, split.total)
+    @property
+    def key(self) -> tuple[str, str]:
+        """Sender and SplitId."""
+        return self.sender, self.split_id
 
-    def add(self, split: Split, message_id: str) -> Joining:
-        """Note a part. Two messages that claim one ordinal, or two totals, are an error."""
-        if split.total != self.total:
-            raise Inconsistent(
-                f"part {split.number} says Total {split.total}, earlier parts {self.total}",
-                location="//SplitNumber/@Total",
-            )
-        known = dict(self.parts)
-        if split.number in known:
-            if known[split.number] == message_id:
-                return self
-            raise Inconsistent(
-                f"part {split.number} of document {self.split_id} came in two messages",
-                location="//SplitNumber",
-            )
-        return replace(self, parts=(*self.parts, (split.number, message_id)))
+    @property
+    def count(self) -> int:
+        """How many parts are done."""
+        return sum(last - first + 1 for first, last in self.done)
 
     @property
     def complete(self) -> bool:
-        """Whether every part is there."""
-        return len(self.parts) == self.total
+        """Whether every part is done."""
+        return self.count == self.total
 
     @property
-    def missing(self) -> Iterable[int]:
-        """Ordinals that have not arrived."""
-        known = {number for number, _ in self.parts}
-        return (number for number in range(1, self.total + 1) if number not in known)
+    def under_way(self) -> int:
+        """At its sender: parts that were released and are not done."""
+        return self.released - self.count
 
-    def in_order(self) -> tuple[str, ...]:
-        """MessageIds of the parts by ordinal, whatever their arrival order (BIG-6)."""
-        return tuple(message_id for _, message_id in sorted(self.parts))
+    @property
+    def missing(self) -> Iterator[int]:
+        """Ordinals that are not done."""
+        start = 1
+        for first, last in self.done:
+            yield from range(start, first)
+            start = last + 1
+        yield from range(start, self.total + 1)
+
+    def has(self, number: int) -> bool:
+        """Whether that part is done."""
+        return any(first <= number <= last for first, last in self.done)
+
+    def add(self, number: int, size: int = 0) -> SplitDocument:
+        """Note a part as done; noting it twice is the same as once."""
+        if self.has(number):
+            return self
+        runs: list[tuple[int, int]] = []
+        for first, last in sorted((*self.done, (number, number))):
+            if runs and runs[-1][1] + 1 == first:
+                runs[-1] = (runs[-1][0], last)
+            else:
+                runs.append((first, last))
+        return replace(self, done=tuple(runs), size=self.size + size)
+
+    def moved(self, state: DocumentState) -> SplitDocument:
+        """The document after a step; what is over stays over, but for a late acknowledgement."""
+        if state not in _STEPS[self.state]:
+            raise NotAllowed(
+                f"a document that is {self.state.value} cannot become {state.value}",
+                remedy="possible here: " + (", ".join(sorted(_STEPS[self.state])) or "nothing"),
+            )
+        return replace(self, state=state)
+
+
+_D = DocumentState
+_STEPS = {
+    _D.OPEN: {_D.JOINING, _D.WHOLE, _D.FAILED},
+    _D.JOINING: {_D.WHOLE, _D.FAILED},
+    # At its sender: a hub may take its word back, and an acknowledgement may come late.
+    _D.WHOLE: {_D.FAILED},
+    _D.FAILED: {_D.WHOLE, _D.FAILED},
+}
+
+
+def check_part(known: SplitDocument | None, split: Split) -> None:
+    """Refuse a part that cannot belong to the document it names (BIG-4, BIG-5, BIG-6)."""
+    if known is None:
+        return
+    if split.total != known.total:
+        raise Inconsistent(
+            f"part {split.number} says Total {split.total}, earlier parts {known.total}",
+            location="//SplitNumber/@Total",
+            remedy="give every part of a document the same Total",
+        )
+    if known.state is DocumentState.FAILED:
+        raise DeliveryFailure(
+            f"document {split.split_id} was given up: it is never put together",
+            location="//SplitId",
+            remedy="send the document again, under a SplitId of its own",
+        )
+    if known.has(split.number):
+        raise Inconsistent(
+            f"part {split.number} of document {split.split_id} came in two messages",
+            location="//SplitNumber",
+            remedy="give every document a SplitId of its own, and every part an ordinal",
+        )

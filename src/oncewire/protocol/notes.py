@@ -76,10 +76,16 @@ class Submitted(Detail):
     """A delivery failure notice: the receiving handler itself consumes it, and its own failure
     is an incident, never a second notice (C33)."""
     split_id: str | None = None
+    """On a part, and on the document itself, whose own MessageId it is."""
     split_number: int | None = None
     split_total: int | None = None
     document_digest: str | None = None
-    """SHA-256 of the whole document, on each of its parts (S13)."""
+    """On a document: the SHA-256 of its payload, of several the SHA-256 of all of theirs (S13)."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a document, which somebody waits for in its place."""
+        return self.split_number is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,8 @@ class Acknowledged(Detail):
 
     KIND: ClassVar[Kind] = Kind.ACKNOWLEDGED
     by: str = "ack"
-    """ack, response (a RefToMessageId, RM-16), status, or transport (RM-8)."""
+    """ack, response (a RefToMessageId, RM-16), status, transport (RM-8), or parts: those of a
+    document, the last of which is acknowledged when the document is whole."""
     late: bool = False
     """It came after the message had failed (DRV-7)."""
     signed: bool = False
@@ -198,7 +205,8 @@ class Failed(Detail):
     outcome: str
     """not_delivered: never transmitted, or refused. unknown: transmitted, never acknowledged."""
     reason: str
-    """exhausted, rejected, expired or abandoned; another word where none of them fits."""
+    """exhausted, rejected, expired or abandoned; part, of a document of which a part failed;
+    another word where none of them fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +296,8 @@ class Refused(Detail):
     severity: str = "Error"
     location: str | None = None
     problem: str | None = None
+    split_id: str | None = None
+    """Of a document that was given up: its own SplitId, equal to the row's message_id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ class OutgoingEvent(StrEnum):
     RETRIES_EXHAUSTED = "retries exhausted"
     RESUMED = "resumed"
     ABANDONED = "abandoned"
+    # Of a document that travels in parts.
+    PARTS_ARRIVED = "parts arrived"
+    PART_FAILED = "part failed"
 
 
 class IncomingState(StrEnum):
@@ -52,6 +55,7 @@ class IncomingState(StrEnum):
     ARRIVING = "arriving"  # not stored yet
     HELD = "held"  # stored and acknowledged; waits for an earlier number
     READY = "ready"  # stored; the application may have it
+    GATHERED = "gathered"  # part of a document; waits for the other parts
     HANDED_OVER = "handed_over"  # given to the application, not confirmed yet
     CONFIRMED = "confirmed"  # the application has it
     FORWARDED = "forwarded"  # an intermediary sent it on, or has the next hop as its duty
@@ -68,6 +72,8 @@ class IncomingEvent(StrEnum):
     HAND_OVER_LOST = "hand-over lost"
     CONFIRMED = "confirmed"
     NOT_ANSWERED = "not answered"
+    JOINED = "joined"
+    NOT_JOINED = "not joined"
 
 
 class Phase(StrEnum):
@@ -122,12 +128,21 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.NOT_DELIVERED, _OE.ABANDONED): frozenset({_O.NOT_DELIVERED}),
     (_O.DELIVERED, _OE.ACK_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.DELIVERED, _OE.ERROR_ARRIVED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    # A document has no attempts of its own: its parts have, and end it.
+    (_O.WAITING, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED}),
+    (_O.OUTSTANDING, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.OUTSTANDING, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    (_O.UNKNOWN, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.NOT_DELIVERED, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),
+    (_O.DELIVERED, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
 }
 
 _I, _IE = IncomingState, IncomingEvent
 INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = {
-    (_I.ARRIVING, _IE.ARRIVED): frozenset({_I.HELD, _I.READY, _I.FORWARDED, _I.REFUSED}),
-    (_I.HELD, _IE.GAP_CLOSED): frozenset({_I.READY, _I.FORWARDED}),
+    (_I.ARRIVING, _IE.ARRIVED): frozenset(
+        {_I.HELD, _I.READY, _I.GATHERED, _I.FORWARDED, _I.REFUSED}
+    ),
+    (_I.HELD, _IE.GAP_CLOSED): frozenset({_I.READY, _I.GATHERED, _I.FORWARDED}),
     (_I.HELD, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
     (_I.READY, _IE.HANDED_OVER): frozenset({_I.HANDED_OVER}),
     (_I.READY, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
@@ -136,6 +151,10 @@ INCOMING: dict[tuple[IncomingState, IncomingEvent], frozenset[IncomingState]] = 
     (_I.HANDED_OVER, _IE.NOT_ANSWERED): frozenset({_I.CLOSED}),
     # A hand-over that was taken for lost may have succeeded after all.
     (_I.READY, _IE.CONFIRMED): frozenset({_I.CONFIRMED}),
+    # A part: its document is whole, or never will be. Who was not answered yet is told so.
+    (_I.GATHERED, _IE.JOINED): frozenset({_I.CONFIRMED}),
+    (_I.GATHERED, _IE.NOT_JOINED): frozenset({_I.CLOSED, _I.REFUSED}),
+    (_I.HELD, _IE.NOT_JOINED): frozenset({_I.CLOSED, _I.REFUSED}),
 }
 
 _P, _C = Phase, ChannelEvent

@@ -8,10 +8,11 @@ from typing import Protocol
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem
-from oncewire.handler.actions import Action, Notice, Post, PostAnswer, PostOn, Relay
+from oncewire.handler.actions import Action, Join, Notice, Post, PostAnswer, PostOn, Relay
 from oncewire.handler.answering.answer import Answer, Awaited
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.connections import Connection, Connections
+from oncewire.handler.loop.joining import join_at_once
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
@@ -154,6 +155,8 @@ class Actor:
             self._post_on(action)
         elif isinstance(action, Relay):
             self._give(action)
+        elif isinstance(action, Join):
+            self.turn("join", lambda: join_at_once(self.engine, action))
         elif isinstance(action, Notice):
             self.hear_later()
 

@@ -32,12 +32,14 @@ from typing import Protocol
 
 from oncewire.journal.row import Row
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
+from oncewire.store.documents import Documents
 from oncewire.store.records import (
     Damage,
     Incident,
@@ -53,7 +55,7 @@ from oncewire.store.records import (
 from oncewire.store.spool_contract import Spool
 
 
-class Transaction(Protocol):
+class Transaction(Documents, Protocol):
     """One transition. It sees its own changes and those of transitions before it."""
 
     def expect(self, message_ids: Sequence[str]) -> None:
@@ -173,8 +175,8 @@ class Transaction(Protocol):
 
         The unique key (sender, message_id) is the judge of duplicates, so two copies in
         two transitions cannot both be first (DRV-2). Every row gets its `row` number in
-        order of arrival, a READY one its position too. ARRIVING means not stored yet and
-        is refused with InvalidValue.
+        order of arrival, a READY one its position too, unless it has the one that
+        `take_place` gave. ARRIVING means not stored yet and is refused with InvalidValue.
         """
 
     def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
@@ -184,9 +186,13 @@ class Transaction(Protocol):
         """Every sender's message with that id, first received first (status requests,
         `show`)."""
 
-    def save_incoming(self, incoming: Incoming) -> None:
+    def save_incoming(self, incoming: Incoming, *, forget: bool = False) -> None:
         """Replace the protocol state. A row that becomes READY for the first time gets
-        its position: deliveries follow positions."""
+        its position: deliveries follow positions. `forget`: its parcel and view go, its answer
+        stays."""
+
+    def take_place(self) -> int:
+        """The next position in the order of delivery, for a message that is not there yet."""
 
     def save_answer(self, sender: str, message_id: str, answer: StoredAnswer) -> None:
         """Set or replace the answer, or mark it no longer owed."""
@@ -257,7 +263,9 @@ class Transaction(Protocol):
         incident names. So does a response while the message it answers is kept: a duplicate
         may ask for it (STO-9).
 
-        Of each message a `Removed` remains for as long as the journal names the message.
+        Of each message a `Removed` remains for as long as the journal names the message. How far
+        documents were is forgotten twice persistDuration + keep after they began, if they are
+        not open; that is not counted.
         """
 
     def removed(self, message_id: str) -> list[Removed]:
@@ -298,6 +306,9 @@ class Reader(Protocol):
     def incoming(self, message_id: str) -> list[StoredIncoming]:
         """Every sender's message with that id, with parcel and answer, first received
         first."""
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        """See `Transaction.document`."""
 
     def on_hold(self, message_id: str) -> bool:
         """Whether any message with that id is under legal hold."""

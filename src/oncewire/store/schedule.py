@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
+from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
@@ -68,6 +69,16 @@ def outgoing_keep_until(outgoing: Outgoing, terms: Terms) -> Instant:
 def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
     """Until then the receiver's copy and its answer stay (STO-7, STO-8)."""
     return incoming.received_at + terms.persist_duration + terms.keep
+
+
+OPEN_DOCUMENTS = frozenset({DocumentState.OPEN, DocumentState.JOINING})
+"""Somebody waits for the document to become whole."""
+
+
+def document_keep_until(document: SplitDocument, terms: Terms) -> Instant:
+    """Until then it is known how far it was: its last part may come persistDuration after its
+    first, and is kept as long as any message."""
+    return document.begun_at + 2 * terms.persist_duration + terms.keep
 
 
 def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:

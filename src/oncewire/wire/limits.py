@@ -60,6 +60,13 @@ class Limits:
     id_length: int = ID_LENGTH_MAX
     # Decompressed to compressed. Text reaches 20:1; a bomb 1000:1.
     compression_ratio: int = 100
+    # Bytes of a document that comes in parts, and of what it becomes when it is decompressed: more
+    # than any disk that a handler of one machine should fill for one partner.
+    document_bytes: int = 64 * 1024**3
+    # Parts of one document. A part has kilobytes at least, and each costs a row.
+    document_parts: int = 100_000
+    # Bytes of all documents of one partner that are not whole yet.
+    gathered_bytes: int = 128 * 1024**3
     # Decoded bytes of one payload; None leaves it to the agreement's MaxSize.
     payload_bytes: int | None = None
 

@@ -472,8 +472,13 @@ def test_algorithms_are_judged_against_those_there_are() -> None:
     [
         ('[delivery]\ntransports = ["smtp"]\n', "delivery.transports", Severity.ERROR),
         ('[delivery]\ntransports = ["http", "smtp"]\n', "delivery.transports", Severity.DANGER),
-        ('[payload]\ncompress = "gzip"\n', "payload.compress", Severity.DANGER),
-        ("[payload]\nmax_size = 1000\n", "payload.max_size", Severity.HINT),
+        ('[payload]\ncompress = "lzma"\nmax_size = 9\n', "payload.compress", Severity.ERROR),
+        ('[payload]\ncompress = "gzip"\n', "payload.compress", Severity.HINT),
+        (
+            "[payload]\nmax_size = 1000\n[delivery]\nreliable = false\n",
+            "payload.max_size",
+            Severity.HINT,
+        ),
     ],
 )
 def test_what_is_not_built_is_named(rest: str, key: str, severity: Severity) -> None:

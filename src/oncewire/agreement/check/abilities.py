@@ -19,10 +19,11 @@ from oncewire.errors import AgreementProblem
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What is there: transports by name, algorithms by URI."""
+    """What is there: transports and encodings by name, algorithms by URI."""
 
     transports: Collection[str]
     algorithms: Collection[str]
+    encodings: Collection[str] = ("gzip", "deflate")
 
 
 def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[Danger]:
@@ -30,19 +31,28 @@ def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[D
     yield from unknown_algorithms(binding, abilities.algorithms)
     yield from _transports(binding, abilities)
     terms = binding.terms
-    if terms.compress_encoding is not None:
+    encoding = terms.compress_encoding
+    if encoding is not None and encoding not in abilities.encodings:
         yield Danger(
-            Severity.DANGER,
+            Severity.ERROR,
             "payload.compress",
-            "payloads are sent as they are: nothing is compressed by this version",
-            "take payload.compress out, or compress documents before they are sent",
+            f"{encoding} is not known here, so a document of more than MaxSize is refused",
+            f"agree on one of {', '.join(abilities.encodings)}",
         )
-    if terms.max_size is not None:
+    if encoding is not None and terms.max_size is None:
+        yield Danger(
+            Severity.HINT,
+            "payload.compress",
+            "nothing is compressed: only what is larger than payload.max_size is",
+            "agree on payload.max_size",
+        )
+    if terms.max_size is not None and (not terms.reliable or terms.synchronous):
+        why = "a response on the connection" if terms.synchronous else "no acknowledgements"
         yield Danger(
             Severity.HINT,
             "payload.max_size",
-            f"a document of more than {terms.max_size:,} bytes is refused: nothing is split by "
-            "this version",
+            f"a document of more than {terms.max_size:,} bytes is refused: with {why} nothing is "
+            "sent in parts",
             "agree on a size that holds the largest document",
         )
     business = binding.business

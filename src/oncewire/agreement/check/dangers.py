@@ -23,21 +23,11 @@ from oncewire.agreement.check.exposure import (
 from oncewire.agreement.check.finding import Danger, Severity
 from oncewire.agreement.check.hops import via_dangers
 from oncewire.message.acknowledgment import Actor
-from oncewire.message.envelope import Dialect
 from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant, format_duration, format_instant
 from oncewire.protocol.terms import AckBundling, HeaderConflict, HopMode, Scope, SyncBundle
-
-# What each wire format carries by itself; ebMS 2.0 needs our extension
-# (docs/decisions.md#extensions).
-_CARRIES = {
-    Dialect.EBMS2: frozenset[Extension](),
-    Dialect.MS_09X: frozenset(Extension),
-    Dialect.RM_078: frozenset(Extension) - {Extension.COMPRESSION},
-}
-
 
 # --- the whole agreement -----------------------------------------------------------------------
 
@@ -379,5 +369,4 @@ def _sizes(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
 
 
 def _can_carry(agreement: Agreement, extension: Extension) -> bool:
-    form = agreement.form
-    return extension in form.extensions or extension in _CARRIES[form.dialect]
+    return agreement.form.carries(extension)

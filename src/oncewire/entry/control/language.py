@@ -25,8 +25,8 @@ from oncewire import errors
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.handing_in import SpooledContent
-from oncewire.handler.sending.submit import PAYLOAD_BYTES_MAX
 from oncewire.message.payload import Content
+from oncewire.wire.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,8 +203,8 @@ async def _read_pieces(reader: asyncio.StreamReader, spool: Spool) -> bytes | Sp
         await asyncio.to_thread(file.write, b"".join(pieces))
         while piece := await _read_piece(reader):
             size += len(piece)
-            if size > PAYLOAD_BYTES_MAX:
-                raise unreadable(f"a payload has more than {PAYLOAD_BYTES_MAX:,} bytes")
+            if size > DEFAULT_LIMITS.document_bytes:
+                raise unreadable(f"a payload has more than {DEFAULT_LIMITS.document_bytes:,} bytes")
             await asyncio.to_thread(file.write, piece)
         name, size = await asyncio.to_thread(file.finish)
     except BaseException:

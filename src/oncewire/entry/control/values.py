@@ -23,7 +23,7 @@ from oncewire.entry.delivery.received_message import (
     notice_from,
 )
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.handler.delivering.part_content import PartContent
+from oncewire.handler.delivering.part_content import JoinedContent, PartContent
 from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.handler.trial import Tried
 from oncewire.journal.outcome import Outcome
@@ -197,9 +197,16 @@ def _write_message(message: ReceivedMessage, parts: Parts) -> dict[str, Any]:
 
 def _place_of(payload: Payload) -> list[Any] | None:
     """Where a payload lies that does not come along."""
-    if not isinstance(payload, DistantPayload) or not isinstance(payload.content, PartContent):
+    if not isinstance(payload, DistantPayload):
         return None
     lies = payload.content
+    if isinstance(lies, JoinedContent):
+        every = [_place(piece) for piece in lies.pieces]
+        return None if None in every else every
+    return _place(lies) if isinstance(lies, PartContent) else None
+
+
+def _place(lies: PartContent) -> list[Any] | None:
     return None if lies.path is None else [str(lies.path), lies.offset, lies.length, lies.encoding]
 
 
@@ -207,7 +214,12 @@ def _read_message(facts: Mapping[str, Any], parts: Parts) -> ReceivedMessage:
     contents: list[bytes | Content] = []
     for described in facts["payloads"]:
         lies = described.pop("lies", None)
-        contents.append(parts.pop(0) if lies is None else _content_at(*lies))
+        if lies is None:
+            contents.append(parts.pop(0))
+        elif isinstance(lies[0], list):
+            contents.append(JoinedContent(tuple(_content_at(*each) for each in lies)))
+        else:
+            contents.append(_content_at(*lies))
     return message_from(facts, contents)
 
 

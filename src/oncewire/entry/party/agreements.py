@@ -29,12 +29,14 @@ _ENDINGS = (".toml", ".xml")
 def able(settings: Settings | None = None) -> Abilities:
     """What a handler can do with these settings; without any, what every handler can."""
     # Loaded when it is asked for: the wire's algorithms come with all of its cryptography.
+    from oncewire.wire.mime.compression import ENCODINGS
     from oncewire.wire.security.algorithms import CANONICAL_URIS, DIGEST_URIS, SIGNATURE_URIS
     from oncewire.wire.security.encryption import DATA_URIS, KEY_URIS
 
     tables = (SIGNATURE_URIS, DIGEST_URIS, CANONICAL_URIS, DATA_URIS, KEY_URIS)
     there = ("http",) if settings is None else settings.transports
-    return Abilities(there, frozenset(uri for table in tables for uri in table.values()))
+    known = frozenset(uri for table in tables for uri in table.values())
+    return Abilities(there, known, ENCODINGS)
 
 
 Stamp: TypeAlias = tuple[int, int, int, int]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.resolve import Resolution
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Ready
@@ -26,10 +24,10 @@ from oncewire.handler.answering.answer import (
     write_answer,
 )
 from oncewire.handler.answering.report import is_for_us, take_it
-from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under, number_of_arrival
+from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under
 from oncewire.handler.arriving.conform import check_content, check_signing
 from oncewire.handler.arriving.original import known_as, removed_as
-from oncewire.handler.arriving.received_note import duplicate_note, received_note, refused_note
+from oncewire.handler.arriving.received_note import duplicate_note, refused_note
 from oncewire.handler.arriving.release import follow, release, release_old
 from oncewire.handler.arriving.reply import (
     Patience,
@@ -40,15 +38,18 @@ from oncewire.handler.arriving.reply import (
     responses_given,
     was_given,
 )
+from oncewire.handler.arriving.storing import Storing
 from oncewire.handler.delivering.accepted import digest_of_copy
-from oncewire.handler.delivering.view import view_of
+from oncewire.handler.documents.gathering import (
+    awaits_join,
+    check_gathering,
+    completes,
+    gather,
+)
 from oncewire.handler.hub.midway import Midway
-from oncewire.handler.node import Node
-from oncewire.handler.route import peer_label
 from oncewire.handler.sealing.intact import with_whole_answer
 from oncewire.handler.sealing.secure import is_verified
-from oncewire.handler.source import Source
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import MessageKind
 from oncewire.message.fault import Error
 from oncewire.message.trial import is_trial
 from oncewire.protocol.acknowledging import (
@@ -58,49 +59,23 @@ from oncewire.protocol.acknowledging import (
     ack_owed,
     answer_duplicate,
 )
-from oncewire.protocol.effects import Note
 from oncewire.protocol.hops import HopDuty, hop_duty
-from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiver import Duplicate, First, Rejection, Remembered, judge, refuse
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, plan_reply
 from oncewire.protocol.terms import Terms
-from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     MessageFacts,
     Removed,
     StoredAnswer,
     StoredIncoming,
-    StoredParcel,
 )
-from oncewire.wire.received import Received
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
-    """One message on its way from the reader into the store."""
-
-    node: Node
-    tx: Transaction
-    received: Received
-    # The received bytes, as the store keeps them.
-    kept: StoredParcel
-    # The values that may be trusted: read from the signed part where there is a signature.
-    message: Message
-    resolution: Resolution
-    source: Source
-    # Whether this handler acts for the To Party, or is a hub on the message's way.
-    final: bool = True
-    # The way on from a hub; a copy needs none.
-    ahead: Agreement | None = None
-    # It is judged by the agreement of its original: a copy, whatever may be repeated.
-    under_original: bool = False
-
-    @property
-    def agreement(self) -> Agreement:
-        """The agreement with the handler the message came from."""
-        return self.resolution.agreement
+class Arriving(Storing):
+    """One message on its way from the reader into the store, judged and answered."""
 
     @property
     def _midway(self) -> Midway:
@@ -129,6 +104,8 @@ class Arriving:
             check_signing(self.node, owed)
             if self.final:
                 check_content(self.tx, message, self.resolution)
+                if self._split is not None:
+                    check_gathering(self.node, self.tx, sender, message, self._split)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
@@ -208,14 +185,17 @@ class Arriving:
         plan: SyncPlan,
     ) -> Answer:
         node, tx, patience = self.node, self.tx, self._patience(owed, plan, judgement.terms)
-        terms = patience.terms
+        terms, split = patience.terms, self._split
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
+        joins = split is not None and not judgement.held and self._joins(sender, judgement)
+        if split is not None:
+            to = IncomingState.GATHERED
         incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
             IncomingEvent.ARRIVED, IncomingState.HELD if judgement.held else to
         )
         rides = patience.rides and not judgement.held
         relays = not self.final and self._midway.keeps_open(plan)
-        at_once = not patience.waits and not rides and not relays
+        at_once = not patience.waits and not rides and not relays and not joins
         answer = self._answer_at_once(owed, plan) if at_once else None
         stored = self._stored(incoming, facts, answer)
         # What an epoch that is over still held goes before the one that begins the next (S6).
@@ -223,6 +203,8 @@ class Arriving:
         tx.add_incoming(stored)
         self._journal_received(stored)
         follow(node, tx, judgement.channel, judgement.effects)
+        if split is not None:
+            gather(node, tx, stored, split, last=joins)
         if self.final:
             # Stored, then correlated, and only then acknowledged (RM-17).
             self._consume(stored, held=judgement.held)
@@ -236,7 +218,9 @@ class Arriving:
         self._release(judgement.channel, judgement.deliver[old:])
         if reply is not None:
             return reply
-        if patience.waits:
+        if joins and not self._waits_here(plan):
+            return NOTHING
+        if patience.waits or joins:
             return await_response(stored, terms)
         if rides:
             await_rider(node, stored, terms)
@@ -247,7 +231,8 @@ class Arriving:
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms
         header, kind = self.message.header, self.message.kind
-        if not self.final or kind is not MessageKind.NORMAL or is_trial(header.message_id):
+        whole = kind is MessageKind.NORMAL and header.split is None
+        if not self.final or not whole or is_trial(header.message_id):
             return Patience(terms)
         return Patience.of(terms, plan, owed, called=self.node.application_called)
 
@@ -285,61 +270,17 @@ class Arriving:
         signals.settle_references(self.node, self.tx, self.message, self.resolution, self.kept)
         # What it warns of may ride on it (ERR-10).
         signals.receive_errors(self.node, self.tx, self.message, agreement)
-        if not held:
+        if not held and self._split is None:
             self.node.actions.append(Ready(1))
 
-    def _incoming(
-        self, sender: str, facts: MessageFacts, channel: ReceivingChannel | None, terms: Terms
-    ) -> Incoming:
-        sequence = number_of_arrival(self.message, self.resolution) if channel else None
-        return Incoming(
-            sender,
-            self.message.header.message_id,
-            facts.digest,
-            self.node.keep_terms(self.tx, terms),
-            self.node.now(),
-            channel=channel.key if channel else None,
-            epoch=channel.epoch if channel else None,
-            number=sequence.number if sequence else None,
-        )
+    def _joins(self, sender: str, judgement: First) -> bool:
+        """Whether its document is complete with it: then what becomes of that answers it."""
+        split = self._split
+        return split is not None and completes(self.tx, sender, split, judgement.deliver)
 
-    def _stored(
-        self, incoming: Incoming, facts: MessageFacts, answer: StoredAnswer | None
-    ) -> StoredIncoming:
-        refused, agreement = incoming.state is IncomingState.REFUSED, self.agreement
-        return StoredIncoming(
-            incoming,
-            facts,
-            peer_label(agreement),
-            self.source.transport,
-            None if refused else self.kept,
-            answer,
-            hop=len(self.message.routing),
-            agreement_id=self.node.keep_agreement(self.tx, agreement),
-            view=view_of(self.message, self.received) if self.final and not refused else None,
-        )
-
-    def _journal_received(self, stored: StoredIncoming) -> None:
-        note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
-        self._write(note, stored, digest=stored.incoming.digest, size=stored.facts.size)
-
-    def _write(
-        self,
-        note: Note,
-        stored: StoredIncoming,
-        *,
-        digest: str | None = None,
-        size: int | None = None,
-    ) -> None:
-        self.node.write(
-            self.tx,
-            [note],
-            terms_id=stored.incoming.terms_id,
-            hop=stored.hop or None,
-            peer=stored.peer,
-            digest=digest,
-            size=size,
-        )
+    def _waits_here(self, plan: SyncPlan) -> bool:
+        """Whether its answer is to go back on the connection that it came on."""
+        return plan.signals and self.source.can_answer
 
     def _release(self, channel: ReceivingChannel | None, deliver: tuple[str, ...]) -> None:
         """Messages that waited for this one: to the application, or on to the next hop."""
@@ -354,6 +295,10 @@ class Arriving:
         # What was refused without an answer (no error answers an error) stays unanswered.
         refused = incoming.state in (IncomingState.REFUSED, IncomingState.CLOSED)
         responses = responses_given(tx, known) if self.final else []
+        if awaits_join(tx, known):
+            self._journal_duplicate(known, "awaited")
+            terms = node.terms_of(tx, incoming.terms_id)
+            return await_response(known, terms) if self._waits_here(plan) else NOTHING
         if self._patience(owed, plan).waits and is_awaited(node, tx, known):
             self._journal_duplicate(known, "awaited")
             return await_response(known, node.terms_of(tx, incoming.terms_id))

@@ -10,6 +10,7 @@ from oncewire.handler.actions import Ready
 from oncewire.handler.answering.report import is_for_us, take_it
 from oncewire.handler.delivering.accepted import accepted
 from oncewire.handler.delivering.deliver import withhold
+from oncewire.handler.documents.gathering import gathered
 from oncewire.handler.hub.stranded import go_on, go_on_at_last
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
@@ -53,6 +54,11 @@ def release_old(
 def _release_one(node: Node, tx: Transaction, held: StoredIncoming) -> None:
     if not node.is_ours(tx, held):
         go_on(node, tx, held)
+        return
+    if held.facts.split_number is not None:
+        part = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.GATHERED)
+        tx.save_incoming(part)
+        gathered(node, tx, replace(held, incoming=part))
         return
     ready = held.incoming.moved(IncomingEvent.GAP_CLOSED, IncomingState.READY)
     if is_for_us(held.incoming.message_id, held.facts.kind):

@@ -27,6 +27,7 @@ from oncewire.handler.answering.answer import (
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.arriving.request import Request
 from oncewire.handler.delivering.deliver import FOR_EVER, withhold
+from oncewire.handler.documents.gathering import awaits_join
 from oncewire.handler.node import Node
 from oncewire.handler.perform import open_incident
 from oncewire.handler.sealing.seal import whole_parcel
@@ -153,7 +154,7 @@ def reply_to(node: Node, tx: Transaction, awaited: Awaited) -> Answer | None:
     stored = tx.incoming(awaited.sender, awaited.message_id)
     if stored is None:
         return NOTHING
-    if is_awaited(node, tx, stored):
+    if is_awaited(node, tx, stored) or awaits_join(tx, stored):
         return None
     return NOTHING if stored.answer is None else Answer(200, stored.answer.parcel)
 
@@ -317,6 +318,9 @@ def overdue(node: Node, tx: Transaction, awaited: Awaited) -> Answer:
     """
     known = reply_to(node, tx, awaited)
     stored = tx.incoming(awaited.sender, awaited.message_id)
+    if stored is not None and awaits_join(tx, stored):
+        # The next copy of it finds its answer.
+        return NOTHING
     request = None if stored is None else Request.read(node, tx, stored)
     if known is not None or request is None:
         return known or NOTHING

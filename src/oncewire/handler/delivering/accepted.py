@@ -18,22 +18,22 @@ from oncewire.agreement.agreement import Direction
 from oncewire.agreement.naming import receiver_of, sender_of
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import EbxmlError, MimeProblem, OncewireError, StoreProblem
-from oncewire.handler.delivering.part_content import PartContent
+from oncewire.handler.delivering.part_content import JoinedContent, PartContent
 from oncewire.handler.delivering.view import View, read_view
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_for
 from oncewire.handler.sealing.confide import Opening
 from oncewire.handler.sealing.seal import SPOOL_ABOVE, whole_parcel
-from oncewire.handler.sealing.spooled import body_slice
+from oncewire.handler.sealing.spooled import body_slice, slices_of
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.form import Security
 from oncewire.message.header import Header
-from oncewire.message.payload import Payload, distant
-from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.message.payload import Content, Payload, distant
+from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec
-from oncewire.wire.mime.transfer import decoded
+from oncewire.wire.mime.transfer import decoded, is_identity
 from oncewire.wire.received import PartPlace
 from oncewire.wire.security import signature
 from oncewire.wire.security.verified import read_verified
@@ -92,21 +92,19 @@ def _is_proved(node: Node, parcel: StoredParcel, *, at_once: bool) -> bool:
     return not files or node.proofs.hold(files, node.now(), at_once=at_once)
 
 
-def _part_content(spool: Spool, parcel: StoredParcel, place: PartPlace) -> PartContent | None:
-    """Where in a file of the spool a part lies; None: nowhere in one piece."""
-    offset = place.offset
-    for part in parcel.body:
-        size = part.length if isinstance(part, SpoolSlice) else len(part)
-        if isinstance(part, SpoolSlice) and offset >= 0 and offset + place.length <= size:
-            return PartContent(
-                partial(spool.open, part.name),
-                part.offset + offset,
-                place.length,
-                place.encoding,
-                spool.path(part.name),
-            )
-        offset -= size
-    return None
+def _part_content(spool: Spool, parcel: StoredParcel, place: PartPlace) -> Content | None:
+    """Where in files of the spool a part lies; None: some of it lies elsewhere."""
+    found = []
+    for piece in slices_of(parcel, place.offset, place.length):
+        if isinstance(piece, bytes):
+            return None
+        opened = partial(spool.open, piece.name)
+        path = spool.path(piece.name)
+        found.append(PartContent(opened, piece.offset, piece.length, place.encoding, path))
+    if len(found) == 1:
+        return found[0]
+    # What is encoded cannot be undone piece by piece; a document in parts is not.
+    return JoinedContent(tuple(found)) if found and is_identity(place.encoding) else None
 
 
 def _changed(stored: StoredIncoming, remedy: str) -> StoreProblem:

@@ -82,6 +82,9 @@ def hand_over(
             if len(given) == limit:
                 return given
             channel = stored.incoming.channel
+            if _follows_unjoined(node, tx, stored):
+                withheld.add(_key(stored))
+                continue
             try:
                 fits = None if room is None else _Fitting(room, whole, alone=not given)
                 handed = None if channel in blocked else _give(node, tx, stored, now + lease, fits)
@@ -159,9 +162,19 @@ def _give(
         withhold(node, tx, listed, problem)
         return None
     again = incoming.hand_overs > 1
-    what = HandedOver(redelivered=again, lease_expired=again and late)
+    split_id = incoming.message_id if stored.facts.split_id == incoming.message_id else None
+    what = HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)
     _journal(node, tx, stored, what, incoming, taken.digest)
     return Given(given, taken)
+
+
+def _follows_unjoined(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether a document comes before a message on its channel that is still put together."""
+    channel, position = stored.incoming.channel, stored.position
+    if channel is None or not node.joining:
+        return False
+    before = any(on == channel and place < position for on, place in node.joining.values())
+    return before and _is_ordered(node, tx, stored)
 
 
 def _is_ordered(node: Node, tx: Transaction, stored: StoredIncoming) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -40,6 +40,51 @@ class PartContent:
         except BaseException:
             file.close()
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedContent:
+    """See `message.payload.Content`. A payload that lies in several files, one part behind the
+    other: a document that came in parts."""
+
+    pieces: tuple[PartContent, ...]
+
+    def open(self) -> BinaryIO:
+        """See `message.payload.Content`."""
+        return io.BufferedReader(JoinedFile(self.pieces), BUFFER)
+
+
+class JoinedFile(io.RawIOBase):
+    """Files that are read as one; no more than one of them is open."""
+
+    def __init__(self, pieces: Iterable[PartContent]) -> None:
+        self._pieces = iter(pieces)
+        self._file: BinaryIO | None = None
+
+    def readable(self) -> bool:
+        """It is read, and nothing else."""
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """Fill the buffer as far as one file has something; 0 at the end of the last."""
+        while True:
+            if self._file is None:
+                following = next(self._pieces, None)
+                if following is None:
+                    return 0
+                self._file = following.open()
+            piece = self._file.read(len(buffer))
+            if piece:
+                buffer[: len(piece)] = piece
+                return len(piece)
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        """See `io.IOBase`."""
+        if self._file is not None:
+            self._file.close()
+        super().close()
 
 
 class PartFile(io.RawIOBase):

@@ -19,7 +19,7 @@ from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, Split, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
-from oncewire.message.payload import Compression, Payload, Reference
+from oncewire.message.payload import Compression, Payload, Reference, Stretch
 from oncewire.wire.received import PartPlace, Received
 
 _FORMAT = 1
@@ -34,7 +34,7 @@ HEADER = (
     *("delivery_receipt_requested", "sync_reply", "sync_reply_as_agreed", "split"),
     *("descriptions", "foreign"),
 )
-REFERENCE = ("href", "role", "id", "schemas", "descriptions", "compression", "foreign")
+REFERENCE = ("href", "role", "id", "schemas", "descriptions", "compression", "foreign", "stretch")
 ERROR = ("code", "severity", "location", "description", "code_context", "min_retry_secs")
 PAYLOAD = ("content_id", "media_type", "size", "digest", "content_encoding", "mime_headers")
 """Its bytes are where its place says."""
@@ -168,11 +168,14 @@ def _reference_list(reference: Reference) -> list[Any]:
     if reference.compression is not None:
         values[5] = (reference.compression.encoding, reference.compression.original_size)
     values[6] = _text(reference.foreign)
+    if reference.stretch is not None:
+        values[7] = (reference.stretch.offset, reference.stretch.size, reference.stretch.digest)
     return values
 
 
 def _reference(values: list[Any]) -> Reference:
-    href, role, own_id, schemas, descriptions, compression, foreign = values
+    # Versions before documents were split wrote no stretch.
+    href, role, own_id, schemas, descriptions, compression, foreign, *stretch = values
     return Reference(
         href,
         role,
@@ -181,6 +184,7 @@ def _reference(values: list[Any]) -> Reference:
         _pairs(descriptions),
         None if compression is None else Compression(*compression),
         _bytes(foreign),
+        Stretch(*stretch[0]) if stretch and stretch[0] is not None else None,
     )
 
 

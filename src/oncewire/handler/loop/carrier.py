@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 from collections.abc import AsyncIterator, Mapping
 
+from oncewire.errors import StoreDamaged
 from oncewire.handler.proofs import check_file
-from oncewire.handler.sealing.intact import is_of_pieces, with_body_digest
+from oncewire.handler.sealing.intact import is_of_pieces, stated_digest, with_body_digest
+from oncewire.handler.sealing.spooled import pieces_of
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport
+from oncewire.wire.parcel import Parcel
 
 CHUNK = 256 * 1024
 
 
 def check_files(spool: Spool, parcel: StoredParcel) -> StoredParcel:
     """The parcel as it is sent. A file of the spool is named by its digest: what has changed is
-    not sent. The digest of a body that is made of pieces is made as they are checked."""
+    not sent. The digest of a body that is made of pieces is made as they are checked. Of a range
+    of a document's file the parcel says the digest itself: it is its own, not the document's."""
+    stated = stated_digest(Parcel(parcel.content_type, b"", parcel.headers))
+    if len(parcel.body) > 1 and stated is not None:
+        _check_ranges(spool, parcel, stated)
+        return parcel
     body = hashlib.sha256() if is_of_pieces(parcel) else None
     for part in parcel.body:
         if isinstance(part, SpoolSlice):
@@ -25,6 +34,17 @@ def check_files(spool: Spool, parcel: StoredParcel) -> StoredParcel:
         elif body is not None:
             body.update(part)
     return parcel if body is None else with_body_digest(parcel, body.digest())
+
+
+def _check_ranges(spool: Spool, parcel: StoredParcel, stated: str) -> None:
+    digest = hashlib.sha256()
+    for piece in pieces_of(spool, parcel):
+        digest.update(piece)
+    if base64.b64encode(digest.digest()).decode() != stated:
+        raise StoreDamaged(
+            f"the spool file {', '.join(parcel.spooled)} has changed",
+            remedy="put it back from a backup, or give its message up with `oncewire abandon`",
+        )
 
 
 class Carrier:

@@ -18,6 +18,8 @@ from oncewire.handler.route import (
     Route,
     agreement_for,
     route_under,
+    stamped,
+    stamps_at_entry,
     with_number,
 )
 from oncewire.handler.sealing.confide import encrypt_payloads, signer_over
@@ -59,16 +61,29 @@ connection they came on: its length, its host, its credentials."""
 
 def seal(node: Node, message: Message, route: Route, *, sign: bool = False) -> StoredParcel:
     """The bytes of a message whose values are final, signed where that is agreed."""
-    signer = signer_for(node, route.security) if sign or route.security.sign else None
-    closed = encrypt_payloads(node.store.spool, message, route.security)
-    signing = signer_over(signer, message, route.security)
+    hidden, signing = _signing(node, message, route, sign=sign)
     # The bytes are the same on every transport (C26), so that any of them can be mail.
     mail = MAIL in route.terms.transports
-    if not any(payload.spooled for payload in closed.payloads):
-        return sealed(node, codec.write(closed, route.form, signer=signing, mail=mail))
+    if not any(payload.spooled for payload in hidden.payloads):
+        return sealed(node, codec.write(hidden, route.form, signer=signing, mail=mail))
     if mail:
-        return _encoded(node, closed, route.form, signing)
-    return _laid_out(codec.lay_out(closed, route.form, signer=signing))
+        return _encoded(node, hidden, route.form, signing)
+    return _laid_out(codec.lay_out(hidden, route.form, signer=signing))
+
+
+def closed(node: Node, message: Message, route: Route) -> Parcel:
+    """The same in memory, of a message whose payloads are: a part of a document."""
+    hidden, signing = _signing(node, message, route)
+    mail = MAIL in route.terms.transports
+    return codec.write(hidden, route.form, signer=signing, mail=mail)
+
+
+def _signing(
+    node: Node, message: Message, route: Route, *, sign: bool = False
+) -> tuple[Message, codec.Signer | None]:
+    signer = signer_for(node, route.security) if sign or route.security.sign else None
+    hidden = encrypt_payloads(node.store.spool, message, route.security)
+    return hidden, signer_over(signer, message, route.security)
 
 
 def _laid_out(parcel: codec.LaidOut) -> StoredParcel:
@@ -202,17 +217,19 @@ def build_numbered(
         )
     parcel = unpack_draft(draft)
     received = codec.read(parcel)
-    route = _route_of(node, stored, terms, received.message)
+    route = route_of(node, stored, terms, received.message)
     sequence = sequence_of(outgoing, terms)
     if stored.relayed_from is not None:
         return onward_parcel(node, parcel, received.envelope, route, sequence, stamp)
     message = drafted(parcel, received.message)
+    if stamps_at_entry(terms):
+        message = stamped(message, stamp)
     if sequence is not None:
         message = with_number(message, sequence, terms)
     return seal(node, message, route)
 
 
-def _route_of(node: Node, stored: StoredOutgoing, terms: Terms, message: Message) -> Route:
+def route_of(node: Node, stored: StoredOutgoing, terms: Terms, message: Message) -> Route:
     """The hop of a stored message, under the terms it was stored with."""
     agreement = agreement_for(node, stored.facts.cpa_id, stored.peer)
     if agreement is None:

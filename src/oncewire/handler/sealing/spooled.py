@@ -58,7 +58,7 @@ def at_hand(received: Received, message: Message, limits: Limits) -> Message:
 def head_of(spool: Spool, stored: StoredParcel, limits: Limits) -> Received | None:
     """What the header of a stored parcel says; no more of the body is fetched than it takes."""
     reader = codec.Reader(stored.content_type, stored.headers, limits)
-    for piece in _pieces(spool, stored):
+    for piece in pieces_of(spool, stored):
         for event in reader.feed(piece):
             if isinstance(event, codec.HeaderRead):
                 return event.received
@@ -72,12 +72,13 @@ def read_stored(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:
         body = whole_body(spool, stored)
         return codec.read(Parcel(stored.content_type, body, stored.headers), limits)
     reader = codec.Reader(stored.content_type, stored.headers, limits)
-    for piece in _pieces(spool, stored):
+    for piece in pieces_of(spool, stored):
         reader.feed(piece)
     return SpooledParcel(stored, spool).carrying(reader.finish()[1])
 
 
-def _pieces(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:
+def pieces_of(spool: Spool, stored: StoredParcel) -> Iterator[bytes]:
+    """The body of a stored parcel, a little at a time."""
     for part in stored.body:
         if isinstance(part, bytes):
             yield part
@@ -106,6 +107,21 @@ def body_slice(spool: Spool, stored: StoredParcel, offset: int, length: int) -> 
                     found.append(spooled.read(end - begin))
         offset -= size
     return b"".join(found)
+
+
+def slices_of(stored: StoredParcel, offset: int, length: int) -> tuple[bytes | SpoolSlice, ...]:
+    """The same bytes where they lie, without fetching any from the spool."""
+    found: list[bytes | SpoolSlice] = []
+    for part in stored.body:
+        size = part.length if isinstance(part, SpoolSlice) else len(part)
+        begin, end = max(0, offset), min(size, offset + length)
+        if begin < end:
+            if isinstance(part, bytes):
+                found.append(part[begin:end])
+            else:
+                found.append(SpoolSlice(part.name, part.offset + begin, end - begin))
+        offset -= size
+    return tuple(found)
 
 
 def whole_body(spool: Spool, stored: StoredParcel) -> bytes:

@@ -12,9 +12,11 @@ import logging
 from dataclasses import replace
 
 from oncewire.errors import OncewireError, StoreDamaged
+from oncewire.handler.documents.original import is_whole
+from oncewire.handler.documents.parts import enter_next, may_go_on
 from oncewire.handler.node import NEVER, Node
 from oncewire.handler.perform import first_attempt, open_incident, perform, relieve
-from oncewire.handler.route import addresses_for
+from oncewire.handler.route import addresses_for, stamps_at_entry
 from oncewire.handler.sealing.seal import build_numbered
 from oncewire.message.instant import MINUTE, Duration
 from oncewire.protocol.effects import Raise
@@ -62,7 +64,13 @@ def _admit_one(node: Node, key: str) -> bool:
         deadline = stored.outgoing.deadline(terms)
         if deadline is None or node.now() < deadline:
             moved.append(stored)
-            enter(node, tx, stored, channel, terms)
+            if is_whole(stored):
+                node.part_went.add(key)
+                enter_next(node, tx, stored, channel, terms)
+                relieve(node, tx, stored.outgoing.message_id)
+            else:
+                node.part_went.discard(key)
+                enter(node, tx, stored, channel, terms)
         elif not node.in_doubt:
             # It expired while it waited: it must not use up a number.
             moved.append(stored)
@@ -85,21 +93,32 @@ def _admit_one(node: Node, key: str) -> bool:
 
 
 def _next_waiting(node: Node, tx: Transaction, key: str) -> StoredOutgoing | None:
-    """The first that waits. One that cannot go on holds up what must follow it in order."""
-    for stored in tx.waiting(key, ASIDE if node.troubled else 1):
-        if node.troubled.get(stored.outgoing.message_id, 0) <= node.now():
-            return stored
-        if _is_ordered(node, tx, stored):
-            return None
-    return None
+    """The first that waits. One that cannot go on holds up what must follow it in order; where
+    nothing must, a document and what is whole take turns."""
+    found = tx.waiting(key, ASIDE if node.troubled else 1)
+    if found and is_whole(found[0]) and not node.troubled:
+        found = tx.waiting(key, ASIDE)
+    document = None
+    for stored in found:
+        fit = node.troubled.get(stored.outgoing.message_id, 0) <= node.now()
+        if fit and not is_whole(stored):
+            return document if document is not None and key not in node.part_went else stored
+        if fit and document is None and may_go_on(tx, stored):
+            document = stored
+        if not _may_be_passed(node, tx, stored):
+            return document
+    return document
 
 
-def _is_ordered(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+def _may_be_passed(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
     """Unless it is known that no order is agreed, nothing passes."""
     try:
-        return node.terms_of(tx, stored.outgoing.terms_id).ordered
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
     except StoreDamaged:
-        return True
+        return False
+    if is_whole(stored) and terms.numbered and not stamps_at_entry(terms):
+        return False
+    return not terms.ordered
 
 
 def enter(
@@ -108,7 +127,7 @@ def enter(
     """Give a waiting message its number, build its bytes and begin its first attempt."""
     now = stamp = node.now()
     before = channel
-    if stored.relayed_from is not None:
+    if stored.relayed_from is not None or stamps_at_entry(terms):
         # A hub's copy has no timestamp of this hop yet; they rise strictly along the stream.
         channel, stamp = channel.stamp(now)
     entered = enter_window(stored.outgoing, channel, terms, now)

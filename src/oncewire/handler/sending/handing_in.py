@@ -15,9 +15,10 @@ from typing import BinaryIO
 from oncewire.errors import InvalidValue
 from oncewire.handler.proofs import LONG_PIECE
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
-from oncewire.handler.sending.submit import PAYLOAD_BYTES_MAX, Accepted, Submission
+from oncewire.handler.sending.submit import Accepted, Submission
 from oncewire.message.payload import DistantPayload, Payload
 from oncewire.store.spool_contract import Spool
+from oncewire.wire.limits import DEFAULT_LIMITS
 
 
 @dataclass(slots=True)
@@ -106,13 +107,13 @@ class HandedIn:
         unfinished = self.spool.begin()
         try:
             unfinished.write(begun)
-            left = PAYLOAD_BYTES_MAX - len(begun)
+            left = DEFAULT_LIMITS.document_bytes - len(begun)
             while piece := file.read(LONG_PIECE):
                 left -= len(piece)
                 if left < 0:
                     raise InvalidValue(
-                        f"a document has more than {PAYLOAD_BYTES_MAX:,} bytes",
-                        remedy="send it in parts",
+                        f"a document has more than {DEFAULT_LIMITS.document_bytes:,} bytes",
+                        remedy="hand it in as several documents",
                     )
                 unfinished.write(piece)
             name, size = unfinished.finish()

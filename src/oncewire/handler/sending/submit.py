@@ -9,17 +9,23 @@ from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
 from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
+from oncewire.handler.documents.original import Original, is_whole
+from oncewire.handler.documents.splitting import (
+    check_splittable,
+    needs_parts,
+    put_into_spool,
+    store_document,
+)
 from oncewire.handler.node import BODY_MAX, Node
 from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under, with_hop, with_number
-from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
+from oncewire.handler.sealing.confide import check_closable
 from oncewire.handler.sealing.seal import draft_of, seal, unpack_draft, whole_parcel
 from oncewire.handler.trial import trial_terms
 from oncewire.journal.identity import identity_digest
 from oncewire.message.acknowledgment import Acknowledgment
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
-from oncewire.message.form import Security
 from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncReplyMode
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
@@ -122,7 +128,7 @@ def submit(
     """Build, number if there is a place, store, and begin the first attempt.
 
     `acknowledgments` and `warnings` ride on it: they answer the message that it responds to
-    (ACK-16, ERR-10).
+    (ACK-16, ERR-10); on a document in parts only warnings do.
     """
     known = None if submission.message_id is None else tx.outgoing(submission.message_id)
     if known is not None:
@@ -134,12 +140,18 @@ def submit(
     message, route = _compose(
         node, submission, agreement, node.now(), lambda *way: _stamp(node, tx, *way)
     )
-    if acknowledgments:
+    bounded = route.terms.max_size is not None
+    large = bounded and needs_parts(message.payloads, route.terms)
+    if acknowledgments and not large:
         message = replace(message, acknowledgments=acknowledgments)
     if warnings:
         message = replace(message, error_list=ErrorList(warnings))
     _check_unused(tx, message.header.message_id)
-    store_outgoing(node, tx, message, route)
+    if large:
+        contents = put_into_spool(node, submission.payloads, route.terms, route.form)
+        store_document(node, tx, message, facts_of(message), route, contents)
+    else:
+        store_outgoing(node, tx, message, route)
     return Accepted(message.header.message_id, message.header.conversation_id)
 
 
@@ -200,7 +212,9 @@ def _repeated(
 def _digest_warned(node: Node, tx: Transaction, known: StoredOutgoing, message: Message) -> str:
     """The identity of the message with the warnings that ride on the first one."""
     parcel = tx.outgoing_parcel(known.outgoing.message_id)
-    if parcel is not None:
+    if is_whole(known):
+        whole = unpack_draft(Original.read(parcel, known.outgoing.message_id).draft)
+    elif parcel is not None:
         whole = whole_parcel(node, parcel)
     else:
         whole = unpack_draft(tx.draft(known.outgoing.message_id) or b"")
@@ -250,9 +264,12 @@ def _compose(
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
     if is_trial(header.message_id):
         terms = trial_terms(terms)
-    _check_sizes(submission.payloads, terms)
+    if terms.max_size is not None and needs_parts(submission.payloads, terms):
+        check_splittable(submission.payloads, terms, agreement.form)
+    else:
+        _check_sizes(submission.payloads)
+        check_closable(submission.payloads, binding.security)
     route = route_under(agreement, binding, terms)
-    _check_closed(submission.payloads, route.security)
     stamp = stamped(route, message)
     # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
     once = binding.rules.duplicate_elimination is Requested.ALWAYS
@@ -262,36 +279,18 @@ def _compose(
     return codec.as_stated(with_hop(message, route, stamp)), route
 
 
-def _check_sizes(payloads: tuple[Payload, ...], terms: Terms) -> None:
-    """Refuse what the partner would refuse: it agreed to no larger payload, and a handler takes
-    no larger body."""
+def _check_sizes(payloads: tuple[Payload, ...]) -> None:
+    """Refuse what the partner would refuse: a handler takes no larger body."""
     together = sum(payload.size for payload in payloads)
     if together > PAYLOAD_BYTES_MAX:
         raise InvalidValue(
             f"the payloads have {together:,} bytes together, more than {PAYLOAD_BYTES_MAX:,}",
-            remedy="send them in several messages",
+            remedy="send them in several messages, or agree on parts (payload.max_size)",
         )
     for payload in payloads:
         if not payload.digest:
             problem = f"nobody has read payload {payload.content_id} yet"
             raise InvalidValue(problem, remedy="hand the submission in with `send`")
-        if terms.max_size is not None and payload.size > terms.max_size:
-            raise InvalidValue(
-                f"payload {payload.content_id} has {payload.size:,} bytes, and no more than "
-                f"{terms.max_size:,} are agreed",
-                remedy="send it in parts, or agree on a larger payload.max_size",
-            )
-
-
-def _check_closed(payloads: tuple[Payload, ...], security: Security) -> None:
-    """Refuse what is too large to be encrypted: that is done in memory."""
-    together = sum(payload.size for payload in payloads)
-    if security.encrypt and together > ENCRYPTED_BYTES_MAX:
-        raise InvalidValue(
-            f"the payloads have {together:,} bytes together, and no more than "
-            f"{ENCRYPTED_BYTES_MAX:,} are encrypted",
-            remedy="send them in several messages, or encrypt them before you hand them in",
-        )
 
 
 def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:
@@ -402,6 +401,8 @@ def store_outgoing(
         if channel.places(terms) < 1 or tx.waiting(channel_key, 1):
             draft, files = draft_of(message, route.form)
             tx.add_outgoing(stored, parcel=None, draft=draft, files=files)
+            # What waits before it may be a document, which it need not wait for.
+            node.admissions[channel_key] = None
             return
     _send_now(node, tx, stored, message, route, channel)
 

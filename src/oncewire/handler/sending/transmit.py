@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from oncewire.handler.documents.original import is_whole
 from oncewire.handler.node import IN_FLIGHT_MAX, NEVER, Node
 from oncewire.handler.perform import load_channel, perform, perform_effects, way_to
 from oncewire.handler.route import addresses_for
@@ -108,6 +109,11 @@ def _step(
 
 def _attempt(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
     terms, now = node.terms_of(tx, stored.outgoing.terms_id), node.now()
+    if is_whole(stored):
+        # It was set aside: only its parts travel, and the next one may.
+        tx.save_outgoing(replace(stored.outgoing, next_attempt_at=None))
+        node.releasing[stored.outgoing.message_id] = None
+        return
     deadline = stored.outgoing.deadline(terms)
     if deadline is not None and now >= deadline and node.in_doubt:
         # Neither may it be sent nor may it be called expired.

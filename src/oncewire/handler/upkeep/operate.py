@@ -15,6 +15,8 @@ from oncewire.handler.arriving.poison import (
     last_terms,
     mend_channel,
 )
+from oncewire.handler.documents.original import is_whole
+from oncewire.handler.documents.outcome import abandon_document
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
     HANDLER,
@@ -102,6 +104,13 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
         if stored.outgoing.channel is not None:
             node.admissions[stored.outgoing.channel] = None
         return
+    if is_whole(stored):
+        raise NotAllowed(
+            f"document {message_id} is {stored.outgoing.state.value}: what is sent again are its "
+            "parts",
+            remedy="resume a part that waits for it (`oncewire outbox --parts`), or send the "
+            "document anew",
+        )
     _lift_pause(node, tx, stored.peer, {message_id})
     told = stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL
     if told and stored.outgoing.state in FINAL_OUTGOING:
@@ -210,6 +219,9 @@ def abandon_message(node: Node, tx: Transaction, message_id: str) -> None:
     stands = channel is not None and channel.suspended_by == message_id
     over = stored.outgoing.state in FINAL_OUTGOING and not stands
     if over and resolve_incidents(node, tx, Resolve(message_id)):
+        return
+    if is_whole(stored) and not over:
+        abandon_document(node, tx, stored)
         return
     step = abandon(stored.outgoing, channel, terms)
     if stored.facts.kind is not MessageKind.NORMAL:

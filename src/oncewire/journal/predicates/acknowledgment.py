@@ -30,6 +30,9 @@ def judge(subject: Subject) -> None:
         settled: Row | None = None
         for row in rows:
             said = _PLAIN if row.detail is None else notes.Acknowledged.read(row.detail)
+            if said.by == "parts":
+                # A document: it was never sent itself, and its parts are judged by themselves.
+                continue
             if _judge_match(subject, trace, row, settled):
                 _judge_given(subject, trace, row, said)
             _judge_signature(subject, trace, said)

@@ -42,7 +42,7 @@ def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
         if not arrived(subject) and not subject.is_notice:
             _judge_acknowledged(subject, trace, submitted)
     elif standing is not None and standing.kind == FAILED:
-        if not subject.was_told(trace) and not arrived(subject):
+        if not (subject.was_told(trace) or arrived(subject) or _is_part(submitted)):
             subject.found(
                 "S4",
                 ViolationKind.UNNOTIFIED,
@@ -51,6 +51,12 @@ def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
             )
     else:
         judge_open(subject, trace, submitted)
+
+
+def _is_part(submitted: Row) -> bool:
+    """Whether its From Party is told of its document instead, which is judged by itself."""
+    detail = submitted.detail
+    return "split_number" in (detail or "") and notes.Submitted.read(detail).is_part
 
 
 def _judge_promised(subject: Subject, trace: Trace) -> None:

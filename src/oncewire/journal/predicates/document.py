@@ -1,7 +1,8 @@
 """S13, split: a document is handed over whole, once, from all its parts, and equal to the original.
 
 The key is the SplitId. Its rows are the parts' SUBMITTED and RECEIVED rows and their HANDED_OVER
-to the document (all name it in their detail), and the document's own JOINED and HANDED_OVER.
+to the document (all name it in their detail), and the document's own SUBMITTED, JOINED, HANDED_OVER
+and, where its receiver gave it up, REFUSED.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import EVIDENT, Violation, ViolationKind, unreadable
 from oncewire.journal.row import Row
-from oncewire.journal.trace import JOINED, RECEIVED, SUBMITTED
+from oncewire.journal.trace import JOINED, RECEIVED, REFUSED, SUBMITTED
 from oncewire.protocol import notes
 
 
@@ -18,6 +19,7 @@ class _Joining:
     """What one node did with the parts of one document."""
 
     __slots__ = (
+        "given_up",
         "joined",
         "joins",
         "node",
@@ -37,7 +39,7 @@ class _Joining:
         self.total: int | None = None
         self.joined: Row | None = None
         self.joins = 0
-        self.whole = False
+        self.whole = self.given_up = False
 
 
 class DocumentFold:
@@ -72,6 +74,10 @@ class DocumentFold:
             node.parts.setdefault(part.split_number, set()).add(row.message_id)
         elif row.kind == JOINED:
             self._joined(node, row)
+        elif row.kind == REFUSED:
+            if node.joined is not None:
+                self._note(node, ViolationKind.TWICE, "It was joined, and given up after that.")
+            node.given_up = True
         elif row.message_id != self._split_id:
             node.parts_handed.add(row.message_id)
         else:
@@ -106,6 +112,8 @@ class DocumentFold:
                     node, ViolationKind.ALTERED, "The joined document differs from the one split."
                 )
             if not self._context.is_healed(node.since, (node.node,)) or node.whole:
+                continue
+            if node.given_up:
                 continue
             if joined is not None:
                 self._note(node, ViolationKind.LOST, "It was joined, but never handed over.")

@@ -32,14 +32,25 @@ def judge(subject: Subject) -> None:
             continue
         if subject.has(ViolationKind.TAKEN_BACK):
             return
+        submitted = notes.Submitted() if SUBMITTED not in kinds else _submitted(trace)
+        if submitted.is_part and NOTIFIED in kinds:
+            sentence = "Its From Party was told of a part, and not of its document."
+            subject.found("S5", ViolationKind.WRONG_OUTCOME, trace.node, sentence)
+            continue
+        whole = submitted.split_id is not None and not submitted.is_part
         problem = (
-            _problem_of_failures(trace)
+            (None if whole else _problem_of_failures(trace))
             or _problem_of_acknowledgements(trace)
             or _problem_of_notices(trace)
             or _problem_of_delivery(subject, trace)
         )
         if problem is not None:
             subject.found("S5", ViolationKind.WRONG_OUTCOME, trace.node, problem)
+
+
+def _submitted(trace: Trace) -> notes.Submitted:
+    detail = trace.kinds[SUBMITTED][0].detail
+    return notes.Submitted.read(detail) if "split_id" in (detail or "") else notes.Submitted()
 
 
 def _problem_of_failures(trace: Trace) -> str | None:

@@ -193,6 +193,9 @@ def _problem_of_exhausted(trace: Trace, terms: Terms, row: Row) -> str | None:
 
 def _problem_of_failed(trace: Trace, terms: Terms, row: Row) -> str | None:
     start = _resumed_before(trace, row)
+    if notes.Failed.read(row.detail).reason == "part":
+        # A document, whose attempts are those of its parts.
+        return None
     if any(trace.between(kind, start, row.seq) for kind in (EXPIRED, REJECTED, ABANDONED)):
         return None
     tried = {

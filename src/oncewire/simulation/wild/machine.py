@@ -13,6 +13,7 @@ from oncewire.agreement.agreements import Agreements
 from oncewire.errors import OncewireError, StoreFull, StoreProblem
 from oncewire.handler.actions import (
     Action,
+    Join,
     Notice,
     Post,
     PostAnswer,
@@ -22,6 +23,7 @@ from oncewire.handler.actions import (
     Relay,
 )
 from oncewire.handler.engine import Engine
+from oncewire.handler.loop.joining import join_at_once
 from oncewire.handler.loop.probing import PROBE_EVERY
 from oncewire.handler.node import Node
 from oncewire.handler.sending.transmit import Transmission
@@ -310,6 +312,8 @@ class Machine:
             self._give(action)
         elif isinstance(action, Notice):
             self.application.hear_soon()
+        elif isinstance(action, Join):
+            self.turn("join", lambda: join_at_once(self.engine, action))
         elif isinstance(action, Ready):
             self.application.look_soon()
 

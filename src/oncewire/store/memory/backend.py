@@ -14,12 +14,14 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.memory.steps import MemorySteps
 from oncewire.store.memory.tables import Tables
 from oncewire.store.records import Incident, Removed
+from oncewire.store.schedule import OPEN_DOCUMENTS
 from oncewire.store.transition.backend import COUNTERS, Changes, Values
 from oncewire.store.transition.indexes import Groups
 from oncewire.store.transition.rows import (
     LIVE_INCOMING,
     LIVE_OUTGOING,
     AnswerBytes,
+    DocumentRow,
     IncomingBytes,
     IncomingKey,
     IncomingRow,
@@ -27,7 +29,7 @@ from oncewire.store.transition.rows import (
     OutgoingRow,
 )
 
-_OF_INCOMING = frozenset({"answers", "ready", "leases", "held"})
+_OF_INCOMING = frozenset({"answers", "ready", "leases", "held", "parts"})
 _UP_TO = frozenset({"due", "expiring", "leases"})
 _NOTHING = IncomingBytes(None, None)
 _NO_ANSWER = AnswerBytes(None)
@@ -88,6 +90,13 @@ class MemoryBackend(MemorySteps):
         found = self._tables.incidents.present()
         return [incident for _, incident in found if incident.resolved_at is None]
 
+    def document(self, key: IncomingKey) -> DocumentRow | None:
+        return self._tables.documents.get(key)
+
+    def open_documents(self) -> list[DocumentRow]:
+        rows = (row for _, row in self._tables.documents.present())
+        return [row for row in rows if row.document.sender and row.document.state in OPEN_DOCUMENTS]
+
     # --- scan ---
 
     def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:
@@ -100,7 +109,7 @@ class MemoryBackend(MemorySteps):
         end = len(keys)
         if index in _UP_TO:
             end = bisect_right(keys, bounds[0], key=lambda key: key[0])
-        if index in ("live", "responses", "leases"):
+        if index in ("live", "responses", "leases", "parts"):
             return keys[:end]
         return keys[start : min(end, start + limit)]
 
@@ -157,6 +166,8 @@ class MemoryBackend(MemorySteps):
             tables.receipts.put(message_id, proved)
         for _, incident in changes.incidents:
             tables.incidents.put(incident.id, incident)
+        for row in changes.documents:
+            tables.documents.put(row.document.key, row)
 
     def commit(self) -> None:
         self._tables.commit()

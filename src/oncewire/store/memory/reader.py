@@ -11,6 +11,7 @@ from typing import Any
 from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
 from oncewire.message.trial import is_trial
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
@@ -82,6 +83,10 @@ class MemoryReader:
         return [
             whole(row, tables.incoming_bytes.row(key), tables.answers.row(key)) for row, key in rows
         ]
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        row = self._tables.documents.get((sender, split_id))
+        return None if row is None else row.document
 
     def on_hold(self, message_id: str) -> bool:
         table, sent = self._tables.incoming, self._tables.outgoing.get(message_id)

@@ -10,6 +10,7 @@ from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory.tables import Tables
 from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Damage, Refusal, Removed
+from oncewire.store.schedule import OPEN_DOCUMENTS
 from oncewire.store.transition.rows import IncomingKey, OutgoingRow
 
 
@@ -35,6 +36,9 @@ class MemorySteps:
         keys = [key for key in late if not self._in_trouble(key[1])][: limit - len(gone)]
         for key in keys:
             self._remove_incoming(key, now)
+        for name, row in self._tables.documents.present():
+            if row.keep_until <= now and row.document.state not in OPEN_DOCUMENTS:
+                self._tables.documents.put(name, None)
         return len(gone) + len(keys)
 
     def _waited_for(self, row: OutgoingRow) -> bool:

@@ -16,6 +16,7 @@ from oncewire.store.schedule import FINAL_INCOMING
 from oncewire.store.transition.indexes import Groups, Sorted
 from oncewire.store.transition.rows import (
     AnswerBytes,
+    DocumentRow,
     IncomingBytes,
     IncomingKey,
     IncomingRow,
@@ -113,6 +114,7 @@ class Tables:
     removed: RemovedTable = field(init=False)
     incidents: IncidentTable = field(init=False)
     refusals: Table[tuple[str, str], Refusal] = field(init=False)
+    documents: Table[IncomingKey, DocumentRow] = field(init=False)
     counters: Table[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +125,7 @@ class Tables:
         self.incoming, self.incoming_bytes = KeptIncoming(log), Table(log)
         self.answers, self.receipts, self.removed = Table(log), Table(log), RemovedTable(log)
         self.incidents, self.refusals, self.counters = IncidentTable(log), Table(log), Table(log)
+        self.documents = Table(log)
 
     def undo_to(self, mark: int) -> None:
         """Take back every change after the mark, newest first."""
@@ -152,4 +155,4 @@ class Tables:
         yield from (self.journal, self.terms, self.agreements, self.sending, self.receiving)
         yield from (self.outgoing, self.outgoing_bytes, self.incoming, self.incoming_bytes)
         yield from (self.answers, self.receipts, self.removed, self.incidents, self.refusals)
-        yield self.counters
+        yield from (self.counters, self.documents)

@@ -12,6 +12,7 @@ from oncewire.store.sqlite.checking import Checking
 from oncewire.store.sqlite.loading import ANSWER
 from oncewire.store.sqlite.numbers import Numbers
 from oncewire.store.sqlite.rows import (
+    DOCUMENT,
     FACTS,
     INCOMING_FACTS,
     INCOMING_STATE,
@@ -20,6 +21,7 @@ from oncewire.store.sqlite.rows import (
     RECEIVING,
     SENDING,
     Values,
+    document_values,
     facts_values,
     incoming_state,
     outgoing_state,
@@ -71,6 +73,10 @@ _INSERT_INCOMING = _insert(
     ),
 )
 _INSERT_INCOMING_BYTES = _insert("incoming_bytes", (*PARCEL, "view", *ANSWER, "row"))
+_FORGET_INCOMING_BYTES = (
+    f"UPDATE incoming_bytes SET {', '.join(f'{name} = NULL' for name in (*PARCEL, 'view'))} "  # noqa: S608
+    "WHERE row = ?"
+)
 # Nothing is written when the bytes are there already and only `owed` changes.
 _UPDATE_ANSWER_BYTES = (
     f"UPDATE incoming_bytes SET ({', '.join(ANSWER)}) = (?1, ?2, ?3, ?4) WHERE row = ?5 "  # noqa: S608
@@ -94,6 +100,7 @@ _SAVE_INCIDENT = _insert(
     ("id", "opened_at", "reason", "message_id", "channel", "resolved_at"),
     "INSERT OR REPLACE",
 )
+_SAVE_DOCUMENT = _insert("document", (*DOCUMENT, "keep_until"), "INSERT OR REPLACE")
 _INSERT_ROW = f"INSERT INTO journal_row VALUES ({', '.join('?' * 20)})"  # noqa: S608
 _MESSAGE = 6
 """The place of the MessageId in a row of the journal."""
@@ -141,6 +148,10 @@ class Applying(Checking):
                 *_incoming(changes, numbers),
                 (_KEEP_RECEIPT, [_receipt_values(row) for row in changes.receipts.values()]),
                 (_SAVE_INCIDENT, [astuple(incident) for _, incident in changes.incidents]),
+                (
+                    _SAVE_DOCUMENT,
+                    [(*document_values(row.document), row.keep_until) for row in changes.documents],
+                ),
                 (
                     _INSERT_ROW,
                     [
@@ -198,6 +209,7 @@ def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
     content: list[Values] = []
     saved: dict[tuple[str, ...], list[Values]] = {}
     answered: list[Values] = []
+    forgotten: list[Values] = []
     for before, row in changes.incoming:
         stored, incoming, number = row.stored, row.stored.incoming, row.stored.row
         key = (incoming.sender, incoming.message_id)
@@ -212,10 +224,13 @@ def _incoming(changes: Changes, numbers: Mapping[str, int]) -> list[Batch]:
             continue
         if answer is not None:
             answered.append((*reply, number))
+        if key in changes.incoming_bytes:
+            forgotten.append((number,))
         _note(saved, _SAVED_INCOMING, _incoming_values(before), _incoming_values(row), number)
     updates = [(_update("incoming", "row", names), rows) for names, rows in saved.items()]
     first = [(_INSERT_INCOMING, added), (_INSERT_INCOMING_BYTES, content)]
-    return [*first, *updates, (_UPDATE_ANSWER_BYTES, answered)]
+    last = [(_UPDATE_ANSWER_BYTES, answered), (_FORGET_INCOMING_BYTES, forgotten)]
+    return [*first, *updates, *last]
 
 
 def _receipt_values(row: ReceiptRow) -> Values:

@@ -47,6 +47,9 @@ _FORGET = (
     "AND NOT EXISTS (SELECT 1 FROM outgoing WHERE message = ?1) "
     "AND NOT EXISTS (SELECT 1 FROM incoming WHERE message = ?1)"
 )
+_FORGET_DOCUMENTS = (
+    "DELETE FROM document WHERE keep_until <= ? AND state NOT IN ('open', 'joining')"
+)
 _COUNT_REFUSAL = (
     "INSERT INTO refusal (code, address, count, first_at, last_at, problem, message_id) "
     "SELECT ?1, CASE WHEN EXISTS (SELECT 1 FROM refusal WHERE code = ?1 AND address = ?2) "
@@ -75,6 +78,7 @@ class Keeping(Statements):
     def sweep(self, still_counts: Callable[[Outgoing], bool], now: Instant, limit: int) -> int:
         sent = self._old_outgoing(still_counts, now, limit)
         received = self.run(_OLD_INCOMING, (now, limit - len(sent)))
+        self.run(_FORGET_DOCUMENTS, (now,))
         if not sent and not received:
             return 0
         self.run_batches(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from oncewire.errors import StoreDamaged
@@ -14,6 +15,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.records import Incident, Removed
 from oncewire.store.sqlite.numbers import Numbers
 from oncewire.store.sqlite.rows import (
+    DOCUMENT,
     FACTS,
     INCOMING_FACTS,
     INCOMING_STATE,
@@ -25,6 +27,7 @@ from oncewire.store.sqlite.rows import (
     mended_incoming,
     mended_outgoing,
     read_answer_head,
+    read_document,
     read_files,
     read_parcel,
     read_receiving,
@@ -39,6 +42,7 @@ from oncewire.store.sqlite.statements import Statements
 from oncewire.store.transition.backend import COUNTERS
 from oncewire.store.transition.rows import (
     AnswerBytes,
+    DocumentRow,
     IncomingBytes,
     IncomingKey,
     IncomingRow,
@@ -94,6 +98,9 @@ _INCIDENTS = (
     "SELECT id, opened_at, reason, message_id, channel FROM incident WHERE resolved_at IS NULL"
 )
 
+DOCUMENTS = f"SELECT {', '.join(DOCUMENT)}, keep_until FROM document "  # noqa: S608
+"""What `read_document` reads, and until when it is kept."""
+
 # The conditions repeat those of the partial indexes word for word; otherwise SQLite would
 # not use them.
 _OF_CHANNEL = (
@@ -119,13 +126,17 @@ _SCANS = {
 _WHOLE_SCANS = {
     "live": f"SELECT {_SENT} WHERE {_OF_CHANNEL} AND state <> 'waiting'",
     "responses": f"SELECT {_SENT} WHERE ref_to = ? AND peer = ?",
+    "parts": f"SELECT {_RECEIVED} WHERE sender = ? AND split_id = ? AND split_id IS NOT NULL "
+    "AND state IN ('held', 'gathered')",
     "leases": f"SELECT {_RECEIVED} "
     "WHERE state = 'handed_over' AND lease_until IS NOT NULL AND lease_until <= ?",
 }
 _SMALLEST = -(2**63)
 _BY_TIME = frozenset({"due", "expiring"})
 _LIVE_OUTGOING = f"SELECT {_SENT} WHERE state IN ('waiting', 'outstanding', 'suspended') LIMIT ?"
-_LIVE_INCOMING = f"SELECT {_RECEIVED} WHERE state IN ('held', 'ready', 'handed_over') LIMIT ?"
+_LIVE_INCOMING = (
+    f"SELECT {_RECEIVED} WHERE state IN ('held', 'ready', 'gathered', 'handed_over') LIMIT ?"
+)
 # Without anything else: of those that are owed, most are young.
 _OWED = (
     f"SELECT incoming.row, sender, message_id, received_at, terms_id {FROM_INCOMING} "
@@ -171,6 +182,21 @@ class Loading(Statements):
 
     def incidents(self) -> list[Incident]:
         return [Incident(*row) for row in self.run(_INCIDENTS)]
+
+    # --- documents ---
+
+    def document(self, key: IncomingKey) -> DocumentRow | None:
+        rows = self.run(f"{DOCUMENTS} WHERE sender = ? AND split_id = ?", key)
+        return DocumentRow(read_document(rows[0][:-1]), rows[0][-1]) if rows else None
+
+    def open_documents(self) -> list[DocumentRow]:
+        rows = self.run(f"{DOCUMENTS} WHERE state IN ('open', 'joining') AND sender <> ''")
+        found = []
+        for row in rows:
+            # One that is damaged hides none of the others.
+            with suppress(StoreDamaged):
+                found.append(DocumentRow(read_document(row[:-1]), row[-1]))
+        return found
 
     # --- messages ---
 
@@ -219,7 +245,7 @@ class Loading(Statements):
 
     def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:
         if index in _WHOLE_SCANS:
-            group = bounds[0] if index == "responses" else bounds
+            group = bounds[0] if index in ("responses", "parts") else bounds
             rows = self._numbered(_WHOLE_SCANS[index], group)
             return [(row[0],) if len(row) == 1 else (row,) for row in rows]
         if index in _BY_TIME:

@@ -13,6 +13,7 @@ from oncewire.errors import StoreDamaged, StoreGone, StoreProblem
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.instant import Instant
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import IncomingState, OutgoingState
@@ -35,6 +36,7 @@ from oncewire.store.sqlite.connection import (
     failure,
 )
 from oncewire.store.sqlite.loading import (
+    DOCUMENTS,
     FROM_INCOMING,
     FROM_OUTGOING,
     INCOMING_VALUES,
@@ -51,6 +53,7 @@ from oncewire.store.sqlite.rows import (
     Values,
     list_incoming,
     list_outgoing,
+    read_document,
     read_parcel,
     read_receiving,
     read_sending,
@@ -154,6 +157,10 @@ class SqliteReader:
             # Its bytes; whoever looks may still see where it stands.
             select = f"SELECT {INCOMING_VALUES} {FROM_INCOMING}"
             return list_incoming(self._run(select + tail, (message_id,)))
+
+    def document(self, sender: str, split_id: str) -> SplitDocument | None:
+        rows = self._run(f"{DOCUMENTS} WHERE sender = ? AND split_id = ?", (sender, split_id))
+        return read_document(rows[0][:-1]) if rows else None
 
     def on_hold(self, message_id: str) -> bool:
         return bool(self._run(_ON_HOLD, (message_id,))[0][0])

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.sequence import SequenceStatus
+from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.receiving import Held, ReceivingChannel
@@ -74,6 +75,10 @@ SENDING = (
 RECEIVING = (
     *("key", "epoch", "expected", "passed", "furthest", "held"),
     *("newest_stamp", "previous_stamp", "numbers", "widest"),
+)
+DOCUMENT = (
+    *("sender", "split_id", "total", "terms_id", "begun_at", "state", "released", "done"),
+    *("size", "latest_at", "position", "last_part", "channel"),
 )
 PHASE = ("ending", "alone")
 """The columns of `SendingChannel.phase`."""
@@ -412,3 +417,25 @@ def _range_text(numbers: SequenceRange | None) -> str | None:
 @lru_cache(maxsize=64)
 def _range(text: str | None) -> SequenceRange | None:
     return None if text is None else SequenceRange(*json.loads(text))
+
+
+# --- documents ----------------------------------------------------------------------------
+
+_document_values = attrgetter(*DOCUMENT)
+_STATE, _DONE = DOCUMENT.index("state"), DOCUMENT.index("done")
+
+
+def document_values(document: SplitDocument) -> Values:
+    """The columns of DOCUMENT."""
+    values = list(_document_values(document))
+    values[_DONE] = _encode(document.done)
+    return tuple(values)
+
+
+def read_document(row: Values) -> SplitDocument:
+    """The document of those columns."""
+    fields: list[Any] = list(row)
+    with whole(row[1]):
+        fields[_STATE] = DocumentState(fields[_STATE])
+        fields[_DONE] = tuple((int(first), int(last)) for first, last in json.loads(fields[_DONE]))
+        return SplitDocument(*fields)

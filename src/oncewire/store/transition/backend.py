@@ -14,6 +14,7 @@ from oncewire.protocol.terms import Terms
 from oncewire.store.records import Damage, Incident, Refusal, Removed
 from oncewire.store.transition.rows import (
     AnswerBytes,
+    DocumentRow,
     IncomingBytes,
     IncomingKey,
     IncomingRow,
@@ -50,6 +51,7 @@ class Changes(NamedTuple):
     answers: dict[IncomingKey, AnswerBytes]
     receipts: dict[str, ReceiptRow]
     incidents: list[tuple[Incident | None, Incident]]
+    documents: list[DocumentRow]
 
 
 class Backend(Protocol):
@@ -104,6 +106,12 @@ class Backend(Protocol):
     def incidents(self) -> list[Incident]:
         """Those that are open."""
 
+    def document(self, key: IncomingKey) -> DocumentRow | None:
+        """How far a document is, by sender and SplitId."""
+
+    def open_documents(self) -> list[DocumentRow]:
+        """Received ones that are open."""
+
     # --- scan ---
 
     def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:
@@ -111,7 +119,8 @@ class Backend(Protocol):
 
         `due`, `expiring`, `leases`: up to the instant in `bounds`; `waiting`, `live`: of the
         channel in it; `responses`: of (MessageId, peer); `notices`, `answers`, `ready`, `held`:
-        all. `live`, `responses` and `leases` are given whole.
+        all; `parts`: HELD and GATHERED ones of (sender, SplitId). `live`, `responses`, `leases` and
+        `parts` are given whole.
         """
 
     def live(self, limit: int) -> tuple[list[str], list[IncomingKey]]:

@@ -51,7 +51,7 @@ class IncomingSteps(OutgoingSteps):
         if work.received(key) is not None:
             return self.incoming(*key)
         number = work.count("incoming")
-        placed = listed(stored, position=self._position(incoming, 0), row=number)
+        placed = listed(stored, position=self._position(incoming, stored.position), row=number)
         head = None if answer is None else AnswerHead(answer.answer_id, answer.kind, answer.owed)
         keep_until = incoming_keep_until(incoming, terms)
         work.incoming.put(key, IncomingRow(placed, head, keep_until))
@@ -95,7 +95,10 @@ class IncomingSteps(OutgoingSteps):
             raise unknown(message_id)
         return row
 
-    def save_incoming(self, incoming: Incoming) -> None:
+    def take_place(self) -> int:
+        return self._work.count("ready")
+
+    def save_incoming(self, incoming: Incoming, *, forget: bool = False) -> None:
         terms = self.known_terms(incoming.terms_id)
         row = self._received(incoming.sender, incoming.message_id)
         if row.problem is not None:
@@ -119,6 +122,9 @@ class IncomingSteps(OutgoingSteps):
             (incoming.sender, incoming.message_id),
             IncomingRow(saved, row.answer, incoming_keep_until(incoming, terms), row.held),
         )
+        if forget:
+            key = (incoming.sender, incoming.message_id)
+            self._work.bytes.incoming.put(key, IncomingBytes(None, None))
 
     # --- answers ---
 
@@ -213,6 +219,12 @@ class IncomingSteps(OutgoingSteps):
         if lost:
             found = sorted([*found, *(key[1:] for key in lost)])[:limit]
         return self._listed(found)
+
+    def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
+        self._work.fill_incoming("parts", ((sender, split_id),))
+        row = self._work.incoming.row
+        found = self._work.incoming.parts.of((sender, split_id))
+        return [row(key).stored for _, _, key in found]
 
     def held(self, limit: int) -> list[StoredIncoming]:
         self._work.fill_incoming("held", (), limit)

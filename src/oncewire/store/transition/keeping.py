@@ -10,10 +10,10 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.store.records import Damage, Incident, Refusal, Removed
 from oncewire.store.schedule import still_counts
-from oncewire.store.transition.incoming import IncomingSteps
+from oncewire.store.transition.documents import DocumentSteps
 
 
-class KeepingSteps(IncomingSteps):
+class KeepingSteps(DocumentSteps):
     """See `contract.Transaction`, whose docstrings hold here."""
 
     __slots__ = ()
@@ -85,6 +85,8 @@ class KeepingSteps(IncomingSteps):
         gone = self._work.step_over().sweep(self._still_counts, now, limit)
         if gone:
             self._work.clear_rows()
+        for key in list(self._work.documents.rows):
+            self._work.documents.forget(key)
         return gone
 
     def _still_counts(self, outgoing: Outgoing) -> bool:

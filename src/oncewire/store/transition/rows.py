@@ -10,6 +10,7 @@ from typing import NamedTuple
 from oncewire.errors import StoreDamaged
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.records import (
     SpoolSlice,
@@ -92,6 +93,13 @@ class IncomingRow(NamedTuple):
         return self.stored.incoming.state not in FINAL_INCOMING or self.owed
 
 
+class DocumentRow(NamedTuple):
+    """How far a document is."""
+
+    document: SplitDocument
+    keep_until: Instant
+
+
 class IncomingBytes(NamedTuple):
     """What was received, and what was accepted of it."""
 
@@ -107,7 +115,12 @@ class AnswerBytes(NamedTuple):
 
 
 LIVE_OUTGOING = tuple(state for state in OutgoingState if state not in FINAL_OUTGOING)
-LIVE_INCOMING = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+LIVE_INCOMING = (
+    IncomingState.HELD,
+    IncomingState.READY,
+    IncomingState.GATHERED,
+    IncomingState.HANDED_OVER,
+)
 
 
 def listed(

@@ -23,6 +23,9 @@ K = TypeVar("K")
 R = TypeVar("R")
 Change = tuple["Table[Any, Any]", Any, Any, bool]
 
+UNJOINED = frozenset({IncomingState.HELD, IncomingState.GATHERED})
+"""States of a part whose document is not whole yet."""
+
 UNKNOWN = object()
 """Stands for a row of which nothing was known: that is no more known when its change is undone."""
 
@@ -156,19 +159,23 @@ class IncomingTable(Table[IncomingKey, IncomingRow]):
         super().__init__(log)
         self.by_id = Groups()
         self.answers, self.ready, self.leases, self.held = Sorted(), Sorted(), Sorted(), Sorted()
-        self._indexes = (self.by_id, self.answers, self.ready, self.leases, self.held)
+        self.parts = Groups()
+        self._indexes = (self.by_id, self.answers, self.ready, self.leases, self.held, self.parts)
 
     def _index_keys(self, key: IncomingKey, row: IncomingRow) -> tuple[Any, ...]:
         stored, incoming = row.stored, row.stored.incoming
         number, lease = stored.row, incoming.lease_until
         state = None if row.stateless else incoming.state
         leased = state is IncomingState.HANDED_OVER and lease is not None
+        split = (incoming.sender, stored.facts.split_id)
+        ordinal = stored.facts.split_number if state in UNJOINED else None
         return (
             (incoming.message_id, number, key),
             (number, key) if row.owed else None,
             (stored.position, key) if state is IncomingState.READY else None,
             (lease, stored.position, key) if leased else None,
             (number, key) if state is IncomingState.HELD else None,
+            None if ordinal is None else (split, ordinal, key),
         )
 
 

@@ -22,7 +22,13 @@ from oncewire.store.records import Removed
 from oncewire.store.transition.backend import Backend, Changes, Values
 from oncewire.store.transition.held_bytes import HeldBytes
 from oncewire.store.transition.indexes import Groups, Sorted
-from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow, ReceiptRow
+from oncewire.store.transition.rows import (
+    DocumentRow,
+    IncomingKey,
+    IncomingRow,
+    OutgoingRow,
+    ReceiptRow,
+)
 from oncewire.store.transition.tables import (
     Change,
     IncidentTable,
@@ -87,6 +93,7 @@ class Work:
         self.bytes = HeldBytes(self.log)
         self.receipts: Table[str, ReceiptRow] = Table(self.log)
         self.incidents = IncidentTable(self.log)
+        self.documents: Table[IncomingKey, DocumentRow] = Table(self.log)
         self.removed: dict[str, list[Removed]] = {}
         # Every live message is here.
         self.complete = False
@@ -106,7 +113,7 @@ class Work:
 
     # --- rows by key ---
 
-    def look_up(self, table: Table[str, R], key: str, load: Any) -> R | None:
+    def look_up(self, table: Table[K, R], key: K, load: Any) -> R | None:
         """A row of a small table."""
         if key not in table.rows:
             table.learn(key, load(key))
@@ -212,7 +219,7 @@ class Work:
         if (index, *bounds) in self._filled:
             return
         found = 0
-        whole = index in ("live", "responses", "leases")
+        whole = index in ("live", "responses", "leases", "parts")
         while found < limit or whole:
             size = limit + PAGE
             keys = self.backend.scan(index, bounds, after, size)
@@ -323,6 +330,7 @@ class Work:
             dict(_now(self.bytes.answers)),
             dict(_now(self.receipts)),
             _both(self.incidents),
+            [row for _, row in _now(self.documents)],
         )
 
     def write(self) -> None:
@@ -333,7 +341,7 @@ class Work:
         self.applied = True
         for table in (
             *(self.terms, self.agreements, self.sending, self.receiving),
-            *(self.outgoing, self.incoming, self.incidents, self.receipts),
+            *(self.outgoing, self.incoming, self.incidents, self.receipts, self.documents),
         ):
             table.before.clear()
         self.bytes.written()
@@ -369,7 +377,7 @@ class Work:
         """Keep no more than fits."""
         self._crowded = max(0, self._crowded - 1)
         small: tuple[Table[Any, Any], ...] = (self.terms, self.agreements, self.sending)
-        for table in (*small, self.receiving, self.incidents):
+        for table in (*small, self.receiving, self.incidents, self.documents):
             if len(table.rows) > REMEMBERED:
                 self._incidents_known = False
                 for key in list(table.rows):

@@ -259,6 +259,7 @@ def _reference(reference: Reference, values: list[Any], href: int | None) -> Ref
         reference.descriptions,
         reference.compression,
         reference.foreign,
+        reference.stretch,
     )
 
 

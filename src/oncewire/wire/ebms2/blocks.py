@@ -17,6 +17,7 @@ from oncewire.message import (
     SequenceStatus,
 )
 from oncewire.message.instant import Instant
+from oncewire.message.payload import Stretch
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.moments import read_moment
@@ -232,6 +233,7 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
     schemas: list[tuple[str, str | None]] = []
     descriptions: list[tuple[str, str]] = []
     compression: Compression | None = None
+    stretch: Stretch | None = None
     foreign: list[Element] = []
     for child in element:
         tag = child.tag
@@ -243,6 +245,12 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
             compression = Compression(
                 child.get("encoding") or "", whole_number(child.get("originalSize"))
             )
+        elif tag == n.STRETCH:
+            stretch = Stretch(
+                whole_number(child.get("offset")) or 0,
+                whole_number(child.get("size")) or 0,
+                (child.get("digest") or "")[:64],
+            )
         else:
             foreign.append(child)
     reference = Reference(
@@ -252,6 +260,7 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
         schemas=tuple(schemas),
         descriptions=tuple(descriptions),
         compression=compression,
+        stretch=stretch,
     )
     return reference, foreign
 

@@ -110,4 +110,5 @@ ROUTING_FIELDS = tuple(
     f"{{{RMX}}}{name}" for name in ("SenderURI", "ReceiverURI", "ErrorURI", "Timestamp")
 )
 COMPRESSION = f"{{{RMX}}}Compression"
+STRETCH = f"{{{RMX}}}Stretch"
 MIN_RETRY_SECS = f"{{{RMX}}}MinRetrySecs"

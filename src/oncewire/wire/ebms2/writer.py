@@ -35,6 +35,7 @@ from oncewire.message import (
 from oncewire.message.fault import CODE_CONTEXT
 from oncewire.message.form import Extension, Form
 from oncewire.message.ids import is_uri
+from oncewire.message.payload import Stretch
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.ebms2 import rules as ebms2_rules
 from oncewire.wire.template import Templates
@@ -397,6 +398,8 @@ def _reference(reference: Reference, form: Form) -> str:
     inner += _descriptions(reference.descriptions)
     if reference.compression is not None:
         inner += _compression(reference, form)
+    if reference.stretch is not None:
+        inner += _stretch(reference.stretch)
     inner += "".join(foreign_text(element, _OWN) for element in reference.foreign)
     return (
         f'<eb:Reference xlink:type="simple" xlink:href="{attribute(reference.href)}"'
@@ -418,4 +421,12 @@ def _compression(reference: Reference, form: Form) -> str:
     return (
         f'<rmx:Compression xmlns:rmx="{n.RMX}" encoding="{attribute(compression.encoding)}"'
         f"{optional_attribute('originalSize', size or None)}/>"
+    )
+
+
+def _stretch(stretch: Stretch) -> str:
+    # Whether the agreement has it is asked where the header says of which document it is.
+    return (
+        f'<rmx:Stretch xmlns:rmx="{n.RMX}" offset="{stretch.offset}" size="{stretch.size}" '
+        f'digest="{attribute(stretch.digest)}"/>'
     )

@@ -1,0 +1,360 @@
+"""Joined: a document whose parts are all here is handed to the application, once, or refused.
+
+Before: what is to be put together is read from the rows of its parts (`plan_join`). Then the work
+is done, outside of any turn (`documents.joining`). After: the document is a received message of its
+own, under its SplitId, and the part that made it complete gets its answer (`finish_join`); or that
+part is refused, the document is given up and nothing of it is left (`refuse_join`).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent
+from oncewire.handler.actions import PostReply, Ready
+from oncewire.handler.answering.answer import answer_error, post_signal
+from oncewire.handler.arriving.release import follow
+from oncewire.handler.arriving.request import Request
+from oncewire.handler.delivering.accepted import accepted
+from oncewire.handler.delivering.view import View, read_view, write_view
+from oncewire.handler.documents.gathering import hand_to_document
+from oncewire.handler.documents.joining import Joined, Pieces
+from oncewire.handler.documents.parts import RANGE, WHOLE_DIGEST
+from oncewire.handler.node import Node
+from oncewire.handler.sealing.spooled import slices_of
+from oncewire.journal.identity import document_digest, identity_digest
+from oncewire.message.envelope import Message
+from oncewire.message.fault import Error
+from oncewire.message.instant import SECOND
+from oncewire.message.payload import Payload, Reference, Stretch
+from oncewire.protocol import notes
+from oncewire.protocol.documents import DocumentState, SplitDocument
+from oncewire.protocol.effects import Note
+from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.receiver import close_number, hold_deadline
+from oncewire.protocol.states import IncomingEvent, IncomingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.wire.received import PartPlace
+
+logger = logging.getLogger("oncewire.handler")
+
+CONTENT_TYPE = "application/x-oncewire-joined"
+"""Of a row whose bytes are payloads one after the other; its view says where each lies."""
+
+_AS_THEY_ARE = frozenset({"", "7bit", "8bit", "binary"})
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
+_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
+_OURS = frozenset({RANGE.lower(), WHOLE_DIGEST.lower()})
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """What a document is to be made of."""
+
+    document: SplitDocument
+    # The first part: its header is the document's.
+    first: Message
+    contents: tuple[Pieces, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartRead:
+    """One part: its payload, what is said of it, and where its bytes lie."""
+
+    message: Message
+    payload: Payload
+    reference: Reference | None
+    body: tuple[bytes | SpoolSlice, ...]
+
+    @property
+    def stretch(self) -> Stretch | None:
+        """Which bytes of the payload these are. What the header says counts before what is said
+        beside the part, which no signature covers."""
+        if self.reference is not None and self.reference.stretch is not None:
+            return self.reference.stretch
+        told = {name.lower(): value for name, value in self.payload.mime_headers}
+        found = _RANGE.fullmatch(told.get(RANGE.lower(), "").strip())
+        if found is None:
+            return None
+        digest = _DIGEST.search(told.get(WHOLE_DIGEST.lower(), ""))
+        whole = "" if digest is None else base64.b64decode(digest.group(1)).hex()
+        return Stretch(int(found.group(1)), int(found.group(2)), whole)
+
+
+def plan_join(node: Node, tx: Transaction, sender: str, split_id: str) -> JoinPlan | None:
+    """What is to be put together; None: nothing any more. Raises the error that its sender is told
+    of where the parts do not fit together."""
+    document = tx.document(sender, split_id)
+    if document is None or document.state is not DocumentState.JOINING:
+        return None
+    parts = [_read_part(node, tx, listed) for listed in tx.parts(sender, split_id)]
+    return JoinPlan(document, parts[0].message, tuple(_contents(node, tx, document, parts)))
+
+
+def _read_part(node: Node, tx: Transaction, listed: StoredIncoming) -> _PartRead:
+    stored = tx.incoming(listed.incoming.sender, listed.incoming.message_id) or listed
+    if stored.view is not None and stored.parcel is not None:
+        view = read_view(stored.view)
+        (payload,), (place,) = view.message.payloads, view.places
+        if place.encoding.lower() in _AS_THEY_ARE:
+            body = slices_of(stored.parcel, place.offset, place.length)
+            return _PartRead(view.message, payload, _reference(view.message), body)
+    message = accepted(node, stored)
+    (payload,) = message.payloads
+    name, length = node.store.spool.put((payload.data or b"",))
+    node.spooled.append(name)
+    return _PartRead(message, payload, _reference(message), (SpoolSlice(name, 0, length),))
+
+
+def _reference(message: Message) -> Reference | None:
+    return message.manifest[0] if message.manifest else None
+
+
+def _contents(
+    node: Node, tx: Transaction, document: SplitDocument, parts: Sequence[_PartRead]
+) -> Iterator[Pieces]:
+    """The payloads that the parts are of. Parts of one payload have its Content-ID, and say where
+    in it they lie; where they do not say, all are of one payload (slides)."""
+    terms = node.terms_of(tx, document.terms_id)
+    silent = all(part.stretch is None for part in parts)
+    groups: list[list[_PartRead]] = []
+    for part in parts:
+        stretch = part.stretch
+        begins = not silent and stretch is not None and stretch.offset == 0
+        same = groups and (silent or groups[-1][0].payload.content_id == part.payload.content_id)
+        if groups and same and not (begins and part.payload.size):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    names = [group[0].payload.content_id for group in groups]
+    if len(set(names)) < len(names):
+        raise _do_not_fit(document, "two of its payloads have one Content-ID")
+    for group in groups:
+        yield _pieces(document, group, terms.compress_encoding)
+
+
+def _pieces(document: SplitDocument, group: list[_PartRead], agreed: str | None) -> Pieces:
+    first, end = group[0], 0
+    for part in group:
+        stretch = part.stretch
+        told = (stretch.size, stretch.digest) if stretch else None
+        if stretch is not None and stretch.offset != end:
+            raise _do_not_fit(document, "its parts leave gaps, or lie over each other")
+        if told != ((first.stretch.size, first.stretch.digest) if first.stretch else None):
+            raise _do_not_fit(document, "its parts tell different things of the whole")
+        end += part.payload.size
+    made = first.reference.compression if first.reference is not None else None
+    encoding = made.encoding if made is not None else first.payload.content_encoding
+    told_headers = first.payload.mime_headers
+    headers = tuple(pair for pair in told_headers if pair[0].lower() not in _OURS)
+    undone = encoding if encoding is not None and encoding == agreed else None
+    kept = None if undone else first.payload.content_encoding
+    payload = replace(first.payload, data=None, content_encoding=kept, mime_headers=headers)
+    whole = first.stretch
+    return Pieces(
+        payload,
+        tuple(piece for part in group for piece in part.body),
+        undone,
+        None if whole is None else whole.size,
+        None if whole is None else whole.digest,
+        made.original_size if made is not None and undone else None,
+    )
+
+
+def _do_not_fit(document: SplitDocument, problem: str) -> Inconsistent:
+    return Inconsistent(
+        f"document {document.split_id} cannot be put together: {problem}",
+        location="//SplitNumber",
+        remedy="send the document again, under a SplitId of its own",
+    )
+
+
+# --- it is whole ---------------------------------------------------------------------------------
+
+
+def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joined, ...]) -> None:
+    """The document is whole: it is the application's, and its sender is told so."""
+    document = tx.document(*plan.document.key)
+    if document is None or document.state is not DocumentState.JOINING:
+        return
+    parts = tx.parts(*document.key)
+    message = _whole(plan, joined)
+    row = _row(node, document, parts[0], message, joined)
+    _hand_over(node, tx, parts)
+    for listed in parts:
+        _end(tx, node, listed, IncomingEvent.JOINED, IncomingState.CONFIRMED)
+    tx.add_incoming(row)
+    digest = document_digest([payload.digest for payload in message.payloads])
+    node.write(
+        tx,
+        [Note(notes.Joined(document.total), document.split_id)],
+        terms_id=document.terms_id,
+        peer=row.facts.from_party,
+        digest=digest,
+        size=row.facts.size,
+    )
+    tx.save_document(document.moved(DocumentState.WHOLE))
+    node.joining.pop(document.key, None)
+    node.actions.append(Ready(1))
+    last = tx.incoming(document.sender, document.last_part) if document.last_part else None
+    request = None if last is None else Request.read(node, tx, last)
+    if request is not None and request.owed.owed:
+        request.save_ack()
+        node.actions.append(PostReply(document.sender, document.last_part))
+
+
+def _hand_over(node: Node, tx: Transaction, parts: Sequence[StoredIncoming]) -> None:
+    """Give the document those that are not its own yet, in the order of their stream."""
+    waiting = [part for part in parts if not part.incoming.hand_overs]
+    waiting.sort(key=lambda part: (part.incoming.epoch or 0, part.incoming.number or 0))
+    for part in waiting:
+        hand_to_document(node, tx, part)
+
+
+def _end(
+    tx: Transaction, node: Node, listed: StoredIncoming, event: IncomingEvent, to: IncomingState
+) -> None:
+    confirmed = node.now() if to is IncomingState.CONFIRMED else None
+    ended = listed.incoming.moved(event, to, confirmed_at=confirmed, hand_overs=1)
+    tx.save_incoming(ended, forget=to is not IncomingState.CONFIRMED)
+
+
+def _whole(plan: JoinPlan, joined: tuple[Joined, ...]) -> Message:
+    header = replace(plan.first.header, message_id=plan.document.split_id, split=None)
+    payloads = tuple(whole.payload for whole in joined)
+    references = tuple(Reference(f"cid:{payload.content_id}") for payload in payloads)
+    return replace(plan.first, header=header, manifest=references, payloads=payloads)
+
+
+def _row(
+    node: Node,
+    document: SplitDocument,
+    part: StoredIncoming,
+    message: Message,
+    joined: tuple[Joined, ...],
+) -> StoredIncoming:
+    places, offset = [], 0
+    for whole in joined:
+        places.append(PartPlace(offset, whole.payload.size))
+        offset += whole.payload.size
+    digest = identity_digest(message)
+    incoming = Incoming(
+        document.sender,
+        document.split_id,
+        digest,
+        document.terms_id,
+        node.now(),
+        channel=document.channel,
+    ).moved(IncomingEvent.ARRIVED, IncomingState.READY)
+    facts = replace(
+        part.facts,
+        timestamp=message.header.timestamp,
+        digest=digest,
+        size=offset,
+        split_number=None,
+    )
+    body = tuple(piece for whole in joined for piece in whole.body)
+    return StoredIncoming(
+        incoming,
+        facts,
+        part.peer,
+        part.transport,
+        StoredParcel(CONTENT_TYPE, (), body),
+        position=document.position,
+        hop=part.hop,
+        agreement_id=part.agreement_id,
+        view=write_view(View(message, tuple(places))),
+    )
+
+
+# --- it never will be ----------------------------------------------------------------------------
+
+
+def refuse_join(node: Node, tx: Transaction, sender: str, split_id: str, error: EbxmlError) -> None:
+    """The parts are no document: it is given up, and whoever waits for an answer is told why."""
+    document = tx.document(sender, split_id)
+    if document is not None and document.state is DocumentState.JOINING:
+        _give_up(node, tx, document, error)
+
+
+def _give_up(node: Node, tx: Transaction, document: SplitDocument, error: EbxmlError) -> None:
+    parts = tx.parts(*document.key)
+    last = tx.incoming(document.sender, document.last_part) if document.last_part else None
+    request = None if last is None else Request.read(node, tx, last)
+    code, place, problem = error.code, error.location or None, str(error.problem)[:500]
+    refused = notes.Refused(code, location=place, problem=problem, split_id=document.split_id)
+    peer = parts[0].peer if parts else None
+    node.write(tx, [Note(refused, document.split_id)], terms_id=document.terms_id, peer=peer)
+    taken = [part for part in parts if part.incoming.state is IncomingState.GATHERED]
+    # What was acknowledged is its document's, and shares its fate.
+    _hand_over(node, tx, [part for part in taken if part.answered])
+    for listed in parts:
+        if listed.incoming.state is IncomingState.HELD:
+            _settle_number(node, tx, listed)
+        is_last = listed.incoming.message_id == document.last_part and request is not None
+        to = IncomingState.REFUSED if is_last else IncomingState.CLOSED
+        _end(tx, node, listed, IncomingEvent.NOT_JOINED, to)
+    if request is not None:
+        _answer(node, tx, request, error, refused)
+    tx.save_document(document.moved(DocumentState.FAILED))
+    node.joining.pop(document.key, None)
+    node.refusals.count(code, peer or "", problem, document.split_id, node.now())
+    # What it lay in goes as soon as that is durable.
+    node.clean_due_at = min(node.clean_due_at, node.now() + SECOND)
+    logger.warning(
+        "a document is given up", extra={"message_id": document.split_id, "problem": problem}
+    )
+
+
+def _settle_number(node: Node, tx: Transaction, listed: StoredIncoming) -> None:
+    """Nobody waits any more for the turn of a part, nor for what follows it."""
+    key = listed.incoming.channel
+    channel = None if key is None else tx.receiving_channel(key)
+    if channel is not None:
+        follow(node, tx, *close_number(listed.incoming, channel))
+
+
+def _answer(
+    node: Node, tx: Transaction, request: Request, error: EbxmlError, refused: notes.Refused
+) -> None:
+    """Refuse the part that made the document complete; its copies get the same answer."""
+    incoming, errors = request.stored.incoming, (Error.of(error),)
+    note = Note(
+        replace(refused, split_id=None),
+        incoming.message_id,
+        channel=incoming.channel,
+        epoch=incoming.epoch,
+        number=incoming.number,
+    )
+    node.write(
+        tx, [note], terms_id=incoming.terms_id, peer=request.stored.peer, digest=incoming.digest
+    )
+    answer = answer_error(node, request.message, request.agreement, errors, request.plan)
+    if answer is None:
+        return
+    tx.save_answer(incoming.sender, incoming.message_id, answer)
+    if answer.owed:
+        key = {"sender": incoming.sender, "message_id": incoming.message_id}
+        post_signal(node, request.agreement, answer, **key)
+    node.actions.append(PostReply(incoming.sender, incoming.message_id))
+
+
+def give_up_incomplete(node: Node) -> None:
+    """Forget documents of which a part is missing that nobody sends any more."""
+    with node.transition() as tx:
+        for document in tx.open_documents():
+            terms = node.terms_of(tx, document.terms_id)
+            late = node.now() >= hold_deadline(document.latest_at, terms)
+            if document.state is not DocumentState.OPEN or not late:
+                continue
+            missing = document.total - document.count
+            problem = (
+                f"{missing:,} of {document.total:,} parts of document {document.split_id} did not "
+                "come within persistDuration"
+            )
+            _give_up(node, tx, document, DeliveryFailure(problem, location="//SplitNumber"))

@@ -1,0 +1,191 @@
+"""Gathering: parts of a document arrive, in any order, and wait for each other.
+
+A part is judged, stored and answered like any message. It is not handed to the application but to
+its document, and the part that makes that complete is answered only when the document is whole: so
+what its sender is told of it is true of the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from oncewire.errors import Inconsistent
+from oncewire.handler.actions import Join
+from oncewire.handler.node import Node
+from oncewire.message.envelope import Message
+from oncewire.message.header import Split
+from oncewire.protocol.documents import DocumentState, SplitDocument, check_part
+from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import HandedOver
+from oncewire.protocol.states import IncomingState
+from oncewire.store.contract import Transaction
+from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.wire.limits import beyond
+
+INLINE = 16 * 1024
+"""Bodies of parts up to this size stay in their rows; larger ones are files, of which the document
+is made without being copied."""
+
+
+def check_gathering(
+    node: Node, tx: Transaction, sender: str, message: Message, split: Split
+) -> None:
+    """Refuse a part that contradicts those before it, or is more than is taken of anybody."""
+    known = tx.document(sender, split.split_id)
+    check_part(known, split)
+    if known is None and (
+        tx.incoming(sender, split.split_id) is not None
+        or any(gone.sender == sender for gone in tx.removed(split.split_id))
+    ):
+        raise Inconsistent(
+            f"SplitId {split.split_id} is the id of another message or document",
+            location="//SplitId",
+            remedy="give every document a SplitId of its own",
+        )
+    if len(message.payloads) != 1:
+        raise Inconsistent(
+            f"part {split.number} has {len(message.payloads)} payloads",
+            location="//SplitNumber",
+            remedy="send each part of a document as the one payload of its message",
+        )
+    _check_bounds(node, tx, known, sender, split, message)
+
+
+def _check_bounds(
+    node: Node,
+    tx: Transaction,
+    known: SplitDocument | None,
+    sender: str,
+    split: Split,
+    message: Message,
+) -> None:
+    limits, size = node.limits, message.payloads[0].size
+    if split.total > limits.document_parts:
+        raise beyond(
+            f"a document has {split.total:,} parts", "document_parts", limits.document_parts
+        )
+    so_far = size + (0 if known is None else known.size)
+    stretches = [each.stretch.size for each in message.manifest if each.stretch is not None]
+    whole = max([so_far, *stretches])
+    if whole > limits.document_bytes:
+        raise beyond(
+            f"a document has {whole:,} bytes", "document_bytes", limits.document_bytes, mime=True
+        )
+    held = sum(other.size for other in tx.open_documents() if other.sender == sender) + size
+    if held > limits.gathered_bytes:
+        raise beyond(
+            f"{held:,} bytes of documents would wait for their other parts",
+            "gathered_bytes",
+            limits.gathered_bytes,
+            mime=True,
+        )
+
+
+def completes(tx: Transaction, sender: str, split: Split, released: Collection[str]) -> bool:
+    """Whether the document is complete with this part; `released`: held messages that it frees."""
+    known = tx.document(sender, split.split_id)
+    count = 0 if known is None else known.count
+    if count + 1 < split.total:
+        return False
+    return all(
+        part.incoming.state is not IncomingState.HELD or part.incoming.message_id in released
+        for part in tx.parts(sender, split.split_id)
+    )
+
+
+def in_spool(node: Node, parcel: StoredParcel) -> StoredParcel:
+    """The bytes of a part where a document can be made of them."""
+    body = parcel.body[0] if len(parcel.body) == 1 else b""
+    if not isinstance(body, bytes) or len(body) <= INLINE:
+        return parcel
+    name, length = node.store.spool.put((body,))
+    node.spooled.append(name)
+    return replace(parcel, body=(SpoolSlice(name, 0, length),))
+
+
+def gather(
+    node: Node, tx: Transaction, stored: StoredIncoming, split: Split, *, last: bool
+) -> None:
+    """Note a part that is stored. `last`: the document is complete with it, and it waits for its
+    answer."""
+    incoming = stored.incoming
+    document = tx.document(incoming.sender, split.split_id) or SplitDocument(
+        incoming.sender, split.split_id, split.total, incoming.terms_id, node.now()
+    )
+    document = replace(
+        document.add(split.number, stored.facts.size),
+        latest_at=node.now(),
+        last_part=incoming.message_id if last else "",
+        channel=incoming.channel,
+    )
+    tx.save_document(document)
+    if incoming.state is IncomingState.GATHERED:
+        gathered(node, tx, stored)
+
+
+def gathered(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+    """The turn of a part has come: it is its document's, which may be complete with it."""
+    incoming, split_id = stored.incoming, stored.facts.split_id or ""
+    document = tx.document(incoming.sender, split_id)
+    if document is None or document.state is not DocumentState.OPEN:
+        return
+    if not document.last_part:
+        # Otherwise it is complete, and what its sender hears of the last part decides over all
+        # whose turn came with it.
+        hand_to_document(node, tx, stored)
+    held = any(
+        part.incoming.state is IncomingState.HELD for part in tx.parts(incoming.sender, split_id)
+    )
+    if document.complete and not held:
+        joining = replace(document.moved(DocumentState.JOINING), position=tx.take_place())
+        tx.save_document(joining)
+        begin(node, joining)
+
+
+def begin(node: Node, document: SplitDocument) -> None:
+    """Have a document put together after the commit. What follows it in order waits meanwhile."""
+    node.joining[document.key] = (document.channel, document.position)
+    node.actions.append(Join(*document.key))
+
+
+def begin_all(node: Node, tx: Transaction) -> None:
+    """After a restart: what was not put together yet."""
+    for document in tx.open_documents():
+        if document.state is DocumentState.JOINING:
+            begin(node, document)
+
+
+def hand_to_document(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
+    """A part is its document's: that is its hand-over, and its confirmation too."""
+    incoming = replace(stored.incoming, hand_overs=1)
+    tx.save_incoming(incoming)
+    what = HandedOver(split_id=stored.facts.split_id)
+    note = Note(
+        what,
+        incoming.message_id,
+        stored.facts.ref_to,
+        incoming.channel,
+        incoming.epoch,
+        incoming.number,
+    )
+    node.write(
+        tx,
+        [note],
+        terms_id=incoming.terms_id,
+        peer=stored.facts.from_party,
+        digest=incoming.digest,
+        size=stored.facts.size,
+    )
+
+
+def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether a part has no answer yet because its document is being put together."""
+    if stored.incoming.state is not IncomingState.GATHERED or stored.facts.split_id is None:
+        return False
+    document = tx.document(stored.incoming.sender, stored.facts.split_id)
+    return (
+        document is not None
+        and document.state is DocumentState.JOINING
+        and document.last_part == stored.incoming.message_id
+    )

@@ -1,0 +1,137 @@
+"""Outcome: how its parts end decides how a document of ours ends, once.
+
+It is delivered when the last of its parts is acknowledged, whose receiver says so only when the
+document is whole there. It fails with the first part that does: then no further part is sent, and
+its From Party is told of the document, not of parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncewire.handler.documents.original import is_part, is_whole
+from oncewire.handler.node import Node
+from oncewire.handler.perform import load_channel, perform
+from oncewire.protocol.documents import DocumentState, SplitDocument, part_id
+from oncewire.protocol.notes import Abandoned, Acknowledged
+from oncewire.protocol.sender import SenderStep, abandon
+from oncewire.protocol.settling import failure, note_of
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredOutgoing
+
+_FAILED = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
+
+
+def follow(node: Node) -> None:
+    """Draw the consequences of every part that has ended since the last commit."""
+    while node.parts_ended:
+        message_id = node.parts_ended.pop(0)
+        with node.transition() as tx:
+            part = tx.outgoing(message_id)
+            if part is not None and is_part(part):
+                _part_ended(node, tx, part)
+
+
+def _part_ended(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
+    split_id, number = part.facts.split_id or "", part.facts.split_number or 0
+    document, whole = tx.document("", split_id), tx.outgoing(split_id)
+    if document is None or whole is None or not is_whole(whole):
+        return
+    state = part.outgoing.state
+    if state is OutgoingState.DELIVERED:
+        document = document.add(number)
+        tx.save_document(document)
+        if document.complete:
+            _delivered(node, tx, document, whole, part)
+    elif state in _FAILED and document.state is not DocumentState.FAILED:
+        _failed(node, tx, document, whole, part)
+    if document.channel is None:
+        node.releasing[split_id] = None
+    else:
+        node.admissions[document.channel] = None
+
+
+def _delivered(
+    node: Node,
+    tx: Transaction,
+    document: SplitDocument,
+    whole: StoredOutgoing,
+    part: StoredOutgoing,
+) -> None:
+    """Every part has arrived, and with the last of them the document."""
+    before = whole.outgoing
+    if before.state is OutgoingState.DELIVERED:
+        return
+    late = before.state in FINAL_OUTGOING
+    delivered = before.moved(
+        OutgoingEvent.PARTS_ARRIVED,
+        late=late,
+        reason="acknowledged late" if late else "",
+        notice_owed=False,
+        proved_by=part.outgoing.proved_by,
+    )
+    tx.save_document(document.moved(DocumentState.WHOLE))
+    what = Acknowledged("parts", late, hop=part.outgoing.proved_by is Proof.HOP)
+    _step(node, tx, whole, SenderStep(delivered, None, (note_of(what, delivered),)))
+
+
+def _failed(
+    node: Node,
+    tx: Transaction,
+    document: SplitDocument,
+    whole: StoredOutgoing,
+    part: StoredOutgoing,
+) -> None:
+    """A part will not arrive, or nobody knows whether it did; no further part is sent."""
+    tx.save_document(document.moved(DocumentState.FAILED))
+    if whole.outgoing.state in _FAILED:
+        # Its own time ran out, or the operator gave it up: that was told.
+        return
+    # Without a part that was never sent, or was refused, nobody can put it together.
+    certain = part.outgoing.state is OutgoingState.NOT_DELIVERED or (
+        document.released < document.total
+    )
+    to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
+    why = f"part {part.facts.split_number} of {document.total}: {part.outgoing.reason}"
+    failed = replace(whole.outgoing, expires_at=None).failed(
+        OutgoingEvent.PART_FAILED, to, why[:500]
+    )
+    _step(node, tx, whole, SenderStep(failed, None, failure(failed, "part")))
+
+
+def _step(node: Node, tx: Transaction, whole: StoredOutgoing, step: SenderStep) -> None:
+    terms = node.terms_of(tx, whole.outgoing.terms_id)
+    perform(node, tx, whole, None, step, terms)
+
+
+def _parts(tx: Transaction, document: SplitDocument) -> list[StoredOutgoing]:
+    """The parts that were sent and are not acknowledged; there are few of them."""
+    names = (
+        part_id(document.split_id, number, document.total)
+        for number in document.missing
+        if number <= document.released
+    )
+    return [part for part in map(tx.outgoing, names) if part is not None]
+
+
+def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
+    """The operator gives a document up, and with it the parts that are under way."""
+    document = tx.document("", whole.outgoing.message_id)
+    certain = whole.outgoing.state is OutgoingState.WAITING
+    to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
+    given_up = whole.outgoing.failed(OutgoingEvent.ABANDONED, to, "abandoned by the operator")
+    effects = (note_of(Abandoned(), given_up), *failure(given_up, "abandoned"))
+    _step(node, tx, whole, SenderStep(given_up, None, effects))
+    if document is None:
+        return
+    tx.save_document(document.moved(DocumentState.FAILED))
+    for part in _parts(tx, document):
+        if part.outgoing.state not in FINAL_OUTGOING:
+            channel, terms = (
+                load_channel(tx, part.outgoing),
+                node.terms_of(tx, part.outgoing.terms_id),
+            )
+            perform(node, tx, part, channel, abandon(part.outgoing, channel, terms), terms)
+    if document.channel is not None:
+        node.admissions[document.channel] = None

@@ -1,0 +1,261 @@
+"""Parts: a document of ours goes out, one message for each part, as there are places for them.
+
+A part is composed when its turn comes: then it gets its number and its bytes, which are a header of
+its own around a range of the document's file. It is stored without those: nothing is copied.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from oncewire.errors import StoreDamaged
+from oncewire.handler.documents.original import Content, Original, is_whole
+from oncewire.handler.node import Node
+from oncewire.handler.perform import first_attempt, perform
+from oncewire.handler.route import addresses_for, stamped, stamps_at_entry, with_number
+from oncewire.handler.sealing.intact import with_digest
+from oncewire.handler.sealing.seal import closed, route_of, sealed, sequence_of, unpack_draft
+from oncewire.journal.identity import identity_digest
+from oncewire.message.envelope import Message
+from oncewire.message.header import Split
+from oncewire.message.instant import Instant
+from oncewire.message.payload import Compression, Payload, Reference, Stretch
+from oncewire.protocol.documents import (
+    UNDER_WAY,
+    DocumentState,
+    Part,
+    SplitDocument,
+    nth_part,
+    part_id,
+)
+from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Submitted
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sender import enter_window
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
+from oncewire.wire import codec
+from oncewire.wire.parcel import Parcel
+
+RANGE, WHOLE_DIGEST = "Content-Range", "Repr-Digest"
+"""What a part says of the document in its MIME headers (RFC 9110, RFC 9530), where its header has
+no place for it."""
+
+_END = b"\r\n--"
+"""Begins what stands behind the last part of a body, and stands nowhere in it again."""
+
+
+def document_of(tx: Transaction, stored: StoredOutgoing) -> SplitDocument | None:
+    """How far a document of ours is, by its own row or that of a part."""
+    return None if stored.facts.split_id is None else tx.document("", stored.facts.split_id)
+
+
+def may_go_on(tx: Transaction, stored: StoredOutgoing) -> bool:
+    """Whether the next part of a document may go out: not too many are under way."""
+    document = document_of(tx, stored)
+    if document is None or document.state is not DocumentState.OPEN:
+        return False
+    return document.under_way < UNDER_WAY
+
+
+def release(node: Node) -> Iterator[tuple[str, Exception]]:
+    """Send what there is room for of documents that no window holds back; gives those that cannot
+    go on, with their trouble."""
+    while node.releasing:
+        message_id = next(iter(node.releasing))
+        del node.releasing[message_id]
+        went = [True]
+        while went.pop():
+            trouble = node.apart(partial(_release_one, node, message_id, went))
+            if trouble is not None:
+                yield message_id, trouble
+                break
+
+
+def _release_one(node: Node, message_id: str, went: list[bool], tx: Transaction) -> None:
+    """Send the next part, if there is one and room for it; tells `went` so."""
+    stored = tx.outgoing(message_id)
+    document = None if stored is None else document_of(tx, stored)
+    ready = (
+        stored is not None
+        and document is not None
+        and document.channel is None
+        and document.released < document.total
+        and stored.outgoing.state not in FINAL_OUTGOING
+        and may_go_on(tx, stored)
+    )
+    if ready and stored is not None:
+        enter_next(node, tx, stored, None, node.terms_of(tx, stored.outgoing.terms_id))
+    went.append(ready)
+
+
+def enter_next(
+    node: Node,
+    tx: Transaction,
+    stored: StoredOutgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+) -> None:
+    """Give the next part its place, its number, its bytes and its first attempt."""
+    document, message_id = document_of(tx, stored), stored.outgoing.message_id
+    if document is None or not is_whole(stored):
+        raise StoreDamaged(
+            f"how far document {message_id} is is not known any more",
+            message_id=message_id,
+            remedy=f"restore the store from a backup, or `oncewire abandon {message_id}`",
+        )
+    number = document.released + 1
+    original = Original.read(tx.outgoing_parcel(message_id), message_id)
+    part = nth_part(original.sizes, terms.max_size or 1, number)
+    composed, place = _compose(node, stored, original, document, part)
+    route = route_of(node, stored, terms, composed)
+    composed, stamped = _stamped(composed, channel, terms, node.now())
+    fresh = _row(node, stored, composed)
+    _journal(node, tx, fresh)
+    entered = enter_window(fresh.outgoing, stamped, terms, node.now())
+    sequence = sequence_of(entered.outgoing, terms)
+    if sequence is not None:
+        composed = with_number(composed, sequence, terms)
+    parcel = _around(node, closed(node, composed, route), place, composed)
+    addresses = addresses_for(node, tx, fresh, terms.transports)
+    step = first_attempt(node, tx, fresh, entered, terms, node.now(), addresses)
+    fresh = replace(fresh, outgoing=step.outgoing)
+    tx.add_outgoing(fresh, parcel=parcel, draft=None)
+    tx.save_document(replace(document, released=number))
+    if number == document.total and stored.outgoing.state is OutgoingState.WAITING:
+        # All its parts are out. From now on it waits for nothing but them: they stand on the
+        # channel, and have its deadline.
+        moved = stored.outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None, channel=None)
+        tx.save_outgoing(moved)
+    perform(node, tx, fresh, channel, step, terms, parcel=parcel, addresses=addresses)
+
+
+def _compose(
+    node: Node,
+    stored: StoredOutgoing,
+    original: Original,
+    document: SplitDocument,
+    part: Part,
+) -> tuple[Message, SpoolSlice]:
+    """The message of a part, and where its content lies."""
+    message = codec.read(unpack_draft(original.draft)).message
+    content = original.contents[part.payload]
+    place = SpoolSlice(content.name, part.offset, part.length)
+    with node.store.spool.open(content.name) as spooled:
+        spooled.seek(part.offset)
+        data = spooled.read(part.length)
+    if len(data) != part.length:
+        raise StoreDamaged(
+            f"the file of document {document.split_id} is shorter than it was",
+            message_id=stored.outgoing.message_id,
+            remedy="put it back from a backup, or give it up with `oncewire abandon`",
+        )
+    payload = replace(
+        Payload.of(content.content_id, content.media_type, data),
+        content_encoding=content.encoding,
+        mime_headers=(*content.mime_headers, *_told(content, part)),
+    )
+    made = None if content.encoding is None else Compression(content.encoding, content.size)
+    reference = Reference(
+        f"cid:{content.content_id}",
+        compression=made,
+        stretch=Stretch(part.offset, content.length, content.name),
+    )
+    header = replace(
+        message.header,
+        message_id=part_id(document.split_id, part.number, document.total),
+        # Strictly later than the part before, and than the document.
+        timestamp=message.header.timestamp + part.number,
+        split=Split(document.split_id, part.number, document.total),
+    )
+    # What its sender warns of is said once.
+    errors = message.error_list if part.number == 1 else None
+    composed = replace(
+        message, header=header, manifest=(reference,), payloads=(payload,), error_list=errors
+    )
+    return codec.as_stated(composed), place
+
+
+def _told(content: Content, part: Part) -> tuple[tuple[str, str], ...]:
+    if not part.length:
+        return ()
+    last, digest = part.offset + part.length - 1, bytes.fromhex(content.name)
+    return (
+        (RANGE, f"bytes {part.offset}-{last}/{content.length}"),
+        (WHOLE_DIGEST, f"sha-256=:{base64.b64encode(digest).decode()}:"),
+    )
+
+
+def _stamped(
+    message: Message, channel: SendingChannel | None, terms: Terms, now: Instant
+) -> tuple[Message, SendingChannel | None]:
+    """The stamps of a hop rise in the order in which its messages enter, whatever was waiting."""
+    if channel is None or not stamps_at_entry(terms):
+        return message, channel
+    channel, stamp = channel.stamp(now)
+    return stamped(message, stamp), channel
+
+
+def _row(node: Node, stored: StoredOutgoing, message: Message) -> StoredOutgoing:
+    header, split = message.header, message.header.split
+    outgoing = Outgoing(
+        header.message_id,
+        stored.outgoing.terms_id,
+        node.now(),
+        stored.outgoing.channel,
+        expires_at=header.time_to_live,
+    )
+    facts = replace(
+        stored.facts,
+        timestamp=header.timestamp,
+        digest=identity_digest(message),
+        size=message.payloads[0].size,
+        split_number=None if split is None else split.number,
+    )
+    return StoredOutgoing(
+        outgoing, facts, stored.peer, hop=stored.hop, agreement_id=stored.agreement_id
+    )
+
+
+def _journal(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
+    facts, outgoing = part.facts, part.outgoing
+    what = Submitted(
+        from_party=facts.from_party,
+        to_party=facts.to_party,
+        cpa_id=facts.cpa_id,
+        conversation_id=facts.conversation_id,
+        service=facts.service,
+        action=facts.action,
+        time_to_live=outgoing.expires_at,
+        split_id=facts.split_id,
+        split_number=facts.split_number,
+        split_total=facts.split_total,
+    )
+    node.write(
+        tx,
+        [Note(what, outgoing.message_id, facts.ref_to, outgoing.channel)],
+        terms_id=outgoing.terms_id,
+        peer=facts.to_party,
+        hop=part.hop or None,
+        digest=facts.digest,
+        size=facts.size,
+    )
+
+
+def _around(node: Node, parcel: Parcel, place: SpoolSlice, message: Message) -> StoredParcel:
+    """The bytes of a part, with the range of the document's file in the place of its content. What
+    was encrypted, or written for mail, has no such range and is stored as it is."""
+    (payload,) = message.payloads
+    body = parcel.body
+    end = body.rfind(_END)
+    begin = end - place.length
+    if not payload.data or begin < 0 or body[begin:end] != payload.data:
+        return sealed(node, parcel)
+    headers = with_digest(parcel).headers
+    return StoredParcel(parcel.content_type, headers, (body[:begin], place, body[end:]))

@@ -1,0 +1,188 @@
+"""Splitting: a submission that is too large becomes a document in the spool, and its plan.
+
+Compression comes first, and only what is still too large is split (BIG-2). The files are written
+before the turn that names them, in a thread where there is one: a document may take minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from oncewire.errors import InvalidValue
+from oncewire.handler.documents.original import Content, Original
+from oncewire.handler.node import Node
+from oncewire.handler.route import Route
+from oncewire.handler.sealing.seal import draft_of
+from oncewire.journal.identity import document_digest
+from oncewire.message.envelope import Message
+from oncewire.message.form import Extension, Form
+from oncewire.message.payload import Payload
+from oncewire.protocol.documents import SplitDocument, is_document, parts_needed
+from oncewire.protocol.effects import Note
+from oncewire.protocol.notes import Submitted
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.sending import SendingChannel
+from oncewire.protocol.states import OutgoingEvent
+from oncewire.protocol.terms import Terms
+from oncewire.store.contract import Transaction
+from oncewire.store.records import MessageFacts, StoredOutgoing
+from oncewire.store.spool_contract import Spool
+from oncewire.wire.mime.compression import ENCODINGS, compressed
+
+PIECE = 256 * 1024
+"""Bytes of a document that are in memory at once while it is compressed."""
+
+
+def needs_parts(payloads: tuple[Payload, ...], terms: Terms) -> bool:
+    """Whether a submission is too large to travel as it is."""
+    return is_document(tuple(payload.size for payload in payloads), terms)
+
+
+def check_splittable(payloads: tuple[Payload, ...], terms: Terms, form: Form) -> None:
+    """Refuse a submission that is too large where no part of it could be sent or joined."""
+    largest = max(payloads, key=lambda payload: payload.size)
+    problem = (
+        f"payload {largest.content_id} has {largest.size:,} bytes, and no more than "
+        f"{terms.max_size:,} are agreed"
+    )
+    if not form.carries(Extension.SPLIT):
+        raise InvalidValue(
+            problem,
+            remedy='agree on a larger payload.max_size, or on parts (wire.extensions = ["split"])',
+        )
+    if not terms.reliable:
+        raise InvalidValue(
+            f"{problem}; what is sent without acknowledgements is not split, for a part that is "
+            "lost would be missed by nobody",
+            remedy="send it reliably, or agree on a larger payload.max_size",
+        )
+    if terms.synchronous:
+        raise InvalidValue(
+            f"{problem}; a document in parts has no connection on which its response could come "
+            "back",
+            remedy="agree on sync.mode = none or mshSignalsOnly, or on a larger payload.max_size",
+        )
+    encoding = terms.compress_encoding
+    if encoding is not None and encoding not in ENCODINGS:
+        raise InvalidValue(
+            f"{problem}; {encoding} is agreed (payload.compress), which is not known here",
+            remedy="agree on one of " + ", ".join(ENCODINGS),
+        )
+
+
+def put_into_spool(
+    node: Node, payloads: tuple[Payload, ...], terms: Terms, form: Form
+) -> tuple[Content, ...]:
+    """Write each payload as it will travel. Its files are in use: `node.spooled` gets them, or
+    whoever asked for them lets them go. May be called in any thread."""
+    spool = node.store.spool
+    contents: list[Content] = []
+    try:
+        for payload in payloads:
+            contents += [_content(spool, payload, terms, form)]
+        parts_needed(tuple(content.length for content in contents), terms.max_size or 1)
+    except BaseException:
+        for content in contents:
+            spool.give_back(content.name)
+        raise
+    return tuple(contents)
+
+
+def _content(spool: Spool, payload: Payload, terms: Terms, form: Form) -> Content:
+    large = terms.max_size is not None and payload.size > terms.max_size
+    encoding = terms.compress_encoding
+    told = payload.mime_headers
+    if encoding is not None and large and form.carries(Extension.COMPRESSION):
+        name, length = spool.put(compressed(_bytes_of(spool, payload), encoding))
+        if length < payload.size:
+            facts = (payload.content_id, payload.media_type, payload.size)
+            return Content(*facts, name, length, encoding, told)
+        spool.give_back(name)
+    if payload.spooled is not None:
+        # It is there already; another use of it is counted as another `put` would be.
+        spool.use(payload.spooled)
+        name, length = payload.spooled, payload.size
+    else:
+        name, length = spool.put(_bytes_of(spool, payload))
+    return Content(payload.content_id, payload.media_type, payload.size, name, length, None, told)
+
+
+def _bytes_of(spool: Spool, payload: Payload) -> Iterator[bytes]:
+    if payload.data is not None:
+        yield payload.data
+        return
+    with spool.open(payload.spooled or "") as spooled:
+        while piece := spooled.read(PIECE):
+            yield piece
+
+
+def store_document(
+    node: Node,
+    tx: Transaction,
+    message: Message,
+    facts: MessageFacts,
+    route: Route,
+    contents: tuple[Content, ...],
+) -> None:
+    """Store a composed message that is too large, so that its parts are sent as there are places.
+
+    It stands in its stream like any other message, and what follows it there waits for its parts.
+    """
+    header, terms, now = message.header, route.terms, node.now()
+    message_id = header.message_id
+    node.spooled += [content.name for content in contents]
+    bare = replace(message, payloads=(), manifest=())
+    draft, _ = draft_of(bare, route.form)
+    original = Original(draft, contents)
+    total = parts_needed(original.sizes, terms.max_size or 1)
+    key = route.channel(message)
+    terms_id = node.keep_terms(tx, terms)
+    outgoing = Outgoing(message_id, terms_id, now, key, expires_at=header.time_to_live)
+    stored = StoredOutgoing(
+        outgoing,
+        replace(facts, split_id=message_id, split_total=total),
+        route.peer,
+        hop=len(message.routing),
+        agreement_id=node.keep_agreement(tx, route.agreement),
+    )
+    tx.save_document(SplitDocument("", message_id, total, terms_id, now, channel=key))
+    _journal(node, tx, stored, message, total)
+    if key is None:
+        # There is no window that its parts could wait for.
+        moved = outgoing.moved(OutgoingEvent.WINDOW_ENTERED, expires_at=None)
+        tx.add_outgoing(replace(stored, outgoing=moved), parcel=original.stored(), draft=None)
+        node.releasing[message_id] = None
+        return
+    channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
+    # Its parts are later than it, and what follows it is later than they.
+    tx.save_sending_channel(replace(channel, last_stamp=channel.last_stamp + total))
+    tx.add_outgoing(stored, parcel=original.stored(), draft=None)
+    node.admissions[key] = None
+
+
+def _journal(
+    node: Node, tx: Transaction, stored: StoredOutgoing, message: Message, total: int
+) -> None:
+    header, outgoing = message.header, stored.outgoing
+    what = Submitted(
+        from_party=str(header.from_party),
+        to_party=str(header.to_party),
+        cpa_id=header.cpa_id,
+        conversation_id=header.conversation_id,
+        service=str(header.service),
+        action=header.action,
+        time_to_live=header.time_to_live,
+        split_id=outgoing.message_id,
+        split_total=total,
+        document_digest=document_digest([payload.digest for payload in message.payloads]),
+    )
+    node.write(
+        tx,
+        [Note(what, outgoing.message_id, header.ref_to_message_id, outgoing.channel)],
+        terms_id=outgoing.terms_id,
+        peer=stored.facts.to_party,
+        hop=stored.hop or None,
+        digest=stored.facts.digest,
+        size=stored.facts.size,
+    )

@@ -1,0 +1,78 @@
+"""Failures: who is told of what failed, in the commit that makes it so.
+
+A party's application is told by an action, and owed the notice until it took it; the From Party of
+what a hub could not pass on by a message. Of a part nobody is told but by the notice of its
+document.
+"""
+
+from __future__ import annotations
+
+from oncewire.errors import OncewireError, StoreDamaged, StoreProblem
+from oncewire.handler.arriving import poison
+from oncewire.handler.delivering import notices
+from oncewire.handler.documents.original import is_part
+from oncewire.handler.hub.next_hop import report_failure
+from oncewire.handler.node import Node
+from oncewire.handler.perform import open_incident
+from oncewire.protocol.effects import Raise
+from oncewire.store.contract import Transaction
+from oncewire.store.records import StoredOutgoing
+
+PAGE = 256
+
+
+def left_untold(node: Node, tx: Transaction) -> list[str]:
+    """Failures that are not an application's to take, and that no commit has told of."""
+    found, position = [], 0
+    while page := tx.notices_owed(PAGE, position):
+        position = page[-1].position
+        found += [stored.outgoing.message_id for stored in page if _is_untold(node, tx, stored)]
+    return found
+
+
+def _is_untold(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+    try:
+        due = notices.is_due(node, tx, stored)
+        return stored.relayed_from is not None or is_part(stored) or not due
+    except StoreDamaged:
+        # Nobody knows whether it is; its application is told, which cannot be wrong.
+        return False
+
+
+def tell_failures(node: Node) -> None:
+    """Tell the From Parties of what failed."""
+    while node.failed:
+        message_id = node.failed.pop()
+        try:
+            with node.transition() as tx:
+                stored = tx.outgoing(message_id)
+                if stored is None or not stored.outgoing.notice_owed:
+                    # Undone, or overtaken by an acknowledgement.
+                    continue
+                if is_part(stored) or not notices.is_due(node, tx, stored):
+                    notices.withhold(node, tx, stored)
+                    continue
+        except StoreDamaged as problem:
+            with node.transition() as tx:
+                poison.call_operator(node, tx, problem, message_id)
+            continue
+        if stored.relayed_from is None:
+            node.actions.append(notices.notice_of(stored.outgoing))
+        else:
+            _report(node, stored)
+
+
+def _report(node: Node, stored: StoredOutgoing) -> None:
+    """Send the From Party the notice of a hub; where that cannot be, call the operator."""
+    outgoing = stored.outgoing
+    try:
+        with node.transition() as tx:
+            notices.no_more_owed(tx, outgoing)
+            report_failure(node, tx, stored)
+    except StoreProblem:
+        raise
+    except OncewireError as problem:
+        reason = f"its failure could not be reported to the From Party: {problem}"
+        with node.transition() as tx:
+            notices.no_more_owed(tx, outgoing)
+            open_incident(node, tx, Raise(reason, outgoing.message_id))

@@ -1,0 +1,247 @@
+"""A document in parts between two engines: whole, once, in order, or one notice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from oncewire.errors import InvalidValue
+from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.sending.submit import Submission
+from oncewire.journal.outcome import Outcome
+from oncewire.message import Payload, Service
+from oncewire.message.instant import HOUR, SECOND
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.records import SpoolSlice, StoredOutgoing
+from tests.handler.pair import Pair
+
+SPLIT = "[payload]\nmax_size = 1000\n"
+EBMS2 = SPLIT + '[wire]\nextensions = ["split", "compression"]\n'
+DATA = random.Random(7).randbytes(9_500)
+WAYS = [("window", SPLIT), ("ms-0.9x", SPLIT), ("rm-0.78", SPLIT), ("ebms2", EBMS2)]
+
+
+def submit(pair: Pair, *documents: bytes, message_id: str = "doc@alpha") -> None:
+    payloads = tuple(
+        Payload.of(f"payload-{number}", "text/plain", data) for number, data in enumerate(documents)
+    )
+    service = Service("urn:test:orders")
+    pair.alpha.submit(
+        Submission(
+            "alpha-beta", service, "New", payloads, conversation_id="talk", message_id=message_id
+        )
+    )
+    pair.settle("alpha")
+
+
+def taken(pair: Pair) -> list[GivenMessage]:
+    """What the application at beta is given, and confirms."""
+    given = pair.beta.hand_over(100, 30 * SECOND)
+    pair.settle("beta")
+    for each in given:
+        pair.beta.confirm(each.sender, each.message_id)
+    pair.settle("beta")
+    return given
+
+
+def sent(pair: Pair) -> dict[str, StoredOutgoing]:
+    with pair.alpha.node.store.reader() as reader:
+        return {kept.outgoing.message_id: kept for kept in reader.outgoing_list(limit=1_000)}
+
+
+def clean(pair: Pair) -> None:
+    report = pair.verify()
+    assert report.clean, report
+
+
+@pytest.mark.requirement("BIG-3", "BIG-4", "BIG-5", "BIG-6")
+@pytest.mark.parametrize(("profile", "extra"), WAYS)
+def test_it_is_handed_over_whole_and_once(profile: str, extra: str) -> None:
+    pair = Pair(profile, extra)
+    submit(pair, DATA)
+    (given,) = taken(pair)
+    assert given.message_id == "doc@alpha"
+    assert given.header.split is None
+    assert [payload.data for payload in given.payloads] == [DATA]
+    assert given.payloads[0].media_type == "text/plain"
+    assert given.payloads[0].mime_headers == ()
+    assert taken(pair) == []
+    rows = sent(pair)
+    assert len(rows) == 11
+    assert {kept.outgoing.state for kept in rows.values()} == {OutgoingState.DELIVERED}
+    numbers = [kept.facts.split_number for kept in rows.values()]
+    assert sorted(filter(None, numbers)) == list(range(1, 11))
+    assert pair.notices == []
+    clean(pair)
+
+
+@pytest.mark.parametrize(("profile", "extra"), WAYS)
+def test_several_payloads_stay_several(profile: str, extra: str) -> None:
+    pair = Pair(profile, extra)
+    documents = (DATA, b"small", b"", DATA[:1000], DATA[:1001])
+    submit(pair, *documents)
+    (given,) = taken(pair)
+    assert [payload.data for payload in given.payloads] == list(documents)
+    assert [payload.content_id for payload in given.payloads] == [f"payload-{n}" for n in range(5)]
+    clean(pair)
+
+
+def test_no_part_is_a_copy_of_the_document() -> None:
+    pair = Pair("window", SPLIT)
+    submit(pair, DATA)
+    store = pair.alpha.node.store
+    with store.reader() as reader:
+        (file,) = reader.spooled()
+        for number in range(1, 11):
+            parcel = reader.outgoing_parcel(f"{number}-of-10.doc@alpha")
+            assert parcel is not None
+            (slice_,) = [part for part in parcel.body if isinstance(part, SpoolSlice)]
+            length = 1000 if number < 10 else 500
+            assert slice_ == SpoolSlice(file, (number - 1) * 1000, length)
+    with store.spool.open(file) as spooled:
+        assert spooled.read() == DATA
+
+
+@pytest.mark.requirement("BIG-6")
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("profile", "extra"), WAYS)
+def test_lost_parts_and_answers_are_sent_again_alone(profile: str, extra: str, seed: int) -> None:
+    luck = random.Random(seed)
+    pair = Pair(
+        profile,
+        extra,
+        lose_request=lambda attempt: attempt < 2 and luck.random() < 0.4,
+        lose_answer=lambda number: number < 20 and number % (seed + 3) == 0,
+    )
+    submit(pair, DATA)
+    for _ in range(25):
+        pair.pass_time(90 * SECOND)
+    assert sent(pair)["doc@alpha"].outgoing.state is OutgoingState.DELIVERED
+    assert [given.payloads[0].data for given in taken(pair)] == [DATA]
+    assert pair.notices == []
+    clean(pair)
+
+
+@pytest.mark.parametrize("crashes", ["alpha", "beta", "both"])
+@pytest.mark.parametrize(("profile", "extra"), WAYS)
+def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: str) -> None:
+    count = 0
+
+    def lose(_: int) -> bool:
+        nonlocal count
+        count += 1
+        return count > 4
+
+    pair = Pair(profile, extra, lose_request=lose)
+    submit(pair, DATA)
+    before = {
+        name for name, kept in sent(pair).items() if kept.outgoing.state is OutgoingState.DELIVERED
+    }
+    for name in ("alpha", "beta"):
+        if crashes in (name, "both"):
+            pair.crash(name)
+    posted = []
+    pair.lose_request = lambda attempt: False
+    pair.alpha.node.world.time += 90 * SECOND  # type: ignore[attr-defined]
+    for _ in range(6):
+        pair.pass_time(90 * SECOND)
+    with pair.alpha.node.store.reader() as reader:
+        rows = reader.journal_since(0, 10_000)
+    restarted = max(row.seq for row in rows if row.kind == "started")
+    posted = [row.message_id for row in rows if row.kind == "sent" and row.seq > restarted]
+    if crashes != "beta":
+        assert before.isdisjoint(posted)
+    assert [given.payloads[0].data for given in taken(pair)] == [DATA]
+    clean(pair)
+
+
+def test_a_part_that_never_arrives_ends_the_document_with_one_notice() -> None:
+    pair = Pair("window", SPLIT, lose_request=lambda attempt: False)
+    third = "3-of-10.doc@alpha"
+    post = pair._post
+
+    def lose_third(name: str, engine: object, action: object) -> None:
+        pair.lose_request = lambda attempt: action.message_id == third  # type: ignore[attr-defined]
+        post(name, engine, action)  # type: ignore[arg-type]
+
+    pair._post = lose_third  # type: ignore[assignment,method-assign]
+    submit(pair, DATA)
+    for _ in range(13):
+        pair.pass_time(2 * HOUR)
+    assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
+    assert pair.notices[0].outcome in (Outcome.UNKNOWN, Outcome.NOT_DELIVERED)
+    assert "part 3 of 10" in pair.notices[0].reason
+    assert taken(pair) == []
+    for _ in range(3):
+        pair.pass_time(HOUR)
+    with pair.beta.node.store.reader() as reader:
+        assert reader.spooled() == set()
+        document = reader.document("urn:test:alpha", "doc@alpha")
+        assert document is not None
+        assert document.state.value == "failed"
+    clean(pair)
+
+
+@pytest.mark.requirement("BIG-1")
+def test_what_cannot_be_split_is_refused_by_name() -> None:
+    pair = Pair("ebms2", SPLIT)
+    with pytest.raises(InvalidValue, match=r"no more than 1,000 are agreed") as caught:
+        submit(pair, DATA)
+    assert "wire.extensions" in caught.value.remedy
+    service = Service("urn:test:orders")
+    order = Submission("alpha-beta", service, "New", (Payload.of("o", "text/plain", DATA),))
+    pair = Pair("window", SPLIT)
+    with pytest.raises(InvalidValue, match="missed by nobody"):
+        pair.alpha.submit(replace(order, best_effort=True))
+
+
+def test_a_submission_that_is_repeated_is_the_same_document() -> None:
+    pair = Pair("window", SPLIT)
+    submit(pair, DATA)
+    submit(pair, DATA)
+    assert len(taken(pair)) == 1
+    with pytest.raises(InvalidValue, match="used for another"):
+        submit(pair, DATA + b"!")
+
+
+def test_what_follows_on_an_ordered_channel_comes_after_it() -> None:
+    pair = Pair("window", SPLIT)
+    for number in range(3):
+        submit(pair, DATA, message_id=f"doc-{number}@alpha")
+        pair.send(number)
+    order = [given.message_id for given in taken(pair)]
+    expected = [name for n in range(3) for name in (f"doc-{n}@alpha", f"order-{n}@alpha")]
+    assert order == expected
+    clean(pair)
+
+
+def test_what_follows_on_another_channel_need_not_wait_for_it() -> None:
+    pair = Pair("window", SPLIT + "[sequence]\nordered = false\n")
+    waiting: list[str] = []
+    post = pair._post
+    held: list[tuple[str, object, object]] = []
+    pair._post = lambda *args: held.append(args)  # type: ignore[assignment,method-assign]
+    submit(pair, DATA * 5)
+    pair.send(1)
+    went: list[str] = []
+    while held:
+        args = held.pop(0)
+        went.append(args[2].message_id)  # type: ignore[attr-defined]
+        post(*args)  # type: ignore[arg-type]
+    assert waiting == []
+    assert went.index("order-1@alpha") < 15
+    assert len(went) == 49
+    assert {given.message_id for given in taken(pair)} == {"doc@alpha", "order-1@alpha"}
+    clean(pair)
+
+
+def test_an_operator_gives_a_document_up_with_its_parts() -> None:
+    pair = Pair("window", SPLIT, lose_request=lambda attempt: True)
+    submit(pair, DATA)
+    pair.alpha.abandon("doc@alpha")
+    pair.settle("alpha")
+    assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
+    states = {kept.outgoing.state for kept in sent(pair).values()}
+    assert states <= {OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN}
