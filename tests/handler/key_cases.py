@@ -240,6 +240,7 @@ CASES = [
          base=SIGNED, stage=with_keys),
     Case("security.canonicalization", "http://www.w3.org/2001/10/xml-exc-c14n#",
          base=SIGNED, stage=with_keys),
+    Case("security.encryption_syntax", "smime", base=CLOSED, stage=with_keys),
     Case("security.encryption_algorithm", "http://www.w3.org/2009/xmlenc11#aes128-gcm",
          base=CLOSED, stage=with_keys),
     Case("security.key_transport", "http://www.w3.org/2009/xmlenc11#rsa-oaep",

@@ -22,6 +22,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.simulation.topology import agreements_of
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.security import smime
 from oncewire.wire.security.certificates import der_of
 from oncewire.wire.security.encryption import EncryptionChoice, encrypt_part
 from oncewire.wire.security.nodeset import parse
@@ -223,3 +224,42 @@ def test_a_hub_checks_who_signed_what_it_cannot_open(changed: bool) -> None:
     chain.carrying = True
     chain.carry(name, post)
     assert chain.state(order) is OutgoingState.DELIVERED
+
+
+# --- S/MIME ---------------------------------------------------------------------------------------
+
+SMIME = 'encryption_syntax = "smime"'
+
+
+def test_an_envelope_is_what_travels_and_the_document_what_was_signed() -> None:
+    parcel = on_its_way(closed_pair(SMIME, SMIME))
+    (payload,) = codec.read(parcel).message.payloads
+    assert payload.media_type.startswith("application/pkcs7-mime")
+    assert b"order 1" not in parcel.body
+    assert signed_digest(parcel) == hashlib.sha256(b"order 1").digest()
+
+
+@pytest.mark.parametrize("order", ["sign_first", "encrypt_first"])
+def test_a_document_in_an_envelope_arrives_as_it_was_meant(order: str) -> None:
+    pair = closed_pair(f'{SMIME}\norder = "{order}"', SMIME)
+    sent = pair.send()
+    assert state_of(pair, sent.message_id) is OutgoingState.DELIVERED
+    assert pair.take() == [sent.message_id]
+    assert pair.verify().clean
+
+
+@pytest.mark.parametrize("harm", ["no envelope", "changed", "for somebody else"])
+def test_what_is_not_in_the_agreed_envelope_is_refused(harm: str) -> None:
+    pair = closed_pair("" if harm == "no envelope" else SMIME, SMIME)
+    parcel = on_its_way(pair)
+    (payload,) = codec.read(parcel).message.payloads
+    assert payload.data is not None
+    other = payload.data
+    if harm == "changed":
+        other = other[:-5] + bytes((other[-5] ^ 1,)) + other[-4:]
+    elif harm == "for somebody else":
+        other = smime.envelop(b"order 1", "text/plain", people()["alpha"].certificate)
+    kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
+    parcel = replace(parcel, body=parcel.body.replace(payload.data, other), headers=kept)
+    assert refusal(pair, parcel)[1] == "SecurityFailure"
+    assert pair.take() == []

@@ -27,6 +27,7 @@ from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Dialect
 from oncewire.message.form import (
     Base64Check,
+    EncryptionSyntax,
     Form,
     Security,
     SecurityOrder,
@@ -208,6 +209,8 @@ _ALL = (
         "How digests are made."),
     Key("security.canonicalization", kinds.TEXT, "security.canonicalization",
         "How XML is made canonical before it is signed."),
+    Key("security.encryption_syntax", choice(EncryptionSyntax), "security.encryption_syntax",
+        "Whether an encrypted payload is XML Encryption, or S/MIME with AES-256."),
     Key("security.encryption_algorithm", kinds.TEXT, "security.encryption_algorithm",
         "How payloads are encrypted."),
     Key("security.key_transport", kinds.TEXT, "security.key_transport",

@@ -156,6 +156,8 @@ _NORWAY_SMTP = {
     "delivery.retry_interval": "PT240M",
     "delivery.persist_duration": "P2D",
     "business.non_repudiation_of_receipt": True,
+    # With security.encrypt, which needs the partner's certificate.
+    "security.encryption_syntax": "smime",
 }
 
 _NORWAY_HTTP = {

@@ -57,6 +57,13 @@ class SecurityOrder(StrEnum):
     ENCRYPT_FIRST = "encrypt_first"
 
 
+class EncryptionSyntax(StrEnum):
+    """What an encrypted payload looks like."""
+
+    XML = "xml"
+    SMIME = "smime"
+
+
 class Extension(StrEnum):
     """Features of the drafts that ebMS 2.0 lacks; each travels only when agreed
     (docs/decisions.md#extensions)."""
@@ -113,6 +120,7 @@ class Security:
     key_transport: str = "http://www.w3.org/2001/04/xmlenc#rsa-oaep-mgf1p"
     allow_sha1: bool = False
     order: SecurityOrder = SecurityOrder.SIGN_FIRST
+    encryption_syntax: EncryptionSyntax = EncryptionSyntax.XML
     # Content keys wrapped by rsa-1_5 are read too; which one we write, `key_transport` says.
     allow_rsa_1_5: bool = False
     # The partner's certificates, DER; two may be valid at once during a roll-over.

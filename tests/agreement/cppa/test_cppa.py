@@ -13,6 +13,7 @@ from oncewire.agreement.cppa.xml import SIZE_MAX
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem
 from oncewire.message import Actor, MessageKind, ReliableMessagingMethod, Service, SyncReplyMode
+from oncewire.message.form import EncryptionSyntax
 from oncewire.message.instant import DAY, MINUTE, SECOND
 from oncewire.protocol.terms import ReceiptProvided, Scope
 from tests.agreement import samples
@@ -244,13 +245,19 @@ def test_trust_anchors_are_authorities_and_not_our_own_certificate() -> None:
 
 
 def test_another_envelope_or_password_is_said() -> None:
-    xml = _secured("", "S/MIME").replace(
+    xml = _secured("", "PGP").replace(
         "<TransportSender>",
         "<TransportSender><AccessAuthentication>basic</AccessAuthentication>",
     )
     keys = [key for key, _ in read_cpa(xml, own="Alpha").not_offered]
     assert keys.count("security.encrypt") == 1
     assert "partner.client_certificates" in keys
+
+
+def test_envelopes_of_smime_are_read() -> None:
+    found = read_cpa(_secured("", "S/MIME"), own="Alpha")
+    assert "security.encrypt" not in [key for key, _ in found.not_offered]
+    assert found.actions[0].security.encryption_syntax is EncryptionSyntax.SMIME
 
 
 def test_an_action_without_a_channel_uses_the_default_one() -> None:

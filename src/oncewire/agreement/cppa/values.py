@@ -53,6 +53,7 @@ _ALGORITHMS = {
     "aes256-cbc": f"{_XMLENC}aes256-cbc",
     "tripledes-cbc": f"{_XMLENC}tripledes-cbc",
 }
+_SMIME = {"S/MIME", "SMIME"}
 _XML_ENCRYPTION = {"XMLENC", "XMLENCRYPTION", "HTTP://WWW.W3.ORG/2001/04/XMLENC#"}
 
 
@@ -165,7 +166,10 @@ def security_values(
         found["security.encrypt"] = (
             action is not None and algorithm is not None and _encrypts(action)
         )
-        if algorithm is not None:
+        if algorithm is not None and (_is_smime(sender) or _is_smime(receiver)):
+            # Its envelopes name what they were closed with; ours are of AES-256.
+            found["security.encryption_syntax"] = "smime"
+        elif algorithm is not None:
             found["security.encryption_algorithm"] = _uri(algorithm)
             # A CPA has no word for the key transport. XML Encryption of its time asks of every
             # handler that it reads both.
@@ -173,6 +177,13 @@ def security_values(
     found |= _certificates(direction, own, partner, sender, receiver)
     where = f"DocExchange {sender.exchange_id}" if sender is not None else "PartyInfo"
     return layer({key: value for key, value in found.items() if value != []}, Origin.CPA, where)
+
+
+def _is_smime(channel: Channel | None) -> bool:
+    if channel is None:
+        return False
+    named = (channel.sender.envelope_protocol, channel.receiver.envelope_protocol)
+    return any(protocol is not None and protocol.upper() in _SMIME for protocol in named)
 
 
 def _uri(algorithm: str) -> str:
@@ -273,7 +284,7 @@ def _channel_not_offered(channel: Channel) -> list[tuple[str, str]]:
     found = []
     for exchange in (channel.sender, channel.receiver):
         protocol = exchange.envelope_protocol
-        if protocol is not None and protocol.upper() not in _XML_ENCRYPTION:
+        if protocol is not None and protocol.upper() not in _XML_ENCRYPTION | _SMIME:
             found.append(
                 ("security.encrypt", f"payload encryption by {protocol[:64]} is not offered")
             )

@@ -26,6 +26,7 @@ from oncewire.agreement.cppa.leftover import in_full, leftover, write_remainder
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.cppa.remainder import SIDES, Remainder
 from oncewire.errors import AgreementProblem
+from oncewire.message.form import EncryptionSyntax
 from oncewire.message.ids import Service
 from oncewire.message.instant import Instant, format_duration, format_instant
 
@@ -397,9 +398,11 @@ def _receiver(binding: ActionBinding, prefix: str, shown: Certificates) -> str:
     security = binding.security
     text = f'<tns:ebXMLReceiverBinding tns:version="2.0">{_reliable(binding)}'
     if security.encrypt and shown.signs:
+        is_smime = security.encryption_syntax is EncryptionSyntax.SMIME
+        protocol = 'tns:version="3.0">S/MIME' if is_smime else 'tns:version="1.0">XMLENC'
         text += (
             "<tns:ReceiverDigitalEnvelope>"
-            '<tns:DigitalEnvelopeProtocol tns:version="1.0">XMLENC</tns:DigitalEnvelopeProtocol>'
+            f"<tns:DigitalEnvelopeProtocol {protocol}</tns:DigitalEnvelopeProtocol>"
             f"<tns:EncryptionAlgorithm>{escape(security.encryption_algorithm)}"
             "</tns:EncryptionAlgorithm>"
             f'<tns:EncryptionCertificateRef tns:certId="{prefix}.signing"/>'

@@ -21,12 +21,12 @@ from oncewire.errors import AgreementProblem, InvalidValue, SecurityFailure
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.spooled import at_hand
 from oncewire.message.envelope import Message
-from oncewire.message.form import Security, SecurityOrder
+from oncewire.message.form import EncryptionSyntax, Security, SecurityOrder
 from oncewire.message.payload import Payload
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
 from oncewire.wire.received import Received
-from oncewire.wire.security import algorithms
+from oncewire.wire.security import algorithms, smime
 from oncewire.wire.security.certificates import load_certificate
 from oncewire.wire.security.decryption import EncryptionPolicy, decrypt_part
 from oncewire.wire.security.digests import signature_parts
@@ -68,6 +68,18 @@ def encrypt_payloads(spool: Spool, message: Message, security: Security) -> Mess
         )
     # The newest is named last; an old one stays valid for reading only.
     recipient = load_certificate(certificates[-1])
+    if security.encryption_syntax is EncryptionSyntax.SMIME:
+        return replace(
+            message,
+            payloads=tuple(
+                Payload.of(
+                    payload.content_id,
+                    smime.MEDIA_TYPE,
+                    smime.envelop(_to_close(spool, payload), payload.media_type, recipient),
+                )
+                for payload in message.payloads
+            ),
+        )
     choice = EncryptionChoice(
         _name(DATA_URIS, security.encryption_algorithm), _name(KEY_URIS, security.key_transport)
     )
@@ -168,7 +180,7 @@ def closed_for_others(
     closed = {
         bare_content_id(payload.content_id)
         for payload in message.payloads
-        if _MARK in _content(payload)[:_HEAD]
+        if _MARK in _content(payload)[:_HEAD] or smime.is_enveloped(payload.media_type)
     }
     believed = {
         reference.content_id: PartDigests(
@@ -192,18 +204,23 @@ def _all_are(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) ->
 
 def _opened(node: Node, payload: Payload, security: Security) -> Payload:
     data = _content(payload)
-    if _MARK not in data[:_HEAD]:
+    enveloped = security.encryption_syntax is EncryptionSyntax.SMIME
+    closed = smime.is_enveloped(payload.media_type) if enveloped else _MARK in data[:_HEAD]
+    if not closed:
         raise SecurityFailure(
             "the agreement asks for encrypted payloads, this one is not",
             location=f"cid:{payload.content_id}",
         )
     key = node.keys.signing_key if node.keys is not None else None
-    if not isinstance(key, rsa.RSAPrivateKey):
+    if node.keys is None or not isinstance(key, rsa.RSAPrivateKey):
         raise AgreementProblem(
             "encryption is agreed, but this handler has no RSA key to decrypt with",
             key="security.encrypt",
             remedy="give the handler an RSA key and certificate",
         )
+    if enveloped:
+        meant = smime.open_envelope(data, node.keys.certificate, key)
+        return Payload.of(payload.content_id, meant.media_type, meant.content)
     policy = EncryptionPolicy()
     older = {"rsa-1_5"} if security.allow_rsa_1_5 else set()
     policy = EncryptionPolicy(
