@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 from oncewire.agreement.agreements import Agreements
@@ -11,6 +12,7 @@ from oncewire.handler.handler import Handler
 from oncewire.handler.node import Node
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport
@@ -38,18 +40,46 @@ def over_files(inbox: str, reader: str, known: Path) -> FileTransport:
     return ftp_transport(ftp_settings(inbox=inbox, reader=reader))
 
 
-def handler(folder: Path, own: str, reader: str, addresses: dict[str, str], known: Path) -> Handler:
+class Counted:
+    """A transport that knows how its attempts ended."""
+
+    can_answer = False
+
+    def __init__(self, inner: FileTransport) -> None:
+        self._inner, self.name = inner, inner.name
+        self.ended: Counter[OutcomeKind] = Counter()
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        await self._inner.start(on_delivery)
+
+    async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
+        outcome = await self._inner.send(cargo, address, timeout=timeout)
+        self.ended[outcome.kind] += 1
+        return outcome
+
+    async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
+        return await self._inner.probe(address, timeout=timeout)
+
+    async def stop(self) -> None:
+        await self._inner.stop()
+
+
+def handler(
+    folder: Path, own: str, reader: str, addresses: dict[str, str], known: Path
+) -> tuple[Handler, Counted]:
     store = SqliteStore.open(folder / f"{reader}.db", node=reader)
     agreements = Agreements([read_toml(agreement(own, addresses))])
-    transport = over_files(addresses[own], reader, known)
-    return Handler(Node(reader, store, agreements, RealWorld()), {transport.name: transport})
+    transport = Counted(over_files(addresses[own], reader, known))
+    node = Node(reader, store, agreements, RealWorld())
+    return Handler(node, {transport.name: transport}), transport
 
 
 def read_on(folder: Path, reader: str, addresses: dict[str, str], known: Path) -> None:
     """Be beta, by that name of a reader, until somebody ends us."""
 
     async def work() -> None:
-        async with handler(folder, "beta", reader, addresses, known) as beta:
+        made, _ = handler(folder, "beta", reader, addresses, known)
+        async with made as beta:
             while True:
                 for given in await beta.take(16):
                     await beta.confirm(given.sender, given.message_id)

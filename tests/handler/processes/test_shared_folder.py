@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
 from oncewire.protocol.kinds import Kind
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import OutcomeKind
 from tests.handler.processes import folder_party
 from tests.handler.processes.folder_party import NAMES, handler, read_on
-from tests.handler.serving import journal
 from tests.handler.test_other_transports import document
 from tests.transport.exchange import run
 from tests.transport.file_servers import ftp_server, sftp_server
@@ -55,13 +54,6 @@ def rows_of(folder: Path, reader: str) -> list[Row]:
         store.close()
 
 
-def gone(alpha: Handler) -> set[str]:
-    """The messages whose parcel lies in its place, or did."""
-    rows = journal(alpha)
-    begun = {str(row.message_id) for row in rows if row.kind == Kind.SENT}
-    return begun - {str(row.message_id) for row in rows if row.kind == Kind.SEND_FAILED}
-
-
 class Mortal:
     """The reader that is killed whenever it holds a claim, a moment later or earlier."""
 
@@ -75,17 +67,19 @@ class Mortal:
         process.start()
         return process
 
-    def holds(self) -> bool:
-        return any(name.name.endswith(".claimed-mortal") for name in self._inbox.iterdir())
+    def claims(self) -> set[str]:
+        return {file.name for file in self._inbox.iterdir() if ".claimed-mortal" in file.name}
 
     async def live_and_die(self) -> None:
-        while not self.holds():
+        """Until this very process has claimed something; what the last one held is not its own."""
+        inherited = self.claims()
+        while not self.claims() - inherited:
             await asyncio.sleep(0.001)
         await asyncio.sleep(self._chance.random() * self._chance.choice((0.0, 0.01, 0.05)))
         self.process.kill()
         await asyncio.to_thread(self.process.join)
         self.deaths += 1
-        self.with_a_claim += self.holds()
+        self.with_a_claim += bool(self.claims())
         self.process = self._born()
 
 
@@ -108,21 +102,25 @@ def test_each_parcel_is_stored_by_one_of_them_once(
             )
             mortal = Mortal(tmp_path, (tmp_path, "mortal", addresses, known), chance)
             steady.start()
-            async with handler(tmp_path, "alpha", "alpha", addresses, known) as alpha:
+            made, way_out = handler(tmp_path, "alpha", "alpha", addresses, known)
+            async with made as alpha:
                 sent, enough = [], asyncio.Event()
 
                 async def sending() -> None:
                     # While they are born and die, more comes.
                     while len(sent) < parcels or not enough.is_set():
                         sent.append((await alpha.send(document(len(sent)))).message_id)
-                        await asyncio.sleep(0.02)
+                        # However slow the machine is, none waits so long that it is given up.
+                        while way_out.ended.total() < len(sent):
+                            await asyncio.sleep(0.01)
 
                 busy = asyncio.create_task(sending())
                 for _ in range(deaths):
                     await mortal.live_and_die()
                 enough.set()
                 await busy
-                while len(gone(alpha)) < len(sent) or any(inbox.iterdir()):
+                assert set(way_out.ended) == {OutcomeKind.SENT}
+                while any(inbox.iterdir()):
                     await asyncio.sleep(0.05)
             for process in (steady, mortal.process):
                 process.kill()
