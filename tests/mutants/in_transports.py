@@ -17,6 +17,7 @@ _READERS = "tests/transport/test_two_readers.py"
 _NAMES = "tests/transport/test_hostile_names.py"
 _SMTP = "tests/transport/test_smtp_contract.py"
 _BROKER = "tests/transport/test_broker_contract.py"
+_CONFIDED = "tests/handler/test_confided.py"
 _MAILBOX = "tests/transport/test_mailbox.py"
 _FAULTS = "tests/transport/test_server_faults.py"
 _FILES = "tests/transport/test_file_transport.py"
@@ -179,5 +180,14 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
         requirement="TRN-3",
         tests=(f"{_MAILBOX}::test_a_mail_is_removed_when_it_is_stored_and_not_before",),
+    ),
+    Mutant(
+        "an envelope of S/MIME is opened whatever its part says",
+        "oncewire.handler.sealing.confide",
+        "    closed = smime.is_enveloped(payload.media_type) if enveloped else "
+        "_MARK in data[:_HEAD]\n",
+        "    closed, enveloped = True, smime.is_enveloped(payload.media_type)\n",
+        requirement="TRN-3",
+        tests=(f"{_CONFIDED}::test_what_is_not_in_the_agreed_envelope_is_refused",),
     ),
 )
