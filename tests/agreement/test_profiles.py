@@ -192,7 +192,7 @@ def test_phinms_is_answered_without_being_asked() -> None:
     assert whole.terms.sync_mode is SyncReplyMode.SIGNALS_AND_RESPONSE
 
 
-@pytest.mark.requirement("RTY-18", "DRV-4")
+@pytest.mark.requirement("RTY-18")
 def test_what_a_cpa_leaves_open_outlasts_a_night_and_is_remembered_longer() -> None:
     text = agreement_text("alpha", "beta", "cpa")
     terms = read_toml(text).sending.terms
