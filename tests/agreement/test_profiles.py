@@ -6,6 +6,7 @@ from oncewire.agreement import PROFILES, Origin, Requested
 from oncewire.agreement.compose import compose
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.profiles import profile_values
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message import Actor, Dialect, SyncReplyMode
 from oncewire.message.form import SoapActionCheck
@@ -26,6 +27,7 @@ from oncewire.protocol.terms import (
     SyncBundle,
     SyncRetries,
 )
+from tests.handler.pair import agreement_text
 
 NAMES = {
     "ebms2", "cpa", "ms-0.9x", "ms-0.9x-typed", "window", "rm-0.78", "fujitsu-2000",
@@ -188,3 +190,13 @@ def test_phinms_is_answered_without_being_asked() -> None:
     assert whole.rules.ack_signature is Requested.NEVER
     assert whole.rules.sync is Requested.WHEN_STATED
     assert whole.terms.sync_mode is SyncReplyMode.SIGNALS_AND_RESPONSE
+
+
+@pytest.mark.requirement("RTY-18")
+def test_what_a_cpa_leaves_open_outlasts_a_night_and_is_remembered_longer() -> None:
+    text = agreement_text("alpha", "beta", "cpa")
+    terms = read_toml(text).sending.terms
+    assert terms.longest_retry >= DAY
+    assert terms.persist_duration > terms.longest_retry
+    said = read_toml(text + '[delivery]\nretries = 2\nretry_interval = "PT1M"\n').sending.terms
+    assert (said.retries, said.retry_interval) == (2, MINUTE)

@@ -7,6 +7,8 @@ import pytest
 from oncewire.handler.sending.copying import send_copy
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.trial import Trial
+from oncewire.journal.check import check_journal, fold_ledger
+from oncewire.journal.predicates.context import Context
 from oncewire.message import Payload, Service
 from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.states import OutgoingState
@@ -109,3 +111,25 @@ def test_of_one_that_fails_no_application_is_told() -> None:
     assert state_of(pair, TRIAL_ID) is OutgoingState.UNKNOWN
     assert pair.notices == []
     assert pair.verify().clean
+
+
+def test_every_promise_is_judged_of_a_trial_though_no_ledger_has_it() -> None:
+    pair = Pair()
+    submit(pair)
+    rows = []
+    for engine in (pair.alpha, pair.beta):
+        with engine.node.store.reader() as reader:
+            rows += reader.journal_since(0, 1_000)
+    lost = [row for row in rows if row.kind not in ("handed_over", "confirmed")]
+    # As if they had never been written: no hole tells of them.
+    whole = [
+        row._replace(seq=place)
+        for node in ("alpha", "beta")
+        for place, row in enumerate((row for row in lost if row.node == node), 1)
+    ]
+    report = check_journal(whole, healed=True)
+    assert {found.kind for found in report.violations} & {"lost", "unconfirmed"}
+    assert report.messages == 0
+    # In a lake that grows, what came of a trial before is not there any more.
+    later = [row for row in rows if row.kind == "acknowledged"]
+    assert list(fold_ledger(later, Context.gather(later, healed=True))) == []

@@ -93,6 +93,10 @@ _CPA = {
     "wire.soap_action_check": "strict",
     "wire.unknown_cpa": "fault",
     "wire.unknown_ref": "error",
+    # Where the CPA does not say how long is tried: a partner may be away for a night (RTY-18).
+    "delivery.retries": 288,
+    "delivery.retry_interval": "PT5M",
+    "delivery.persist_duration": "P2D",
 }
 
 _OSB_BE = {

@@ -87,15 +87,13 @@ class Judged(NamedTuple):
 
 
 def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
-    """For rows sorted by (message_id, node, seq): each message's outcome and violations."""
+    """For rows sorted by (message_id, node, seq): each message's outcome and violations. Trials
+    are nobody's business: no ledger has them, and no later rows of them are waited for."""
     for message_id, group in groupby(rows, _BY_MESSAGE):
-        if message_id is None:
+        if message_id is None or is_trial(message_id):
             continue
         traces = gather(group)
         violations, extent, closed = judge_subject(traces, context)
-        if not violations and is_trial(message_id):
-            # Nobody's business: it is judged, and counted nowhere.
-            continue
         try:
             yield Judged(outcome_of(traces, context.terms), violations, extent, closed)
         except JournalProblem as problem:
@@ -190,6 +188,9 @@ def check_journal(
         findings += violations
         if outcome is not None:
             outcomes[outcome.outcome.value] += 1
+    # Counted nowhere, and judged all the same.
+    trials = [row for row in ordered if row.message_id is not None and is_trial(row.message_id)]
+    findings += fold_messages(_grouped(trials, message_key), context)
     findings += fold_channels(_grouped(ordered, channel_key), context)
     findings += fold_documents(_grouped(ordered, document_key), context)
     findings = told_once(findings)

@@ -1,8 +1,11 @@
 """Every CPA of the corpus loads, from both parties' side, with the values its index states."""
 
+import base64
+import copy
 from pathlib import Path
 
 import pytest
+from lxml import etree
 
 from oncewire.agreement import (
     Agreement,
@@ -21,6 +24,8 @@ from oncewire.errors import AgreementProblem
 from oncewire.message import Actor, MessageKind, Party, PartyId, Service, SyncReplyMode
 from oncewire.message.instant import parse_duration, parse_instant
 from oncewire.protocol.terms import FlowMode, OnExhausted, Scope
+from oncewire.wire.security.certificates import der_of
+from tests.wire.security.keys import alpha
 
 RSA_SHA1 = "http://www.w3.org/2000/09/xmldsig#rsa-sha1"
 RSA_SHA256 = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
@@ -373,3 +378,27 @@ def test_later_editions_of_2_0_are_2_0(corpus: Path, letter: str) -> None:
     text = (corpus / "ebms-core/cpa/cpaStubEBF.rm.http.signed-sha256.xml").read_text()
     found = read_cpa(text.replace("cpp-cpa-2_0.xsd", f"cpp-cpa-2_0{letter}.xsd"), own="Overheid")
     assert (found.profile, found.form.dialect.value) == ("cpa", "ebms2")
+
+
+def test_authorities_alone_are_the_trust_where_no_certificate_is_named(corpus: Path) -> None:
+    """Without them a partner's server would be believed on the word of any public authority."""
+    text = (corpus / "ebms-core/cpa/cpaStubEBF.rm.https.signed-sha256.xml").read_bytes()
+    root = etree.fromstring(text)
+    assert read_cpa(text, own=0).partner.certificates
+    for place in ("ServerCertificateRef", "ClientCertificateRef"):
+        for element in root.iter(f"{{*}}{place}"):
+            element.getparent().remove(element)
+    # The only anchor of this CPA is our own certificate, which proves nothing of the partner's.
+    assert read_cpa(etree.tostring(root), own=0).partner.certificates == ()
+    ours = root.find("{*}PartyInfo")
+    authority = copy.deepcopy(ours.find("{*}Certificate"))
+    name = next(key for key in authority.attrib if key.endswith("certId"))
+    authority.set(name, "authority")
+    der = der_of(alpha("rsa").certificate)
+    authority.find(".//{*}X509Certificate").text = base64.b64encode(der).decode()
+    ours.find("{*}Certificate").addprevious(authority)
+    for anchor in ours.iter("{*}AnchorCertificateRef"):
+        anchor.set(next(key for key in anchor.attrib if key.endswith("certId")), "authority")
+    bare = read_cpa(etree.tostring(root), own=0)
+    assert bare.partner.certificates == (der,)
+    assert bare.partner.client_certificates == ()

@@ -49,6 +49,8 @@ class Channel:
     endpoints: tuple[Endpoint, ...] = ()
     client_certificate: str | None = None
     server_certificate: str | None = None
+    # SecurityDetails that say whose certificates it takes from the other side's server and client.
+    vouched_by: tuple[str, ...] = ()
     access_authentication: bool = False
     sender: Exchange = field(default_factory=Exchange)
     receiver: Exchange = field(default_factory=Exchange)
@@ -75,6 +77,9 @@ def read_channel(
         endpoints=read_endpoints(transport),
         client_certificate=_secured(transport, "Client"),
         server_certificate=_secured(transport, "Server"),
+        vouched_by=tuple(
+            filter(None, (_vouched(transport, side) for side in ("Client", "Server")))
+        ),
         access_authentication=child(transport, "TransportSender", "AccessAuthentication")
         is not None,
         sender=_exchange(old if old is not None else child(exchange, "ebXMLSenderBinding")),
@@ -87,6 +92,15 @@ def _secured(transport: Element | None, side: str) -> str | None:
     place = "TransportSender" if side == "Client" else "TransportReceiver"
     path = (place, f"Transport{side}Security", f"{side}CertificateRef")
     return attribute(child(transport, *path), "certId")
+
+
+def _vouched(transport: Element | None, side: str) -> str | None:
+    """The SecurityDetails by which a TransportClientSecurity judges servers, or the other way."""
+    place, other = ("TransportSender", "Server")
+    if side == "Server":
+        place, other = ("TransportReceiver", "Client")
+    path = (place, f"Transport{side}Security", f"{other}SecurityDetailsRef")
+    return attribute(child(transport, *path), "securityId")
 
 
 def read_endpoints(transport: Element | None) -> tuple[Endpoint, ...]:

@@ -145,7 +145,7 @@ def _agreement(
         cpa_id=document.cpa_id,
         profile=profile or remainder.profile or _usual_profile(document),
         own=_seen_by(theirs, _party_terms(ours)),
-        partner=_seen_by(ours, _party_terms(theirs)),
+        partner=_vouched_for(ours, _seen_by(ours, _party_terms(theirs))),
         entries=tuple(
             remainder.completed(entry, binding, viewer)
             for binding, entry in _entries(ours, theirs)
@@ -189,6 +189,23 @@ def _seen_by(other: CpaParty, side: PartyTerms) -> PartyTerms:
     if any(address.lower().startswith("https:") for address in ways):
         return side
     return replace(side, client_certificates=())
+
+
+def _vouched_for(own: CpaParty, partner: PartyTerms) -> PartyTerms:
+    """Where the CPA names no certificate of the partner's for connections, the authorities that it
+    says we go by, and no others."""
+    if partner.certificates:
+        return partner
+    names = dict.fromkeys(
+        name
+        for channel in own.channels.values()
+        for security in channel.vouched_by
+        for name in own.anchors.get(security, ())
+    )
+    # Many CPAs list their own certificate there, which proves nothing of the partner's.
+    ours = {*_used(own, "server_certificate", "client_certificate", "sender.signing_certificate")}
+    found = (der for name in names for der in own.certificates.get(name, ()) if der not in ours)
+    return replace(partner, certificates=tuple(dict.fromkeys(found)))
 
 
 def _used(party: CpaParty, *places: str) -> tuple[bytes, ...]:
