@@ -31,7 +31,8 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory.spool import MemorySpool
 from oncewire.store.records import SpoolSlice
-from oncewire.transport.contract import AttemptOutcome, Cargo
+from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
+from oncewire.wire.limits import DEFAULT_LIMITS
 from tests.handler.memory_wire import Wire
 from tests.handler.pair import Pair
 from tests.handler.serving import FAST, free_port, serving
@@ -343,7 +344,8 @@ def test_what_must_be_held_is_bounded() -> None:
 
 
 def test_an_endless_document_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oncewire.handler.sending.handing_in.PAYLOAD_BYTES_MAX", 3 * MEGABYTE)
+    bounded = replace(DEFAULT_LIMITS, document_bytes=3 * MEGABYTE)
+    monkeypatch.setattr("oncewire.handler.sending.handing_in.DEFAULT_LIMITS", bounded)
     spool = MemorySpool()
     there = HandedIn(spool, (submission(LongContent(4 * MEGABYTE)),))
     with pytest.raises(InvalidValue, match="more than 3,145,728 bytes"):
@@ -358,3 +360,23 @@ def test_a_document_that_changed_since_it_was_digested_is_refused() -> None:
     with pytest.raises(InvalidValue, match="not what its digest says"):
         there.read()
     assert there.files == []
+
+
+async def test_how_far_a_large_message_is_is_known_while_it_leaves(tmp_path: Path) -> None:
+    wire = Wire()
+    seen: list[dict[str, tuple[int, int]]] = []
+    async with Handler(node_of(tmp_path / "b.db"), {"http": wire}) as handler:
+
+        async def send(cargo: Cargo, _address: str, *, timeout: float) -> AttemptOutcome:
+            seen.extend([handler.transfers() async for _ in cargo.chunks()])
+            return AttemptOutcome(OutcomeKind.SENT)
+
+        wire.send = send  # type: ignore[method-assign]
+        sent = await handler.send(submission(LongContent(2 * MEGABYTE)))
+        async with asyncio.timeout(20):
+            while not seen or handler.transfers():
+                await asyncio.sleep(0.01)
+    counts = [found[sent.message_id][0] for found in seen]
+    assert counts == sorted(counts)
+    assert counts[0] < MEGABYTE
+    assert counts[-1] == seen[-1][sent.message_id][1] > 2 * MEGABYTE

@@ -132,6 +132,27 @@ def test_spooled_names_every_file_in_use(store: Store) -> None:
         assert reader.spooled() == {digit * 64 for digit in "abcd"}
 
 
+def test_the_files_of_a_draft_are_in_use_until_a_parcel_takes_its_place(store: Store) -> None:
+    slices = (SpoolSlice("a" * 64, 0, 5), SpoolSlice("b" * 64, 2, 7))
+    waiting = sent("w")
+    with store.transition() as transaction:
+        transaction.add_outgoing(waiting, parcel=None, draft=b"draft", files=slices)
+    store.commit()
+    with store.reader() as reader:
+        assert reader.spooled() == {"a" * 64, "b" * 64}
+        # It has no bytes yet, wherever its documents lie.
+        assert reader.outgoing_parcel("w") is None
+    with store.transition() as transaction:
+        assert transaction.outgoing_parcel("w") is None
+        assert transaction.draft("w") == b"draft"
+        made = StoredParcel("x", (), (b"y", slices[0]))
+        transaction.save_outgoing(waiting.outgoing, parcel=made)
+    store.commit()
+    with store.reader() as reader:
+        assert reader.spooled() == {"a" * 64}
+        assert reader.outgoing_parcel("w") == made
+
+
 def test_several_views_may_be_open(store: Store) -> None:
     with store.reader() as one, store.reader() as other:
         assert one.last_seq() == other.last_seq() == 0

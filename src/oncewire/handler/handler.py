@@ -208,6 +208,10 @@ class Handler:
         with self.engine.node.store.transition() as tx:
             return find_outgoing(tx, message_id).outgoing.state
 
+    def transfers(self) -> dict[str, tuple[int, int]]:
+        """Large messages on their way, by MessageId: bytes that have left, and of how many."""
+        return dict(self._carrier.transfers)
+
     async def take(self, limit: int = 16) -> list[GivenMessage]:
         """Hand messages to the caller, who confirms each within the lease."""
         return await self.taken(lambda engine, room: engine.hand_over(room, self.lease), limit)
@@ -338,6 +342,7 @@ class Handler:
                     post.parcel,
                     post.timeout / SECOND,
                     post.message_id if post.delegated else "",
+                    post.message_id,
                 )
             except StoreDamaged as problem:
                 damaged, outcome = problem, AttemptOutcome(OutcomeKind.REFUSED, str(problem))

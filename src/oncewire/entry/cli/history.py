@@ -213,10 +213,32 @@ def why(
         columns = ("at", "node", "direction", "peer", "what")
         sentence = explain(rows, outlook=then)
         # The sentence comes first: it is what was asked for.
-        facts = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
+        facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
+        if then:
+            facts |= _transfer(settings, found)
         return Report(facts, (Listing("ladder", columns, steps),))
 
     output.answer(work, json=json)
+
+
+def _transfer(settings: Settings, message_id: str) -> dict[str, int]:
+    """How far a large message is that leaves now; nothing where none does."""
+    import asyncio
+
+    from oncewire.entry.control.client import Remote
+    from oncewire.entry.control.language import socket_path
+
+    async def ask() -> dict[str, int]:
+        remote = await Remote.connect(socket_path(settings))
+        if remote is None:
+            return {}
+        try:
+            found = (await remote.status()).transfers.get(message_id)
+        finally:
+            await remote.close()
+        return {} if found is None else {"bytes_sent": found[0], "bytes_in_all": found[1]}
+
+    return asyncio.run(ask())
 
 
 def _rows_of(settings: Settings, message_id: str, others: list[Path]) -> tuple[str, list[Row], str]:

@@ -80,6 +80,7 @@ class Status:
     `passing`: the handler runs only until the program or command that started it is done.
     `lag_ms`: the longest that anything waited for its turn in the last minute, in milliseconds.
     `stuck`: why it is not called running although its process is there.
+    `transfers`: large messages that leave now, by MessageId: bytes that have left, and of how many.
     """
 
     party: str
@@ -91,6 +92,7 @@ class Status:
     passing: bool = False
     lag_ms: int = 0
     stuck: str = ""
+    transfers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def told_of(said: StatusResponse | None) -> Told:

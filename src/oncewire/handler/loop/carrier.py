@@ -52,6 +52,8 @@ class Carrier:
 
     def __init__(self, spool: Spool, transports: Mapping[str, Transport]) -> None:
         self._spool, self._transports = spool, transports
+        # Large messages on their way: bytes that were given to the transport, and of how many.
+        self.transfers: dict[str, tuple[int, int]] = {}
 
     def use(self, parcel: StoredParcel) -> None:
         """Its files stay until it has left, even if its message goes first: a proxy keeps
@@ -65,24 +67,41 @@ class Carrier:
             self._spool.let_go(name)
 
     async def carry(
-        self, name: str, address: str, parcel: StoredParcel, timeout: float, once: str = ""
+        self,
+        name: str,
+        address: str,
+        parcel: StoredParcel,
+        timeout: float,
+        once: str = "",
+        message_id: str = "",
     ) -> AttemptOutcome:
         """Send a parcel; `once` is the cargo's. Raises StoreDamaged when its files are not what
-        they were."""
+        they were. How far a large one is stands in `transfers`, under its MessageId."""
         transport = self._transports.get(name)
         if transport is None:
             return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
         if parcel.spooled:
             parcel = await asyncio.to_thread(check_files, self._spool, parcel)
+        size = parcel.size
         cargo = Cargo(
-            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel), once
+            parcel.content_type,
+            parcel.headers,
+            size,
+            lambda: self._chunks(parcel, message_id),
+            once,
         )
-        return await transport.send(cargo, address, timeout=timeout)
+        try:
+            if parcel.spooled and message_id:
+                self.transfers[message_id] = 0, size
+            return await transport.send(cargo, address, timeout=timeout)
+        finally:
+            self.transfers.pop(message_id, None)
 
-    async def _chunks(self, parcel: StoredParcel) -> AsyncIterator[bytes]:
+    async def _chunks(self, parcel: StoredParcel, message_id: str) -> AsyncIterator[bytes]:
         """The stored bytes, piece by piece; a large payload is read from the spool."""
         for part in parcel.body:
             if not isinstance(part, SpoolSlice):
+                self._note(message_id, len(part))
                 yield part
                 continue
             with self._spool.open(part.name) as spooled:
@@ -93,4 +112,11 @@ class Carrier:
                     if not chunk:
                         break
                     left -= len(chunk)
+                    self._note(message_id, len(chunk))
                     yield chunk
+
+    def _note(self, message_id: str, count: int) -> None:
+        """So many more bytes of a message leave."""
+        if message_id in self.transfers:
+            sent, size = self.transfers[message_id]
+            self.transfers[message_id] = sent + count, size
