@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.proofs import check_file
@@ -74,9 +75,10 @@ class Carrier:
             return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
         if parcel.spooled:
             parcel = await asyncio.to_thread(check_files, self._spool, parcel)
-        cargo = Cargo(
-            parcel.content_type, parcel.headers, parcel.size, lambda: self._chunks(parcel), once
-        )
+        first = parcel.body[0] if len(parcel.body) == 1 else None
+        whole = first if isinstance(first, bytes) else None
+        chunks = partial(self._chunks, parcel)
+        cargo = Cargo(parcel.content_type, parcel.headers, parcel.size, chunks, once, whole)
         return await transport.send(cargo, address, timeout=timeout)
 
     async def _chunks(self, parcel: StoredParcel) -> AsyncIterator[bytes]:
