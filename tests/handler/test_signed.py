@@ -37,6 +37,7 @@ def signed_pair(
     encrypt: bool = False,
     actor: str = "toPartyMSH",
     sign: bool = True,
+    more: str = "",
 ) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Pair("ebms2")
@@ -52,7 +53,7 @@ def signed_pair(
         if signed_acks:
             extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
             extra += f'actor = "{actor}"\n'
-        agreement = read_toml(agreement_text(own, partner, "ebms2", extra))
+        agreement = read_toml(agreement_text(own, partner, "ebms2", extra + more))
         node = pair.engines[own].node
         node.agreements = Agreements([agreement])
         node.keys = Keys(people[own].certificate, people[own].key)

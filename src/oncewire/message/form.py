@@ -95,6 +95,11 @@ class Form:
         """Whether a feature can travel: by the dialect itself, or because that was agreed."""
         return extension in self.extensions or extension in _CARRIES[self.dialect]
 
+    def carries_in_header(self, extension: Extension) -> bool:
+        """Whether a feature stands in the header, where a signature covers it; the drafts say of a
+        payload what they say beside it."""
+        return extension in self.extensions
+
 
 # What each wire format carries by itself; ebMS 2.0 needs our extension
 # (docs/decisions.md#extensions).

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreements import Agreements
-from oncewire.handler.arriving import arrive
+from oncewire.handler.arriving import storing
 from oncewire.handler.delivering import accepted as accepted_module
 from oncewire.handler.delivering import application
 from oncewire.handler.delivering.application import GivenMessage
@@ -33,7 +33,7 @@ LEASE = 30 * SECOND
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored beside the bytes: the view, or nothing, as by versions before it."""
     if request.param == "bytes":
-        monkeypatch.setattr(arrive, "view_of", lambda *_: None)
+        monkeypatch.setattr(storing, "view_of", lambda *_: None)
 
 
 def take(pair: Pair, limit: int = 100) -> list[GivenMessage]:

@@ -152,7 +152,10 @@ def _pieces(document: SplitDocument, group: list[_PartRead], agreed: str | None)
     encoding = made.encoding if made is not None else first.payload.content_encoding
     told_headers = first.payload.mime_headers
     headers = tuple(pair for pair in told_headers if pair[0].lower() not in _OURS)
-    undone = encoding if encoding is not None and encoding == agreed else None
+    # Who says where in the document a part lies means the whole of it; what else is compressed is
+    # the application's, unless that was agreed.
+    ours = made is not None or first.stretch is not None or encoding == agreed
+    undone = encoding if ours else None
     kept = None if undone else first.payload.content_encoding
     payload = replace(first.payload, data=None, content_encoding=kept, mime_headers=headers)
     whole = first.stretch

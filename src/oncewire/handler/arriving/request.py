@@ -54,7 +54,9 @@ class Request:
     def read(cls, node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
         """None where its bytes or its agreement are gone."""
         agreement = agreement_of_hop(node, tx, stored)
-        if agreement is None or stored.parcel is None:
+        joined = stored.facts.split_id == stored.incoming.message_id
+        if agreement is None or stored.parcel is None or joined:
+            # A document that came in parts was answered with the last of them.
             return None
         received = read_stored(node.store.spool, stored.parcel, node.limits)
         terms = node.terms_of(tx, stored.incoming.terms_id)

@@ -16,7 +16,7 @@ from oncewire.handler.route import Route
 from oncewire.handler.sealing.seal import draft_of
 from oncewire.journal.identity import document_digest
 from oncewire.message.envelope import Message
-from oncewire.message.form import Extension, Form
+from oncewire.message.form import Extension, Form, Security
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument, is_document, parts_needed
 from oncewire.protocol.effects import Note
@@ -39,7 +39,9 @@ def needs_parts(payloads: tuple[Payload, ...], terms: Terms) -> bool:
     return is_document(tuple(payload.size for payload in payloads), terms)
 
 
-def check_splittable(payloads: tuple[Payload, ...], terms: Terms, form: Form) -> None:
+def check_splittable(
+    payloads: tuple[Payload, ...], terms: Terms, form: Form, security: Security
+) -> None:
     """Refuse a submission that is too large where no part of it could be sent or joined."""
     largest = max(payloads, key=lambda payload: payload.size)
     problem = (
@@ -63,6 +65,12 @@ def check_splittable(payloads: tuple[Payload, ...], terms: Terms, form: Form) ->
             "back",
             remedy="agree on sync.mode = none or mshSignalsOnly, or on a larger payload.max_size",
         )
+    if security.sign and len(payloads) > 1 and not form.carries_in_header(Extension.SPLIT):
+        raise InvalidValue(
+            f"{problem}; of which payload a part is would be told beside it, where no signature "
+            "covers it",
+            remedy="send each payload as a document of its own",
+        )
     encoding = terms.compress_encoding
     if encoding is not None and encoding not in ENCODINGS:
         raise InvalidValue(
@@ -71,16 +79,20 @@ def check_splittable(payloads: tuple[Payload, ...], terms: Terms, form: Form) ->
         )
 
 
-def put_into_spool(
-    node: Node, payloads: tuple[Payload, ...], terms: Terms, form: Form
-) -> tuple[Content, ...]:
+def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> tuple[Content, ...]:
     """Write each payload as it will travel. Its files are in use: `node.spooled` gets them, or
     whoever asked for them lets them go. May be called in any thread."""
-    spool = node.store.spool
+    terms, form = route.terms, route.form
+    spool, encoding = node.store.spool, terms.compress_encoding
+    told = form.carries_in_header(Extension.COMPRESSION)
+    if not told and (route.security.sign or not form.carries(Extension.COMPRESSION)):
+        # What no signature covers is not believed, and the document would stay compressed.
+        encoding = None
     contents: list[Content] = []
     try:
         for payload in payloads:
-            contents += [_content(spool, payload, terms, form)]
+            large = payload.size > (terms.max_size or payload.size)
+            contents += [_content(spool, payload, encoding if large else None)]
         parts_needed(tuple(content.length for content in contents), terms.max_size or 1)
     except BaseException:
         for content in contents:
@@ -89,11 +101,9 @@ def put_into_spool(
     return tuple(contents)
 
 
-def _content(spool: Spool, payload: Payload, terms: Terms, form: Form) -> Content:
-    large = terms.max_size is not None and payload.size > terms.max_size
-    encoding = terms.compress_encoding
+def _content(spool: Spool, payload: Payload, encoding: str | None) -> Content:
     told = payload.mime_headers
-    if encoding is not None and large and form.carries(Extension.COMPRESSION):
+    if encoding is not None:
         name, length = spool.put(compressed(_bytes_of(spool, payload), encoding))
         if length < payload.size:
             facts = (payload.content_id, payload.media_type, payload.size)

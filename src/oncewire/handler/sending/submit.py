@@ -148,7 +148,7 @@ def submit(
         message = replace(message, error_list=ErrorList(warnings))
     _check_unused(tx, message.header.message_id)
     if large:
-        contents = put_into_spool(node, submission.payloads, route.terms, route.form)
+        contents = put_into_spool(node, submission.payloads, route)
         store_document(node, tx, message, facts_of(message), route, contents)
     else:
         store_outgoing(node, tx, message, route)
@@ -265,7 +265,7 @@ def _compose(
     if is_trial(header.message_id):
         terms = trial_terms(terms)
     if terms.max_size is not None and needs_parts(submission.payloads, terms):
-        check_splittable(submission.payloads, terms, agreement.form)
+        check_splittable(submission.payloads, terms, agreement.form, binding.security)
     else:
         _check_sizes(submission.payloads)
         check_closable(submission.payloads, binding.security)

@@ -392,12 +392,12 @@ class ReceivingChannelFold:
 def _to_party(received: Row | None) -> str | None:
     """Whom a message is for, as its arrival says: the To Party's application, or its handler,
     which takes trials and the notice of a failure itself and at once, whatever the application
-    has yet to come for (ERR-5), and gathers the parts of documents in their order."""
+    has yet to come for (ERR-5), and gathers the parts of each document in their order."""
     if received is None or received.detail is None:
         return None
     said = notes.Received.read(received.detail)
     if said.split_id is not None:
-        return f"{said.to_party} (its documents)"
+        return f"{said.to_party} (document {said.split_id})"
     ours = said.notice or is_trial(received.message_id or "")
     return f"{said.to_party} (its handler)" if ours else said.to_party
 

@@ -30,7 +30,7 @@ CALM_EVERY = 10
 """One seed in so many is calm; together they go through every dialect, flow and hop mode."""
 
 DIALECTS = ("ebms2", "ms-0.9x", "rm-0.78")
-EXTENSIONS = ("hop_sequence", "routing", "transient_error")
+EXTENSIONS = ("hop_sequence", "routing", "transient_error", "split", "compression")
 FLOWS = ("unrestricted", "window", "stop-and-wait")
 # Only what is reliable by the protocol is numbered (HDR-3).
 _BEST_EFFORT = (

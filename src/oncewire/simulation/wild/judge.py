@@ -46,6 +46,8 @@ _SAFETY = ("S1", "S2", "S3", "S6", "S9", "S14", "S15")
 SLACK: Duration = 3 * SECOND
 """How much later than its timer something may happen."""
 
+_TOO_LARGE = "and no more than"
+
 
 def judge(world: World) -> tuple[Violation, ...]:
     """Every broken promise of a world that has healed and come to rest."""
@@ -79,13 +81,18 @@ class History:
         self.terms: dict[str, Terms] = {}
         self.traces: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self.notices: set[str] = set()
+        # Parts of documents: what is promised is promised of the document.
+        self.parts: set[str] = set()
         for row in rows:
             if row.kind == TERMS and row.terms_id is not None:
                 self.terms[row.terms_id] = read_terms(row.detail)
             if row.message_id is not None:
                 self.traces[row.node, row.message_id].append(row)
-                if row.kind == SUBMITTED and notes.Submitted.read(row.detail).notice:
+                submitted = notes.Submitted.read(row.detail) if row.kind == SUBMITTED else None
+                if submitted is not None and submitted.notice:
                     self.notices.add(row.message_id)
+                if submitted is not None and submitted.is_part:
+                    self.parts.add(row.message_id)
         # Where a hub cannot deliver, its operator is called; a notice to the From Party is only
         # as reliable as its wire format lets it be.
         hubs = world.plan.setting.way
@@ -108,7 +115,7 @@ class History:
         self._documents()
         for (node, message_id), rows in self.traces.items():
             kinds = {row.kind for row in rows}
-            if SUBMITTED in kinds:
+            if SUBMITTED in kinds and message_id not in self.parts:
                 self._told(node, message_id, rows)
             if SENT in kinds:
                 self._timing(node, message_id, rows)
@@ -123,7 +130,9 @@ class History:
     def _accepted(self) -> None:
         """In a calm world no submission is refused; the rest of calm is the checker's (L3)."""
         for order in self.world.plan.orders if self.world.plan.setting.calm else ():
-            if (order.sender, order.message_id) not in self.traces:
+            # Under some agreements what is too large cannot be split, and is refused by name.
+            too_large = _TOO_LARGE in self.ledger.refused.get(order.message_id, "")
+            if (order.sender, order.message_id) not in self.traces and not too_large:
                 self._delivered(order, "calm", "no fault was drawn")
 
     def _probes(self) -> None:
@@ -175,7 +184,9 @@ class History:
             return
         self._late(node, message_id, rows, terms)
         for row in rows:
-            if row.kind == EXPIRED and row.boot == begun.boot:
+            # A part has the lifetime of its document, which began before it.
+            whole = message_id not in self.parts
+            if row.kind == EXPIRED and row.boot == begun.boot and whole:
                 self._hasty(node, message_id, begun, row, terms)
 
     def _late(self, node: str, message_id: str, rows: list[Row], terms: Terms) -> None:

@@ -51,7 +51,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "sync.timeout": ("PT4S", "PT20S"),
     "sync.bundle": ("concatenated",),
     "hop.mode": ("store_and_forward", "transient_until_forwarded", "transparent", "by_request"),
-    "payload.max_size": (100_000,),
+    "payload.max_size": (100_000, 700, 300),
     "payload.compress": ("gzip",),
 }
 """Beyond a profile's own; what a profile says is left alone more often than not."""

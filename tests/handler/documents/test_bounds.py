@@ -1,0 +1,196 @@
+"""What a receiver takes of documents in parts, and what is left of those that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from oncewire.handler.answering.answer import Answer
+from oncewire.message.envelope import Message
+from oncewire.message.header import Split
+from oncewire.message.instant import HOUR
+from oncewire.message.payload import Payload
+from oncewire.wire import codec
+from oncewire.wire.limits import DEFAULT_LIMITS
+from oncewire.wire.mime.compression import ENCODINGS, compressed
+from oncewire.wire.parcel import Parcel
+from tests.handler.documents.test_life import DATA, EBMS2, SPLIT, clean, sent, submit, taken
+from tests.handler.pair import Pair
+from tests.handler.test_signed import signed_pair
+
+Change = Callable[[Message], Message]
+TEXT = b"".join(b"line %d of a long order\n" % number for number in range(4_000))
+
+
+@dataclass
+class Changing(Pair):
+    """A pair between which somebody writes parts anew; none is signed."""
+
+    changes: dict[str, Change] = field(default_factory=dict)
+
+    def deliver(self, name: str, parcel: Parcel) -> Answer:
+        message = codec.read(parcel).message
+        change = self.changes.get(message.header.message_id)
+        if change is None or name != "beta":
+            return super().deliver(name, parcel)
+        (deal,) = self.alpha.node.agreements
+        return super().deliver(name, codec.write(change(message), deal.form))
+
+
+def part(number: int, total: int = 10) -> str:
+    return f"{number}-of-{total}.doc@alpha"
+
+
+def with_split(number: int, total: int, split_id: str = "doc@alpha") -> Change:
+    return lambda message: replace(
+        message, header=replace(message.header, split=Split(split_id, number, total))
+    )
+
+
+def with_data(data: bytes) -> Change:
+    def change(message: Message) -> Message:
+        (payload,) = message.payloads
+        made = Payload.of(payload.content_id, payload.media_type, data)
+        kept = replace(payload, size=made.size, digest=made.digest, data=data)
+        return replace(message, payloads=(kept,))
+
+    return change
+
+
+def refusals(pair: Pair) -> str:
+    with pair.beta.node.store.reader() as reader:
+        rows = reader.journal_since(0, 1_000)
+    return "\n".join(row.detail or "" for row in rows if row.kind == "refused")
+
+
+def ends_with_one_notice(pair: Pair) -> None:
+    """The document is given to nobody, its sender is told once, and nothing is left of it."""
+    for _ in range(27):
+        pair.pass_time(HOUR)
+    assert taken(pair) == []
+    assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
+    with pair.beta.node.store.reader() as reader:
+        assert reader.spooled() == set()
+        kept = [each.incoming.message_id for each in reader.incoming_list()]
+        assert all(reader.incoming(name)[0].parcel is None for name in kept)
+
+
+@pytest.mark.requirement("BIG-5", "BIG-6")
+@pytest.mark.parametrize("profile", ["ms-0.9x", "window"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_split(3, 11), "says Total 11, earlier parts 10"),
+        (with_split(2, 10), "part 2 of document doc@alpha came in two messages"),
+    ],
+    ids=["lying total", "overlapping ordinal"],
+)
+def test_a_part_that_contradicts_the_others_is_refused(
+    profile: str, change: Change, words: str
+) -> None:
+    pair = Changing(profile, SPLIT, changes={part(5): change})
+    submit(pair, DATA)
+    assert words in refusals(pair)
+    ends_with_one_notice(pair)
+    clean(pair)
+
+
+def test_a_second_document_under_a_known_split_id_is_refused() -> None:
+    pair = Changing("ms-0.9x", SPLIT)
+    submit(pair, DATA)
+    assert len(taken(pair)) == 1
+    pair.changes = {f"{n}-of-10.other@alpha": with_split(n, 10) for n in range(1, 11)}
+    submit(pair, DATA, message_id="other@alpha")
+    assert "came in two messages" in refusals(pair)
+    for _ in range(3):
+        pair.pass_time(HOUR)
+    assert [notice.message_id for notice in pair.notices] == ["other@alpha"]
+    assert taken(pair) == []
+
+
+def test_a_split_id_that_names_a_message_is_refused() -> None:
+    pair = Changing("ms-0.9x", SPLIT)
+    pair.send(1)
+    pair.changes = {part(n): with_split(n, 10, "order-1@alpha") for n in range(1, 11)}
+    submit(pair, DATA)
+    assert "is the id of another message" in refusals(pair)
+
+
+@pytest.mark.requirement("BIG-6")
+@pytest.mark.parametrize(("profile", "extra"), [("ms-0.9x", SPLIT), ("ebms2", EBMS2)])
+def test_parts_that_are_not_what_was_split_are_refused(profile: str, extra: str) -> None:
+    pair = Changing(profile, extra, changes={part(5): with_data(b"x" * 1000)})
+    submit(pair, DATA)
+    assert "are not what was split" in refusals(pair)
+    ends_with_one_notice(pair)
+
+
+def test_a_part_that_is_too_short_is_refused_with_the_document() -> None:
+    pair = Changing("ms-0.9x", SPLIT, changes={part(5): with_data(b"x" * 999)})
+    submit(pair, DATA)
+    assert "its parts leave gaps" in refusals(pair)
+    ends_with_one_notice(pair)
+
+
+@pytest.mark.requirement("BIG-1", "BIG-2")
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("profile", ["ms-0.9x", "rm-0.78", "window", "ebms2"])
+def test_compression_comes_first_and_is_undone(profile: str, encoding: str) -> None:
+    extra = f'[payload]\nmax_size = 4000\ncompress = "{encoding}"\n'
+    if profile == "ebms2":
+        extra += '[wire]\nextensions = ["split", "compression"]\n'
+    pair = Pair(profile, extra)
+    submit(pair, TEXT, DATA)
+    (given,) = taken(pair)
+    assert [payload.data for payload in given.payloads] == [TEXT, DATA]
+    assert {payload.content_encoding for payload in given.payloads} == {None}
+    small = len(b"".join(compressed([TEXT], encoding)))
+    assert len(sent(pair)) == 1 + -(-small // 4000) + 3
+    clean(pair)
+
+
+@pytest.mark.requirement("BIG-2")
+def test_what_fits_once_it_is_compressed_is_not_split() -> None:
+    pair = Pair("window", f'[payload]\nmax_size = {len(TEXT) - 1}\ncompress = "gzip"\n')
+    submit(pair, TEXT)
+    assert set(sent(pair)) == {"doc@alpha", "1-of-1.doc@alpha"}
+    assert [given.payloads[0].data for given in taken(pair)] == [TEXT]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_bomb_is_refused_and_leaves_nothing(encoding: str) -> None:
+    extra = f'[payload]\nmax_size = 400\ncompress = "{encoding}"\n'
+    pair = Pair("ms-0.9x", extra)
+    submit(pair, bytes(8_000_000))
+    assert "compression_ratio" in refusals(pair)
+    ends_with_one_notice(pair)
+    clean(pair)
+
+
+@pytest.mark.parametrize(
+    ("limit", "bound", "location"),
+    [
+        ("document_parts", 9, "document_parts"),
+        ("document_bytes", 9_499, "document_bytes"),
+        ("gathered_bytes", 5_000, "gathered_bytes"),
+    ],
+)
+def test_what_is_more_than_is_taken_of_anybody_is_refused_by_the_name_of_its_limit(
+    limit: str, bound: int, location: str
+) -> None:
+    pair = Pair("ms-0.9x", SPLIT)
+    pair.beta.node.limits = replace(DEFAULT_LIMITS, **{limit: bound})
+    submit(pair, DATA)
+    assert f'"location":"{location}"' in refusals(pair)
+    ends_with_one_notice(pair)
+
+
+@pytest.mark.parametrize(("encrypt", "acks"), [(False, False), (True, False), (False, True)])
+def test_signed_and_encrypted_parts_become_a_document_too(encrypt: bool, acks: bool) -> None:
+    pair = signed_pair(more=EBMS2, encrypt=encrypt, signed_acks=acks)
+    submit(pair, DATA, b"more", TEXT)
+    (given,) = taken(pair)
+    assert [payload.data for payload in given.payloads] == [DATA, b"more", TEXT]
+    clean(pair)
