@@ -16,6 +16,7 @@ from oncewire.message.header import ReliableMessagingMethod
 from oncewire.message.instant import DAY
 from oncewire.protocol import outgoing as outgoing_module
 from oncewire.protocol import sender
+from oncewire.protocol.documents import part_failed, parts_arrived
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import SenderStep
@@ -195,6 +196,26 @@ OUTGOING_STEPS: dict[
     ),
     (OS.DELIVERED, OE.ERROR_ARRIVED, OS.UNKNOWN): lambda: _error(
         _delivered(), "DeliveryFailure", Severity.WARNING
+    ),
+    (OS.WAITING, OE.PART_FAILED, OS.NOT_DELIVERED): lambda: part_failed(
+        waiting(), "part 1 of 3: refused", certain=True
+    ),
+    (OS.OUTSTANDING, OE.PARTS_ARRIVED, OS.DELIVERED): lambda: parts_arrived(outstanding(), None),
+    (OS.OUTSTANDING, OE.PART_FAILED, OS.NOT_DELIVERED): lambda: part_failed(
+        outstanding(), "part 1 of 3: refused", certain=True
+    ),
+    (OS.OUTSTANDING, OE.PART_FAILED, OS.UNKNOWN): lambda: part_failed(
+        outstanding(), "part 3 of 3: nothing was heard", certain=False
+    ),
+    (OS.UNKNOWN, OE.PARTS_ARRIVED, OS.DELIVERED): lambda: parts_arrived(_unknown(), None),
+    (OS.NOT_DELIVERED, OE.PARTS_ARRIVED, OS.DELIVERED): lambda: parts_arrived(
+        _not_delivered(), None
+    ),
+    (OS.DELIVERED, OE.PART_FAILED, OS.NOT_DELIVERED): lambda: part_failed(
+        _delivered(), "part 1 of 3: a hub gave it up", certain=True
+    ),
+    (OS.DELIVERED, OE.PART_FAILED, OS.UNKNOWN): lambda: part_failed(
+        _delivered(), "part 1 of 3: a hub knows nothing of it", certain=False
     ),
 }
 """For each step of the table, a way to take it through the sender's own functions."""

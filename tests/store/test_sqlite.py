@@ -339,7 +339,7 @@ def test_the_log_is_copied_into_the_database_when_it_has_grown(
 
     for number in range(40):
         write(f"a{number}")
-    assert log.stat().st_size < 70 * 4200
+    assert log.stat().st_size < 80 * 4200
     # A view holds it back; afterwards it is recycled again.
     with store.reader() as reader:
         for number in range(40):

@@ -38,7 +38,9 @@ def test_each_limit_has_a_reason_and_a_test() -> None:
         above = body[: body.index(f"    {field.name}:")].rstrip().splitlines()
         shared = re.match(r"    \w+: int", above[-1])
         assert above[-1].lstrip().startswith("#") or shared, f"{field.name} has no reason"
-    here = Path(__file__).read_text(encoding="utf-8")
+    # Those of documents hold where parts are gathered.
+    documents = Path(__file__).parents[1] / "handler" / "documents" / "test_bounds.py"
+    here = "".join(path.read_text(encoding="utf-8") for path in (Path(__file__), documents))
     for field in fields(Limits):
         assert f'"{field.name}"' in here, f"{field.name} has no test"
 

@@ -13,6 +13,10 @@ from enum import StrEnum
 from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
 from oncewire.message.header import SPLIT_TOTAL_MAX, Split
 from oncewire.message.instant import Instant
+from oncewire.protocol.notes import Acknowledged
+from oncewire.protocol.outgoing import Outgoing
+from oncewire.protocol.settling import SenderStep, failure, note_of
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 
 UNDER_WAY = 8
@@ -189,3 +193,25 @@ def check_part(known: SplitDocument | None, split: Split) -> None:
             location="//SplitNumber",
             remedy="give every document a SplitId of its own, and every part an ordinal",
         )
+
+
+def parts_arrived(whole: Outgoing, proved_by: Proof | None) -> SenderStep:
+    """Every part of a document of ours has arrived, and with the last of them the document."""
+    late = whole.state in FINAL_OUTGOING
+    delivered = whole.moved(
+        OutgoingEvent.PARTS_ARRIVED,
+        late=late,
+        reason="acknowledged late" if late else "",
+        notice_owed=False,
+        proved_by=proved_by,
+    )
+    what = Acknowledged("parts", late, hop=proved_by is Proof.HOP)
+    return SenderStep(delivered, None, (note_of(what, delivered),))
+
+
+def part_failed(whole: Outgoing, why: str, *, certain: bool) -> SenderStep:
+    """A part will not arrive, or nobody knows whether it did. `certain`: without it nobody can put
+    the document together."""
+    to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
+    failed = replace(whole, expires_at=None).failed(OutgoingEvent.PART_FAILED, to, why[:500])
+    return SenderStep(failed, None, failure(failed, "part"))

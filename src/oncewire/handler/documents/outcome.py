@@ -7,16 +7,20 @@ its From Party is told of the document, not of parts.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oncewire.handler.documents.original import is_part, is_whole
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
-from oncewire.protocol.documents import DocumentState, SplitDocument, part_id
-from oncewire.protocol.notes import Abandoned, Acknowledged
+from oncewire.protocol.documents import (
+    DocumentState,
+    SplitDocument,
+    part_failed,
+    part_id,
+    parts_arrived,
+)
+from oncewire.protocol.notes import Abandoned
 from oncewire.protocol.sender import SenderStep, abandon
 from oncewire.protocol.settling import failure, note_of
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -60,20 +64,10 @@ def _delivered(
     part: StoredOutgoing,
 ) -> None:
     """Every part has arrived, and with the last of them the document."""
-    before = whole.outgoing
-    if before.state is OutgoingState.DELIVERED:
+    if whole.outgoing.state is OutgoingState.DELIVERED:
         return
-    late = before.state in FINAL_OUTGOING
-    delivered = before.moved(
-        OutgoingEvent.PARTS_ARRIVED,
-        late=late,
-        reason="acknowledged late" if late else "",
-        notice_owed=False,
-        proved_by=part.outgoing.proved_by,
-    )
     tx.save_document(document.moved(DocumentState.WHOLE))
-    what = Acknowledged("parts", late, hop=part.outgoing.proved_by is Proof.HOP)
-    _step(node, tx, whole, SenderStep(delivered, None, (note_of(what, delivered),)))
+    _step(node, tx, whole, parts_arrived(whole.outgoing, part.outgoing.proved_by))
 
 
 def _failed(
@@ -92,12 +86,8 @@ def _failed(
     certain = part.outgoing.state is OutgoingState.NOT_DELIVERED or (
         document.released < document.total
     )
-    to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     why = f"part {part.facts.split_number} of {document.total}: {part.outgoing.reason}"
-    failed = replace(whole.outgoing, expires_at=None).failed(
-        OutgoingEvent.PART_FAILED, to, why[:500]
-    )
-    _step(node, tx, whole, SenderStep(failed, None, failure(failed, "part")))
+    _step(node, tx, whole, part_failed(whole.outgoing, why, certain=certain))
 
 
 def _step(node: Node, tx: Transaction, whole: StoredOutgoing, step: SenderStep) -> None:

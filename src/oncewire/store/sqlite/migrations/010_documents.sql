@@ -21,3 +21,4 @@ CREATE TABLE document (
 CREATE INDEX document_open ON document (sender) WHERE state IN ('open', 'joining');
 CREATE INDEX incoming_part ON incoming (split_id)
     WHERE split_id IS NOT NULL AND state IN ('held', 'gathered');
+CREATE INDEX document_over ON document (keep_until) WHERE state NOT IN ('open', 'joining');
