@@ -286,6 +286,8 @@ CASES = [
     Case("partner.uri", "http://beta/other", base=DRAFT, at=("alpha",)),
     Case("partner.client_certificates", [pem("delta")], scenes.with_certificate, at=("beta",)),
     Case("partner.behind", ["urn:test:beta"], at=("hub",), stage=beyond_a_gate),
+    Case("partner.behind_services", ["urn:test:orders"], at=("hub",), stage=beyond_a_gate),
+    Case("partner.behind_all", True, at=("hub",), stage=beyond_a_gate),
     *(Case("partner.http", address, scenes.copies, at=("alpha", "beta"))
       for address in ("http://elsewhere/msh", {"request": "http://alpha/in"},
                       {"response": "http://alpha/answers", "request": "http://beta/msh"},
@@ -367,6 +369,8 @@ JUDGED = [
     *(Judged(f"{side}.{name}", [ODD_CERTIFICATE], f"{side}.{name}")
       for side in ("own", "partner") for name in ("certificates", "signing_certificates")),
     Judged("own.behind", ["urn:test:gamma"], "own.behind"),
+    Judged("own.behind_services", ["urn:test:orders"], "own.behind_services"),
+    Judged("own.behind_all", True, "own.behind_all"),
     Judged("via.timeout", 100, "delivery.timeout",
            {**VIA, "via.retries": 0, "via.retry_interval": 1}),
     Judged("via.retries", 100, "delivery.timeout", {**VIA, "via.retry_interval": 60}),

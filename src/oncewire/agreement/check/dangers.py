@@ -109,10 +109,12 @@ def _unread(agreement: Agreement) -> Iterator[Danger]:
             "oncewire.toml",
             "give the partner its fingerprint",
         )
-    if agreement.own.behind:
+    for name in ("behind", "behind_services", "behind_all"):
+        if not getattr(agreement.own, name):
+            continue
         yield Danger(
             Severity.HINT,
-            "own.behind",
+            f"own.{name}",
             "who is behind ourselves is not read from here: that is for the partner to say",
             "add forwards = true to pass messages on, and name the parties in [partner] behind",
         )
