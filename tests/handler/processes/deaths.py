@@ -13,6 +13,9 @@ ORDERS = 12
 LARGE = 1_200_000
 """A document that does not fit into a row and goes to the spool."""
 
+IN_PARTS = 4_500
+"""A document of five parts."""
+
 WORSE = Luck(0.2, 0.2, 0.05, 0.05, 0.1, 0.0, 0.2)
 """Half of all exchanges go wrong: the timers have much to do."""
 
@@ -85,7 +88,7 @@ def play(stage: Stage, case: Case) -> Verdict:
     verdict = stage.verdict()
     size = stage.parties["alpha"].size
     again = verdict.assert_once("alpha", "beta", orders, size)
-    if case.mode in ("window", "hub"):
+    if case.mode in ("window", "hub", "parts"):
         verdict.assert_in_order("beta")
     if case.mode == "responding":
         verdict.assert_answered("alpha", orders)
@@ -113,7 +116,7 @@ def _cast(stage: Stage, case: Case) -> None:
         called=case.mode == "synchronous",
         batch=1,
         take=1,
-        size=LARGE if "spool" in case.steps else 40,
+        size=LARGE if "spool" in case.steps else IN_PARTS if case.mode == "parts" else 40,
     )
 
 

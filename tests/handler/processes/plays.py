@@ -17,6 +17,11 @@ FAST = (
 MODES = {
     # In order through a window, acknowledgements on connections of their own.
     "window": ("window", FAST + '[flow]\nmode = "window"\nwindow = 32\n'),
+    # The same, each order a document in parts.
+    "parts": (
+        "window",
+        FAST + '[flow]\nmode = "window"\nwindow = 32\n[payload]\nmax_size = 1000\n',
+    ),
     # In any order, acknowledgements on connections of their own.
     "asynchronous": ("ebms2", FAST),
     # In any order, acknowledgements on the connection of the message.

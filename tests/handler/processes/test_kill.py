@@ -34,6 +34,9 @@ ROLES = (
     ("alpha", "responding", ("post", "outcome", "confirm")),
     ("beta", "responding", ("receive", "take", "confirm", "outcome")),
     ("hub", "hub", HUB),
+    # A document in parts: what has arrived is not asked for again, and it is joined once.
+    ("alpha", "parts", ("submit", "post", "outcome", "tick")),
+    ("beta", "parts", ("receive", "join", "take")),
 )
 
 ONCE_IN_A_LIFE = ("start", "stop", "operate")
