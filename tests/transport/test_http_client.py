@@ -234,6 +234,23 @@ def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> Non
     run(work())
 
 
+def test_a_cargo_at_hand_is_sent_without_asking_for_its_pieces() -> None:
+    def chunks() -> AsyncIterator[bytes]:
+        raise AssertionError("nobody needs to ask")
+
+    async def work() -> None:
+        receiver = Receiver()
+        async with endpoint(receiver) as transport:
+            for size, kind in ((5, OutcomeKind.SENT), (4, OutcomeKind.UNKNOWN)):
+                sent = Cargo("text/xml", (), size, chunks, whole=b"12345")
+                assert (await once(transport.url, sent=sent)).kind is kind
+            empty = Cargo("text/xml", (), 0, chunks, whole=b"")
+            assert (await once(transport.url, sent=empty)).kind is OutcomeKind.SENT
+        assert [taken.body for taken in receiver.taken] == [b"12345", b""]
+
+    run(work())
+
+
 def test_a_cargo_that_cannot_be_read_is_refused_before_the_first_byte() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         raise OSError("the spool file is gone")

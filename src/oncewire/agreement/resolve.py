@@ -153,7 +153,7 @@ def outbound(
     """How to send a message of that service and action, or a signal of that kind."""
     channel = None
     if kind is MessageKind.NORMAL:
-        binding = _listed(agreement, Direction.SEND, service, action, None, None)
+        binding = binding_listed(agreement, service, action)
         terms = binding.terms
         if conversation_id is not None or terms.scope is not Scope.CONVERSATION:
             channel = channel_of(agreement, terms, Direction.SEND, conversation_id, None)
@@ -203,6 +203,13 @@ def find_binding(agreement: Agreement, direction: Direction, message: Message) -
     return _listed(
         agreement, direction, header.service, header.action, header.from_party, header.to_party
     )
+
+
+def binding_listed(
+    agreement: Agreement, service: Service | None, action: str | None
+) -> ActionBinding:
+    """The binding of whatever we send under that service and action, in any role."""
+    return _listed(agreement, Direction.SEND, service, action, None, None)
 
 
 def binding_to_send(agreement: Agreement, service: Service, action: str) -> ActionBinding:

@@ -372,9 +372,8 @@ class Store(Protocol):
     def pending(self) -> bool:
         """Whether there is anything to commit."""
 
-    @property
-    def durable_seconds(self) -> float:
-        """How long it took lately until a commit was durable, apart from writing what is in it."""
+    durable_seconds: float
+    """How long it took lately until a commit was durable, apart from writing what is in it."""
 
     def next_wake(self) -> Instant | None:
         """The earliest instant at which `due`, `expired` or, by a lease that runs out,

@@ -34,6 +34,8 @@ class Cargo:
     # By what a transport that answers for the delivery knows it again when it is handed in once
     # more; empty: each time it is another one.
     once: str = ""
+    # All of the bytes, where they are at hand; a transport may take these instead of the chunks.
+    whole: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

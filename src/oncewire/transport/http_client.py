@@ -143,18 +143,32 @@ class HttpClient:
 
     async def _exchange(self, pool: Pool, target: Target, head: bytes, attempt: _Attempt) -> Answer:
         """One request, and its answer."""
+        whole = attempt.whole
+        if whole is not None:
+            return await self._carry(pool, target, head, attempt, whole, None)
         async with contextlib.aclosing(attempt.pieces()) as pieces:
             # Before anything else: a cargo that cannot be read is never begun.
             first = await anext(pieces, b"")
-            connection = await self._connection(pool, target)
-            self._under_way.add(connection)
-            try:
-                answer = await attempt.over(connection, head, first, pieces)
-            except BaseException:
-                connection.abort()
-                raise
-            finally:
-                self._under_way.discard(connection)
+            return await self._carry(pool, target, head, attempt, first, pieces)
+
+    async def _carry(
+        self,
+        pool: Pool,
+        target: Target,
+        head: bytes,
+        attempt: _Attempt,
+        first: bytes,
+        rest: AsyncIterator[bytes] | None,
+    ) -> Answer:
+        connection = await self._connection(pool, target)
+        self._under_way.add(connection)
+        try:
+            answer = await attempt.over(connection, head, first, rest)
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            self._under_way.discard(connection)
         if attempt.complete and connection.is_reusable() and self._pool is pool:
             pool.keep(target.place, connection)
         else:
@@ -287,6 +301,7 @@ class _Attempt:
 
     def __init__(self, cargo: Cargo) -> None:
         self._cargo = cargo
+        self.whole = cargo.whole
         self.sent = False
         # Whether the peer has all of it.
         self.complete = False
@@ -308,27 +323,44 @@ class _Attempt:
                 await chunks.aclose()
 
     async def over(
-        self, connection: ClientConnection, head: bytes, first: bytes, rest: AsyncIterator[bytes]
+        self,
+        connection: ClientConnection,
+        head: bytes,
+        first: bytes,
+        rest: AsyncIterator[bytes] | None,
     ) -> Answer:
-        """Send everything and hear the answer; who is answered sooner sends no more."""
+        """Send everything and hear the answer; who is answered sooner sends no more. No rest:
+        the first piece is all."""
         self.sent = True
         left = self._cargo.size - len(first)
         self._check(left >= 0)
         answer = connection.begin(head + first)
         try:
-            async for piece in rest:
-                if answer.done():
-                    break
-                left -= len(piece)
-                self._check(left >= 0)
-                await connection.go_on(piece)
-                self._go_on()
+            if rest is not None:
+                left = await self._go_on_with(connection, rest, left, answer)
             self.complete = left == 0
             # The peer must not take a short body for a whole one.
             self._check(self.complete or answer.done())
             return await answer
         finally:
             answer.cancel()
+
+    async def _go_on_with(
+        self,
+        connection: ClientConnection,
+        rest: AsyncIterator[bytes],
+        left: int,
+        answer: asyncio.Future[Answer],
+    ) -> int:
+        """Send what is left of it; how much of that is left at the end."""
+        async for piece in rest:
+            if answer.done():
+                break
+            left -= len(piece)
+            self._check(left >= 0)
+            await connection.go_on(piece)
+            self._go_on()
+        return left
 
     def _go_on(self) -> None:
         """The peer took a piece: a large cargo may take as long as it goes on."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.resolve import outbound
+from oncewire.agreement.resolve import binding_listed
 from oncewire.entry.messages.composing import typed
 from oncewire.entry.party.agreements import Kept, Readable
 from oncewire.errors import InvalidValue, NotHere
@@ -139,7 +139,7 @@ def submission_of(
     `transports` are those that are set up, for what can go by none of them is refused.
     """
     service, action = _service_and_action(agreement, options)
-    wanted = outbound(agreement, service, action).terms.transports
+    wanted = binding_listed(agreement, service, action).terms.transports
     if transports is not None and not set(wanted) & set(transports):
         raise InvalidValue(
             f"{service} {action} goes over {', '.join(wanted)}, which cannot be used yet",

@@ -59,7 +59,7 @@ async def take_in(node: Node, delivery: Delivery, expects: Expects | None = None
         raise TooLarge(f"a body of {delivery.length} bytes is more than {node.body_max}")
     pieces: list[bytes] = []
     size = 0
-    bounded = _bounded(node, delivery)
+    bounded = _Bounded(delivery, node.body_max)
     async for chunk in bounded:
         roomy = delivery.allowance.hold(len(chunk))
         pieces.append(chunk)
@@ -78,13 +78,22 @@ async def take_in(node: Node, delivery: Delivery, expects: Expects | None = None
     return Inbound(parcel, stored, reading)
 
 
-async def _bounded(node: Node, delivery: Delivery) -> AsyncIterator[bytes]:
-    size = 0
-    async for chunk in delivery.body:
-        size += len(chunk)
-        if size > node.body_max:
-            raise TooLarge(f"the body has more than {node.body_max} bytes")
-        yield chunk
+class _Bounded(AsyncIterator[bytes]):
+    """A body, as far as it is not too large. No generator: the event loop keeps an account of
+    each of those, which costs as much as a small body."""
+
+    __slots__ = ("_body", "_left", "_most")
+
+    def __init__(self, delivery: Delivery, most: int) -> None:
+        self._body = aiter(delivery.body)
+        self._left = self._most = most
+
+    async def __anext__(self) -> bytes:
+        chunk = await anext(self._body)
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise TooLarge(f"the body has more than {self._most} bytes")
+        return chunk
 
 
 def _read(node: Node, parcel: Parcel) -> Reading:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.proofs import check_file
@@ -82,14 +83,10 @@ class Carrier:
             return AttemptOutcome(OutcomeKind.REFUSED, f"this handler has no transport {name}")
         if parcel.spooled:
             parcel = await asyncio.to_thread(check_files, self._spool, parcel)
-        size = parcel.size
-        cargo = Cargo(
-            parcel.content_type,
-            parcel.headers,
-            size,
-            lambda: self._chunks(parcel, message_id),
-            once,
-        )
+        first, size = parcel.body[0] if len(parcel.body) == 1 else None, parcel.size
+        whole = first if isinstance(first, bytes) else None
+        chunks = partial(self._chunks, parcel, message_id)
+        cargo = Cargo(parcel.content_type, parcel.headers, size, chunks, once, whole)
         try:
             if parcel.spooled and message_id:
                 self.transfers[message_id] = 0, size
