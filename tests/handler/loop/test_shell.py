@@ -13,7 +13,7 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.errors import AgreementProblem, HandlerFailed
-from oncewire.handler import engine as engine_module
+from oncewire.handler import failures
 from oncewire.handler.actions import Action, Post
 from oncewire.handler.engine import Engine
 from oncewire.handler.loop.shell import SUBMIT, TURN_COMMITS, TURN_FEW, Shell
@@ -186,7 +186,7 @@ def test_a_failure_that_cannot_be_reported_is_the_operators_business(
     def unable(*_: object) -> None:
         raise AgreementProblem("there is no key to sign the notice with")
 
-    monkeypatch.setattr(engine_module, "report_failure", unable)
+    monkeypatch.setattr(failures, "report_failure", unable)
     told, reasons = told_of(failed_at_a_hub(lambda hub: None))
     assert any("could not be reported" in reason for reason in reasons), reasons
     assert not told
