@@ -127,8 +127,9 @@ def wrong_outcome(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
 
 
 def missing_part(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
-    """A part never arrives; its receiver joins the document all the same."""
-    return fail(hop, _in_vain(hop, start, arrived), Outcome.UNKNOWN, "exhausted")
+    """A part never arrives; its receiver joins the document all the same. Nobody is told of a
+    part."""
+    return fail(hop, _in_vain(hop, start, arrived), Outcome.UNKNOWN, "exhausted", told=False)
 
 
 def second_ack(hop: Hop, start: Instant, arrived: Arrived) -> Instant:
