@@ -30,8 +30,11 @@ class WorkTransaction(KeepingSteps):
 
     def journal(self, rows: Iterable[Row]) -> None:
         work = self._work
+        number = work.counters["journal"]
         for row in rows:
-            work.journal.append((work.count("journal"), *row[1:]))
+            number += 1
+            work.journal.append((number, *row[1:]))
+        work.counters["journal"] = number
 
     def remember_terms(self, terms: Terms) -> bool:
         terms_id = id_of(terms)
