@@ -178,7 +178,8 @@ class Handler:
         async def store(given: Submission) -> Accepted:
             return await self._shell.do("submit", lambda: self.engine.submit(given))
 
-        return await submitted(self.engine.node.store.spool, submission, store)
+        node = self.engine.node
+        return await submitted(node.store.spool, submission, store, node.kill)
 
     async def wait(self, message_id: str, timeout: float) -> OutgoingState | None:
         """The outcome of a message, or None when it has none within the time."""

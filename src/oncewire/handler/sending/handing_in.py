@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from oncewire.errors import InvalidValue
+from oncewire.handler.kill import NOWHERE, KillPoints
 from oncewire.handler.proofs import LONG_PIECE
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.handler.sending.submit import Accepted, Submission
@@ -49,6 +50,7 @@ class HandedIn:
 
     spool: Spool
     submissions: tuple[Submission, ...]
+    kill: KillPoints = NOWHERE
     files: list[str] = field(default_factory=list)
     # Whether what was committed names them.
     kept: bool = False
@@ -116,7 +118,9 @@ class HandedIn:
                         remedy="hand it in as several documents",
                     )
                 unfinished.write(piece)
+            self.kill.reach("spool before fsync")
             name, size = unfinished.finish()
+            self.kill.reach("spool after fsync")
         except BaseException:
             unfinished.abandon()
             raise
@@ -153,10 +157,12 @@ def is_at_hand(submissions: Sequence[Submission]) -> bool:
 
 
 @asynccontextmanager
-async def handed_in(spool: Spool, submissions: Sequence[Submission]) -> AsyncIterator[HandedIn]:
+async def handed_in(
+    spool: Spool, submissions: Sequence[Submission], kill: KillPoints = NOWHERE
+) -> AsyncIterator[HandedIn]:
     """The submissions with their documents at hand, for as long as it takes to store them; who
     stored them says `kept`."""
-    handed = HandedIn(spool, tuple(submissions))
+    handed = HandedIn(spool, tuple(submissions), kill)
     if not is_at_hand(submissions):
         reading = asyncio.ensure_future(asyncio.to_thread(handed.read))
         try:
@@ -172,10 +178,13 @@ async def handed_in(spool: Spool, submissions: Sequence[Submission]) -> AsyncIte
 
 
 async def submitted(
-    spool: Spool, submission: Submission, store: Callable[[Submission], Awaitable[Accepted]]
+    spool: Spool,
+    submission: Submission,
+    store: Callable[[Submission], Awaitable[Accepted]],
+    kill: KillPoints = NOWHERE,
 ) -> Accepted:
     """Have a submission read, and then stored by `store`."""
-    async with handed_in(spool, (submission,)) as handed:
+    async with handed_in(spool, (submission,), kill) as handed:
         accepted = await store(handed.submissions[0])
         # What was submitted before has its own files.
         handed.kept = not accepted.repeated
