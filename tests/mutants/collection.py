@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.in_agreement import IN_AGREEMENT
+from tests.mutants.in_documents import IN_DOCUMENTS
 from tests.mutants.in_edge_alive import IN_EDGE_ALIVE
 from tests.mutants.in_edge_identity import IN_EDGE_IDENTITY
 from tests.mutants.in_edge_stream import IN_EDGE_STREAM
@@ -43,4 +44,5 @@ ALL: tuple[Mutant, ...] = (
     *IN_FINE_PRINT,
     *IN_MOULDS,
     *IN_TRANSPORTS,
+    *IN_DOCUMENTS,
 )

@@ -32,6 +32,7 @@ from oncewire.handler.delivering.application import Application, GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.kill import KillPoints
 from oncewire.handler.loop.carrier import Carrier
+from oncewire.handler.loop.compressing import made_smaller
 from oncewire.handler.loop.door import Door
 from oncewire.handler.loop.hand_over import HandOver
 from oncewire.handler.loop.joining import Joining
@@ -176,7 +177,8 @@ class Handler:
         """Take a document: when this returns, it is stored and will be sent or told of."""
 
         async def store(given: Submission) -> Accepted:
-            return await self._shell.do("submit", lambda: self.engine.submit(given))
+            async with made_smaller(self.engine.node, given):
+                return await self._shell.do("submit", lambda: self.engine.submit(given))
 
         node = self.engine.node
         return await submitted(node.store.spool, submission, store, node.kill)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -137,6 +138,12 @@ class Node:
     def parts_ended(self) -> list[str]:
         """Parts of documents of ours that ended; what that means is decided before the commit."""
         return []
+
+    @cached_property
+    def compressed(self) -> dict[tuple[str, ...], Any]:
+        """Documents that were compressed before the turn that takes them, by their digests: what
+        `documents.splitting` made of them."""
+        return {}
 
     @cached_property
     def joining(self) -> dict[tuple[str, str], tuple[str | None, int]]:

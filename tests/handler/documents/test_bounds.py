@@ -163,6 +163,7 @@ def test_what_fits_once_it_is_compressed_is_not_split() -> None:
 def test_a_bomb_is_refused_and_leaves_nothing(encoding: str) -> None:
     extra = f'[payload]\nmax_size = 400\ncompress = "{encoding}"\n'
     pair = Pair("ms-0.9x", extra)
+    pair.alpha.node.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
     submit(pair, bytes(8_000_000))
     assert "compression_ratio" in refusals(pair)
     ends_with_one_notice(pair)

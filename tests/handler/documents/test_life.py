@@ -13,6 +13,7 @@ from oncewire.handler.sending.submit import Submission
 from oncewire.journal.outcome import Outcome
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR, SECOND
+from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredOutgoing
 from tests.handler.pair import Pair
@@ -245,3 +246,19 @@ def test_an_operator_gives_a_document_up_with_its_parts() -> None:
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
     states = {kept.outgoing.state for kept in sent(pair).values()}
     assert states <= {OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN}
+
+
+@pytest.mark.requirement("BIG-6")
+def test_what_is_whole_stays_whole_whatever_comes_after_it() -> None:
+    pair = Pair("window", SPLIT)
+    submit(pair, DATA)
+    assert len(taken(pair)) == 1
+    pair.crash("beta")
+    for _ in range(3):
+        pair.pass_time(HOUR)
+    assert taken(pair) == []
+    assert pair.kinds("beta").count("joined") == 1
+    with pair.beta.node.store.reader() as reader:
+        document = reader.document("urn:test:alpha", "doc@alpha")
+    assert document is not None
+    assert document.state is DocumentState.WHOLE

@@ -16,8 +16,10 @@ from oncewire.entry.cli.listing import (
     find_id,
     has_store,
     moment,
+    newest_received,
+    newest_sent,
 )
-from oncewire.entry.cli.outlook import held_up
+from oncewire.entry.cli.outlook import held_up, progress
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
+Parts = Annotated[bool, typer.Option("--parts", help="The parts of documents, too.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +57,7 @@ def outbox(
         ),
     ] = None,
     limit: Limit = 50,
+    parts: Parts = False,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -69,7 +73,8 @@ def outbox(
         if not has_store(settings):
             return Report(listings=(Listing("messages", columns, (), empty="Nothing was sent."),))
         with open_readers(settings).reader() as reader:
-            found = reader.outgoing_list(states=states, limit=limit)
+            found = newest_sent(reader, states, limit, parts=parts)
+            ways = {one.outgoing.message_id: progress(reader, one) for one in found}
             suspended = {
                 channel.key: channel for channel in reader.channels()[0] if channel.suspended
             }
@@ -84,7 +89,7 @@ def outbox(
                 stored.outgoing.state,
                 stored.outgoing.attempts,
                 stored.facts.size,
-                held_up(stored, suspended),
+                held_up(stored, suspended) or ways[stored.outgoing.message_id],
             )
             for stored in found
         ]
@@ -131,6 +136,7 @@ def listed(
         ),
     ] = None,
     limit: Limit = 50,
+    parts: Parts = False,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -149,7 +155,7 @@ def listed(
             nothing = Listing("messages", columns, (), empty="Nothing has arrived.")
             return Report(listings=(nothing,))
         with open_readers(settings).reader() as reader:
-            found = reader.incoming_list(states=states, limit=limit)
+            found = newest_received(reader, states, limit, parts=parts)
             counts = reader.counts()
         name = Names(settings)
         rows = [

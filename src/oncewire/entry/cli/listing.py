@@ -10,12 +10,19 @@ import typer
 from oncewire.entry.cli.output import here
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oncewire.entry.party.settings import Settings
     from oncewire.message.instant import Instant
+    from oncewire.protocol.states import IncomingState, OutgoingState
     from oncewire.store.contract import Reader
+    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 LOOKED_AT = 20_000
 """How many of the newest messages are searched for a part of an id."""
+
+PAGE = 500
+"""How many messages are looked at for those that are whole."""
 
 
 def moment(instant: Instant | None) -> str:
@@ -96,6 +103,36 @@ def has_store(settings: Settings) -> bool:
     return settings.path(settings.store.path).is_file()
 
 
+def newest_sent(
+    reader: Reader, states: Sequence[OutgoingState], limit: int, *, parts: bool
+) -> list[StoredOutgoing]:
+    """What was sent, newest first; a document stands for its parts, unless they are wanted too."""
+    found: list[StoredOutgoing] = []
+    before = None
+    while len(found) < limit:
+        page = reader.outgoing_list(states=states, limit=max(limit, PAGE), before=before)
+        found += [one for one in page if parts or one.facts.split_number is None]
+        if len(page) < max(limit, PAGE):
+            break
+        before = page[-1].position
+    return found[:limit]
+
+
+def newest_received(
+    reader: Reader, states: Sequence[IncomingState], limit: int, *, parts: bool
+) -> list[StoredIncoming]:
+    """What arrived, newest first; parts only where they are wanted."""
+    found: list[StoredIncoming] = []
+    before = None
+    while len(found) < limit:
+        page = reader.incoming_list(states=states, limit=max(limit, PAGE), before=before)
+        found += [one for one in page if parts or one.facts.split_number is None]
+        if len(page) < max(limit, PAGE):
+            break
+        before = page[-1].row
+    return found[:limit]
+
+
 def find_channel(reader: Reader, wanted: str) -> str:
     """The channel that is meant: itself, or the only one that contains the text."""
     from oncewire.errors import InvalidValue, NotHere
@@ -133,11 +170,11 @@ def find_id(reader: Reader, wanted: str) -> str:
     ids = dict.fromkeys(
         stored.outgoing.message_id
         for stored in reader.outgoing_list(limit=LOOKED_AT)
-        if wanted in stored.outgoing.message_id
+        if wanted in stored.outgoing.message_id and stored.facts.split_number is None
     ) | dict.fromkeys(
         stored.incoming.message_id
         for stored in reader.incoming_list(limit=LOOKED_AT)
-        if wanted in stored.incoming.message_id
+        if wanted in stored.incoming.message_id and stored.facts.split_number is None
     )
     if len(ids) == 1:
         return next(iter(ids))

@@ -43,6 +43,9 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
     ]
     if trouble and sent.state is not OutgoingState.SUSPENDED:
         return f"{trouble[0]}; it is looked at again every minute while a handler runs"
+    parts = progress(reader, stored)
+    if parts:
+        return f"it travels in parts: {parts}"
     if sent.state is OutgoingState.WAITING:
         return "it waits for a place in the window of its channel"
     if sent.next_attempt_at is None:
@@ -54,6 +57,20 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
     if sent.attempts == 0:
         return f"the first try is at {moment(due)}"
     return f"the next try (or, after the last one, the verdict) is at {moment(due)}"
+
+
+def progress(reader: Reader, stored: StoredOutgoing) -> str:
+    """How far a document is that is sent in parts; empty where it is none, or over."""
+    from oncewire.protocol.states import FINAL_OUTGOING
+
+    facts, sent = stored.facts, stored.outgoing
+    if facts.split_id != sent.message_id or sent.state in FINAL_OUTGOING:
+        return ""
+    document = reader.document("", sent.message_id)
+    if document is None:
+        return ""
+    share = document.count * 100 // document.total
+    return f"{document.count} of {document.total} parts are there ({share} %)"
 
 
 def resume_channel(key: str, place: str = "") -> str:

@@ -79,9 +79,17 @@ def check_splittable(
         )
 
 
+def needs_compressing(payloads: tuple[Payload, ...], terms: Terms) -> bool:
+    """Whether putting it into the spool takes long: that is not done in a turn."""
+    return terms.compress_encoding is not None and needs_parts(payloads, terms)
+
+
 def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> tuple[Content, ...]:
     """Write each payload as it will travel. Its files are in use: `node.spooled` gets them, or
     whoever asked for them lets them go. May be called in any thread."""
+    ready: tuple[Content, ...] | None = node.compressed.pop(digests_of(payloads), None)
+    if ready is not None:
+        return ready
     terms, form = route.terms, route.form
     spool, encoding = node.store.spool, terms.compress_encoding
     told = form.carries_in_header(Extension.COMPRESSION)
@@ -92,7 +100,8 @@ def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> t
     try:
         for payload in payloads:
             large = payload.size > (terms.max_size or payload.size)
-            contents += [_content(spool, payload, encoding if large else None)]
+            ratio = node.limits.compression_ratio
+            contents += [_content(spool, payload, encoding if large else None, ratio)]
         parts_needed(tuple(content.length for content in contents), terms.max_size or 1)
     except BaseException:
         for content in contents:
@@ -101,11 +110,17 @@ def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> t
     return tuple(contents)
 
 
-def _content(spool: Spool, payload: Payload, encoding: str | None) -> Content:
+def digests_of(payloads: tuple[Payload, ...]) -> tuple[str, ...]:
+    """What the payloads of a document are known by while it is handed in."""
+    return tuple(f"{payload.content_id} {payload.digest}" for payload in payloads)
+
+
+def _content(spool: Spool, payload: Payload, encoding: str | None, ratio: int) -> Content:
     told = payload.mime_headers
     if encoding is not None:
         name, length = spool.put(compressed(_bytes_of(spool, payload), encoding))
-        if length < payload.size:
+        # What swells as a bomb does would be taken for one.
+        if length < payload.size <= length * ratio:
             facts = (payload.content_id, payload.media_type, payload.size)
             return Content(*facts, name, length, encoding, told)
         spool.give_back(name)

@@ -1,0 +1,56 @@
+"""Deliberate bugs of large documents: split, sent in parts, gathered and joined."""
+
+# The replaced text is the product's own, as long as its lines are.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_LIFE = "tests/handler/documents/test_life.py"
+_BOUNDS = "tests/handler/documents/test_bounds.py"
+_JOINED = "oncewire.handler.arriving.joined"
+_JOINING = "oncewire.handler.documents.joining"
+_OUTCOME = "oncewire.handler.documents.outcome"
+
+IN_DOCUMENTS: tuple[Mutant, ...] = (
+    Mutant(
+        "join a document twice",
+        _JOINED,
+        "    tx.save_document(document.moved(DocumentState.WHOLE))\n",
+        "    tx.save_document(document)\n",
+        requirement="BIG-6",
+        tests=(f"{_LIFE}::test_what_is_whole_stays_whole_whatever_comes_after_it",),
+    ),
+    Mutant(
+        "join without looking at the digest",
+        _JOINING,
+        '        if content.digest not in (None, "", digest.hexdigest()):\n',
+        "        if content.digest is content:\n",
+        requirement="BIG-6",
+        tests=(f"{_BOUNDS}::test_parts_that_are_not_what_was_split_are_refused",),
+    ),
+    Mutant(
+        "join a document of which a part is missing",
+        "oncewire.protocol.documents",
+        "        return self.count == self.total\n",
+        "        return self.count >= self.total - 1\n",
+        requirement="BIG-6",
+        tests=(f"{_LIFE}::test_a_part_that_never_arrives_ends_the_document_with_one_notice",),
+    ),
+    Mutant(
+        "send all parts again when one is acknowledged",
+        _OUTCOME,
+        "        document = document.add(number)\n",
+        "        document = replace(document.add(number), released=0)\n",
+        requirement="BIG-4",
+        tests=(f"{_LIFE}::test_it_is_handed_over_whole_and_once",),
+    ),
+    Mutant(
+        "tell of each part that fails",
+        "oncewire.handler.failures",
+        "                if is_part(stored) or not notices.is_due(node, tx, stored):\n",
+        "                if not notices.is_due(node, tx, stored):\n",
+        requirement="BIG-3",
+        tests=(f"{_LIFE}::test_a_part_that_never_arrives_ends_the_document_with_one_notice",),
+    ),
+)
