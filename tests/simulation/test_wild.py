@@ -72,6 +72,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         613,
         680,
         816,
+        928,
         945,
         982,
         1128,

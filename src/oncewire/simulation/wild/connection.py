@@ -236,17 +236,19 @@ class Door:
             found: list[Answer | None] = []
             if not open_[0] or machine.engine is not engine:
                 return
-            machine.turn("look", lambda: found.append(engine.reply_to(awaited)))
-            if found and found[0] is not None:
+            ending = machine.turn("look", lambda: found.append(engine.reply_to(awaited)))
+            if ending is Ending.DONE and found[0] is not None:
                 finish(found[0])
 
         def overdue() -> None:
             found: list[Answer] = []
             if not open_[0] or machine.engine is not engine:
                 return
-            machine.turn("overdue", lambda: found.append(engine.overdue(awaited)))
+            ending = machine.turn("overdue", lambda: found.append(engine.overdue(awaited)))
             self._alone(*key)
-            finish(found[0] if found else Answer(503, retry_after=RETRY_AFTER))
+            # What could not be committed is said to nobody.
+            done = ending is Ending.DONE
+            finish(found[0] if done else Answer(503, retry_after=RETRY_AFTER))
 
         self.waiting.setdefault(key, []).append(look)
         look()
