@@ -130,38 +130,74 @@ def test_a_broker_that_answers_before_its_disk_has_it_is_refused(tmp_path: Path)
     run(work())
 
 
+SOUND = {
+    "retention": "workqueue", "storage": "file", "discard": "new", "duplicate_window": 48 * 3600,
+    "deny_delete": True, "deny_purge": True, "subjects": ["oncewire.beta"],
+}  # fmt: skip
+NAME = "ONCEWIRE-oncewire-beta"
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "words"),
     [
-        {"max_age": 3600},
-        {"storage": "memory"},
-        {"retention": "limits"},
-        {"deny_purge": False},
-        {"deny_delete": False},
-        {"discard": "old"},
+        ({"max_age": 3600, "duplicate_window": 3600}, "messages expire"),
+        ({"storage": "memory"}, "keeps messages in memory"),
+        ({"retention": "limits"}, "do not leave it when they are acknowledged"),
+        ({"deny_purge": False}, "may be purged"),
+        ({"deny_delete": False}, "may be deleted"),
+        ({"discard": "old"}, "discards old messages"),
+        ({"max_msgs_per_subject": 1}, "only so many messages of a subject"),
+        ({"duplicate_window": 1}, "forgets in less than 48 hours"),
+        ({"subjects": ["oncewire.gamma"]}, "does not take oncewire.beta"),
+        ({"allow_msg_ttl": True}, "may say when they expire"),
     ],
-    ids=lambda wrong: next(iter(wrong)),
+    ids=lambda wrong: next(iter(wrong)) if isinstance(wrong, dict) else "",
 )
-def test_a_stream_that_loses_unread_messages_is_refused(wrong: dict, tmp_path: Path) -> None:
+def test_a_stream_that_loses_unread_messages_is_refused(
+    wrong: dict, words: str, tmp_path: Path
+) -> None:
     async def work() -> None:
         import nats
 
         with broker(tmp_path) as server:
             client = await nats.connect(f"nats://127.0.0.1:{server.port}")
-            good = {
-                "retention": "workqueue", "storage": "file", "discard": "new",
-                "deny_delete": True, "deny_purge": True,
-            }  # fmt: skip
-            await client.jetstream().add_stream(
-                name="ONCEWIRE-oncewire-beta", subjects=["oncewire.beta"], **(good | wrong)
-            )
-            with pytest.raises(TransportProblem, match="loses messages"):
+            await client.jetstream().add_stream(name=NAME, **(SOUND | wrong))
+            with pytest.raises(TransportProblem, match=f"loses messages: .*{words}"):
                 await BrokerTransport(server.settings("oncewire.beta")).start(Receiver())
             sending = BrokerTransport(server.settings())
             await sending.start(Receiver())
             outcome = await sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=10)
             assert outcome.kind is OutcomeKind.REFUSED
-            assert "loses messages" in outcome.reason
+            assert words in outcome.reason
+            await sending.stop()
+            await client.close()
+
+    run(work())
+
+
+def test_what_went_from_a_stream_that_was_changed_meanwhile_was_not_surely_taken(
+    tmp_path: Path,
+) -> None:
+    """Nobody takes it, and it expires: that it is gone proves nothing any more."""
+
+    async def work() -> None:
+        import nats
+
+        with broker(tmp_path) as server:
+            client = await nats.connect(f"nats://127.0.0.1:{server.port}")
+            js = client.jetstream()
+            await js.add_stream(name=NAME, **SOUND)
+            sending = BrokerTransport(server.settings())
+            await sending.start(Receiver())
+            attempt = asyncio.ensure_future(
+                sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=30)
+            )
+            while not (await js.stream_info(NAME)).state.messages:
+                await asyncio.sleep(0.05)
+            await js.update_stream(name=NAME, **(SOUND | {"max_age": 1, "duplicate_window": 1}))
+            outcome = await attempt
+            assert outcome.kind is OutcomeKind.UNKNOWN
+            assert "messages expire" in outcome.reason
             await sending.stop()
             await client.close()
 

@@ -58,7 +58,7 @@ async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> N
             deny_delete=True,
             deny_purge=True,
         )
-    check_stream((await js.stream_info(name)).config)
+    check_stream((await js.stream_info(name)).config, subject)
     await js.add_consumer(
         name,
         durable_name=CONSUMER,
@@ -71,8 +71,9 @@ async def make_stream(js: JetStreamContext, subject: str, max_deliver: int) -> N
     )
 
 
-def check_stream(config: StreamConfig) -> None:
-    """TransportProblem where a parcel may leave the stream before its receiver has it."""
+def check_stream(config: StreamConfig, subject: str) -> None:
+    """TransportProblem where a parcel for that subject may leave the stream before its receiver
+    has it, or is not known again when it is published twice."""
     from nats.js import api
 
     wrong = [
@@ -84,7 +85,18 @@ def check_stream(config: StreamConfig) -> None:
                 config.retention != api.RetentionPolicy.WORK_QUEUE,
             ),
             ("it discards old messages for new ones", config.discard != api.DiscardPolicy.NEW),
+            (
+                "it keeps only so many messages of a subject",
+                (config.max_msgs_per_subject or 0) > 0,
+            ),
             ("messages expire", bool(config.max_age)),
+            ("messages may say when they expire", bool(config.allow_msg_ttl)),
+            ("a message may replace those before it", bool(config.allow_rollup_hdrs)),
+            (f"it does not take {subject}", config.subjects != [subject]),
+            (
+                f"it forgets in less than {REMEMBERED / 3600:.0f} hours what it has had",
+                (config.duplicate_window or 0) < REMEMBERED,
+            ),
             ("it may be purged", not config.deny_purge),
             ("messages may be deleted", not config.deny_delete),
             ("it acknowledges nothing", bool(config.no_ack)),

@@ -52,6 +52,7 @@ class _Stream:
     """One stream; another one of the same name was made at another time."""
 
     name: str
+    subject: str
     created: datetime.datetime | None
 
 
@@ -154,8 +155,8 @@ class BrokerTransport:
             ) from error
         except Error as error:
             raise TransportProblem(f"the broker does not answer: {_words(error)}") from error
-        streams.check_stream(info.config)
-        return _Stream(str(info.config.name), info.created)
+        streams.check_stream(info.config, subject)
+        return _Stream(str(info.config.name), subject, info.created)
 
     async def _publish(
         self, js: JetStreamContext, subject: str, body: bytes, headers: dict[str, str]
@@ -229,7 +230,8 @@ class BrokerTransport:
         return False
 
     async def _lost(self, js: JetStreamContext, stream: _Stream) -> str:
-        """What is wrong where a parcel went with the whole stream, and not by being taken."""
+        """What is wrong where a parcel may have gone otherwise than by being taken: with the whole
+        stream, or because somebody changed it."""
         from nats.errors import Error
         from nats.js.errors import NotFoundError
 
@@ -241,7 +243,15 @@ class BrokerTransport:
             except (Error, OSError, TimeoutError):
                 await asyncio.sleep(0.2)
             else:
-                return "" if info.created == stream.created else _LOST
+                break
+        if info.created != stream.created:
+            return _LOST
+        try:
+            streams.check_stream(info.config, stream.subject)
+        except TransportProblem as problem:
+            # It was sound when the parcel was published; what it is now may have cost the parcel.
+            return str(problem)
+        return ""
 
     async def probe(self, address: str, *, timeout: float) -> AttemptOutcome:
         """Whether the broker is there and the receiver's stream is; see `Transport`."""
