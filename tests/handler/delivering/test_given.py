@@ -15,6 +15,8 @@ from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sealing.spooled import body_slice
+from oncewire.handler.sending.submit import Submission
+from oncewire.message import Payload, Service
 from oncewire.message.envelope import Message
 from oncewire.message.instant import SECOND
 from oncewire.store.contract import Store
@@ -168,3 +170,18 @@ def test_closed_payloads_wait_for_the_key_that_opens_them() -> None:
     pair.beta.node.keys = key
     (taken,) = take(pair)
     assert (taken.message_id, taken.payloads[0].data) == (sent.message_id, b"order 1")
+
+
+def test_a_signed_document_keeps_the_name_that_its_sender_gave_it() -> None:
+    """No signature covers it, and none covers the media type; whatever else stands beside a part
+    is left out."""
+    pair = signed_pair()
+    named = Payload.of("doc", "text/plain", b"it", "katalog 2026.txt")
+    named = replace(named, mime_headers=(*named.mime_headers, ("X-Other", "of nobody")))
+    pair.alpha.submit(
+        Submission("alpha-beta", Service("urn:test:orders"), "New", (named,), message_id="m@alpha")
+    )
+    pair.settle("alpha")
+    (given,) = take(pair)
+    assert given.payloads[0].file_name == "katalog 2026.txt"
+    assert [name for name, _ in given.payloads[0].mime_headers] == ["Content-Disposition"]

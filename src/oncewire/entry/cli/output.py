@@ -199,7 +199,7 @@ def console(stream: TextIO | None = None) -> Console:
 
     target = stream or sys.stdout
     width = None if target.isatty() else _wide(os.environ.get("COLUMNS"))
-    return Console(file=target, width=width, highlight=False, soft_wrap=False)
+    return Console(file=target, width=width, highlight=False, soft_wrap=False, emoji=False)
 
 
 def _wide(columns: str | None) -> int:

@@ -22,7 +22,8 @@ def read_verified(
     Parts that no reference covers are left out, and not refused: the standard has a reference
     for each part that needs signing (§4.1.3) and lets others be there, and gateways of mail do
     add some. Those that are signed stand in the order in which they are signed, whatever the
-    order they came in. Of their MIME headers, which nothing signs, only the media type is kept.
+    order they came in. Of their MIME headers, which nothing signs, only the media type and the
+    file name are kept: what a document is called, which no digest could hold.
     The envelope stays as it was received: it is what is kept and forwarded.
     """
     # Read again from these octets, so that not one value can come from elsewhere (XML Signature
@@ -45,10 +46,18 @@ def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
     return tuple(
         # Whoever turns on a Content-Encoding changes what the application gets, and no digest shows
         # it.
-        replace(parts[reference.content_id], content_encoding=None, mime_headers=())
+        replace(
+            parts[reference.content_id],
+            content_encoding=None,
+            mime_headers=_name_only(parts[reference.content_id]),
+        )
         for reference in verified.references
         if reference.content_id is not None
     )
+
+
+def _name_only(part: Payload) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for pair in part.mime_headers if pair[0].lower() == "content-disposition")
 
 
 def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
