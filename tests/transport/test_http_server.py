@@ -623,6 +623,15 @@ def test_a_taken_port_is_named_with_the_remedy() -> None:
     run(work())
 
 
+def test_a_port_that_cannot_be_is_named_with_the_remedy() -> None:
+    async def work() -> None:
+        with pytest.raises(TransportProblem, match="port 700000") as caught:
+            await HttpTransport(HttpServerSettings(port=700_000)).start(Receiver())
+        assert "choose a free port" in caught.value.remedy
+
+    run(work())
+
+
 def test_the_address_is_known_only_when_it_listens() -> None:
     transport = HttpTransport(HttpServerSettings())
     with pytest.raises(TransportProblem, match="does not listen"):

@@ -320,11 +320,13 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(where)
             listening.listen(_BACKLOG)
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:
+        # No port has such a number: which error that is depends on the event loop.
         for listening in made:
             listening.close()
+        words = getattr(error, "strerror", None) or error
         raise TransportProblem(
-            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            f"cannot listen on {host} port {port}: {words}",
             remedy="choose a free port and an address of this machine",
         ) from error
     return made

@@ -55,6 +55,15 @@ def test_a_summary_is_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> 
     assert "failed: [errno 111] refused" in capsys.readouterr().out
 
 
+def test_a_fingerprint_is_read_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Between its colons stand what others take for names of pictures."""
+    fingerprint = "07:22:AB:79:100:ID"
+    problem = Problem(f"{fingerprint} is not theirs", next=f"is {fingerprint} yours?")
+    output.show(Report(summary=fingerprint, hints=(fingerprint,), problems=(problem,)))
+    said = capsys.readouterr()
+    assert (said.out + said.err).count(fingerprint) == 4
+
+
 def test_the_table_holds_everything_too(capsys: pytest.CaptureFixture[str]) -> None:
     output.show(REPORT)
     out = capsys.readouterr().out
