@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotAllowed
+from oncewire.handler.actions import Post
 from oncewire.handler.delivering.application import GivenMessage
+from oncewire.handler.engine import Engine
 from oncewire.handler.sending.submit import Submission
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.outcome import Outcome
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR, SECOND
@@ -238,14 +241,53 @@ def test_what_follows_on_another_channel_need_not_wait_for_it() -> None:
     clean(pair)
 
 
-def test_an_operator_gives_a_document_up_with_its_parts() -> None:
-    pair = Pair("window", SPLIT, lose_request=lambda attempt: True)
-    submit(pair, DATA)
+@pytest.mark.parametrize(
+    ("certain", "outcome"), [(True, OutgoingState.NOT_DELIVERED), (False, OutgoingState.UNKNOWN)]
+)
+def test_an_operator_gives_a_document_up_with_its_parts(
+    certain: bool, outcome: OutgoingState
+) -> None:
+    """Where a part certainly never got there nobody can have put the document together."""
+    pair = Pair("ms-0.9x", SPLIT)
+    lost: list[str] = []
+
+    def lose(name: str, engine: Engine, post: Post) -> None:
+        lost.append(post.message_id)
+        engine.transmission_over(
+            Transmission(post.message_id, post.attempt, sent=False, certain=certain)
+        )
+        pair.settle(name)
+
+    pair._post = lose  # type: ignore[method-assign]
+    submit(pair, DATA[:5_000])
+    assert len(lost) == 5
     pair.alpha.abandon("doc@alpha")
     pair.settle("alpha")
     assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
-    states = {kept.outgoing.state for kept in sent(pair).values()}
-    assert states <= {OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN}
+    assert {kept.outgoing.state for kept in sent(pair).values()} == {outcome}
+
+
+def test_an_operator_has_a_document_go_on_by_its_own_id() -> None:
+    away = [True]
+    pair = Pair("ms-0.9x", SPLIT, lose_request=lambda attempt: away[0])
+    submit(pair, DATA)
+    away.clear()
+    away.append(False)
+    pair.pass_time(SECOND)
+    assert taken(pair) == []
+    pair.alpha.resume(message_id="doc@alpha")
+    pair.pass_time(SECOND)
+    assert [given.message_id for given in taken(pair)] == ["doc@alpha"]
+    clean(pair)
+
+
+def test_a_document_that_failed_is_not_resumed() -> None:
+    pair = Pair("ms-0.9x", SPLIT, lose_request=lambda attempt: True)
+    submit(pair, DATA)
+    pair.alpha.abandon("doc@alpha")
+    pair.settle("alpha")
+    with pytest.raises(NotAllowed, match="ended as"):
+        pair.alpha.resume(message_id="doc@alpha")
 
 
 @pytest.mark.requirement("BIG-6")

@@ -95,8 +95,10 @@ def _step(node: Node, tx: Transaction, whole: StoredOutgoing, step: SenderStep) 
     perform(node, tx, whole, None, step, terms)
 
 
-def _parts(tx: Transaction, document: SplitDocument) -> list[StoredOutgoing]:
+def parts_sent(tx: Transaction, document: SplitDocument | None) -> list[StoredOutgoing]:
     """The parts that were sent and are not acknowledged; there are few of them."""
+    if document is None:
+        return []
     names = (
         part_id(document.split_id, number, document.total)
         for number in document.missing
@@ -108,7 +110,13 @@ def _parts(tx: Transaction, document: SplitDocument) -> list[StoredOutgoing]:
 def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
     """The operator gives a document up, and with it the parts that are under way."""
     document = tx.document("", whole.outgoing.message_id)
-    certain = whole.outgoing.state is OutgoingState.WAITING
+    # Nobody can put it together without a part that certainly never got there.
+    certain = (
+        whole.outgoing.state is OutgoingState.WAITING
+        or document is None
+        or document.released < document.total
+        or not all(part.outgoing.transmitted for part in parts_sent(tx, document))
+    )
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     given_up = whole.outgoing.failed(OutgoingEvent.ABANDONED, to, "abandoned by the operator")
     effects = (note_of(Abandoned(), given_up), *failure(given_up, "abandoned"))
@@ -116,7 +124,7 @@ def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None
     if document is None:
         return
     tx.save_document(document.moved(DocumentState.FAILED))
-    for part in _parts(tx, document):
+    for part in parts_sent(tx, document):
         if part.outgoing.state not in FINAL_OUTGOING:
             channel, terms = (
                 load_channel(tx, part.outgoing),

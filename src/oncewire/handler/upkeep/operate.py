@@ -16,7 +16,7 @@ from oncewire.handler.arriving.poison import (
     mend_channel,
 )
 from oncewire.handler.documents.original import is_whole
-from oncewire.handler.documents.outcome import abandon_document
+from oncewire.handler.documents.outcome import abandon_document, parts_sent
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
     HANDLER,
@@ -105,12 +105,8 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
             node.admissions[stored.outgoing.channel] = None
         return
     if is_whole(stored):
-        raise NotAllowed(
-            f"document {message_id} is {stored.outgoing.state.value}: what is sent again are its "
-            "parts",
-            remedy="resume a part that waits for it (`oncewire outbox --parts`), or send the "
-            "document anew",
-        )
+        _resume_parts(node, tx, stored)
+        return
     _lift_pause(node, tx, stored.peer, {message_id})
     told = stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL
     if told and stored.outgoing.state in FINAL_OUTGOING:
@@ -122,6 +118,19 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     step = resume(stored.outgoing, channel, terms, node.now())
     perform(node, tx, stored, channel, step, terms)
+
+
+def _resume_parts(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
+    """Of a document what is under way are its parts: each of them is sent again."""
+    message_id, state = whole.outgoing.message_id, whole.outgoing.state
+    if state in FINAL_OUTGOING:
+        raise NotAllowed(
+            f"document {message_id} ended as {state.value}, which its application was told",
+            remedy="send the document anew, under an id of its own",
+        )
+    for part in parts_sent(tx, tx.document("", message_id)):
+        if part.outgoing.state not in FINAL_OUTGOING:
+            resume_message(node, tx, part.outgoing.message_id)
 
 
 def resume_channel(node: Node, tx: Transaction, key: str) -> None:
