@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.agreement.certificates import read_certificates, spoken_fingerprint
 from oncewire.entry.cli import output
+from oncewire.entry.party.folder import fingerprints_of
+from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.entry.party.partners import with_values
+from oncewire.handler.world import RealWorld
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
@@ -124,3 +128,65 @@ def test_no_business_hides_behind_a_trial(met: Served, tmp_path: Path) -> None:
     ):
         told = run_json("send", order, "--to", "globex", *words, exit_code=output.BAD_INPUT)
         assert "are for trials" in told["problems"][0]["problem"]
+
+
+# --- what a stranger's file may not do ---------------------------------------------------------
+
+
+def changed(file: Path, old: str, new: str) -> Path:
+    """The same file with a passage changed on its way."""
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    return file
+
+
+def certificate_of(folder: Path, name: str) -> str:
+    make_keys(folder, name, now=RealWorld().now(), kind=KeyKind.EC)
+    return (folder / f"{name}.crt").read_text().strip()
+
+
+def believed(folder: Path, name: str, partner: str) -> list[str]:
+    text = (folder / name / "keys" / "partners" / f"{partner}.crt").read_text()
+    return [spoken_fingerprint(der) for der in read_certificates(text)]
+
+
+def test_every_certificate_that_becomes_believed_is_asked_of_by_telephone(strangers: Path) -> None:
+    evil = certificate_of(strangers, "mallory")
+    invitation, card = strangers / "i.toml", strangers / "card.toml"
+    run("partner", "invite", "-o", invitation, "--insecure", "--sign")
+    run("partner", "card", "-o", card)
+    for file, words in (
+        (invitation, ("accept", invitation, "-o", strangers / "a.toml")),
+        (card, ("add", card, "--insecure")),
+    ):
+        # What the file says of itself must be of every certificate in it.
+        changed(file, "-----BEGIN", f"{evil}\n-----BEGIN")
+        command = ("partner", *words, "-c", strangers / "globex")
+        told = run_json(*command, exit_code=output.BAD_INPUT)
+        assert "fingerprint" in told["problems"][0]["problem"]
+        assert not (strangers / "globex" / "keys" / "partners" / "acme.crt").exists()
+        # Who changes the one can change the other: then people are asked about both.
+        (own,) = fingerprints_of(evil)
+        changed(file, 'fingerprint = "', f'fingerprint = "{own}, ')
+        hints = " ".join(run_json(*command, "--replace")["next"])
+        shown = believed(strangers, "globex", "acme")
+        assert len(shown) == 2
+        assert all(f"is {one} your fingerprint?" in hints for one in (own, *shown))
+        (strangers / "globex" / "agreements" / "acme.toml").unlink()
+        (strangers / "globex" / "keys" / "partners" / "acme.crt").unlink()
+
+
+def test_a_card_has_no_more_certificates_than_a_roll_over_needs(strangers: Path) -> None:
+    run("keys", "next")
+    card, more = strangers / "card.toml", certificate_of(strangers, "mallory")
+    run("partner", "card", "-o", card)
+    shown = run_json("partner", "card")["fingerprint"]
+    assert shown.count(", ") == 1
+    added = run_json("partner", "add", card, "--insecure", "-c", strangers / "globex")
+    assert ", ".join(believed(strangers, "globex", "acme")) == shown
+    assert added["added"][0]["fingerprint"] == shown
+    changed(card, "-----BEGIN", f"{more}\n-----BEGIN")
+    words = ("partner", "add", card, "--insecure", "--replace", "-c", strangers / "globex")
+    told = run_json(*words, exit_code=output.BAD_INPUT)
+    assert "3 certificates" in told["problems"][0]["problem"]

@@ -10,7 +10,7 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, complete_partner
 from oncewire.entry.cli.output import Json, Listing, Report, here
-from oncewire.entry.cli.party import taken_over
+from oncewire.entry.cli.party import by_telephone, taken_over
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def accept(
         check_card(settings, told.card, now())
         added, answer = accepted(settings, told, replace_it=replace)
         taken_over(settings)
-        hints = [f"by telephone: is {added.fingerprint} your fingerprint?"]
+        hints = [*by_telephone(told.card)]
         place = ""
         if answer is not None:
             reply = to or Path(answer.card.name + ACCEPTANCE_ENDING)

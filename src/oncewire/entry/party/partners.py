@@ -83,11 +83,21 @@ def add_partner(
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
     text = _agreement_text(own, card, options, cpa_id, place, bound=bound)
-    write_new(certificate, card.certificate.strip() + "\n", replace=True)
+    write_new(certificate, _believed(settings, card), replace=True)
     _check(text, agreement.parent)
     make_folder(agreement.parent)
     write_new(agreement, text, replace=replace)
     return Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+
+
+def _believed(settings: Settings, card: Card) -> str:
+    """The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
+    was revoked here does not come back in the company of another."""
+    from oncewire.agreement.certificates import read_certificates, to_pem
+
+    gone = revoked_of(settings, card.name)
+    ders = dict.fromkeys(read_certificates(card.certificate))
+    return "".join(to_pem(der) for der in ders if der not in gone)
 
 
 def check_card(settings: Settings, card: Card, now: Instant) -> None:
