@@ -42,9 +42,10 @@ def strangers(parties: Path) -> Path:
 
 def meet(folder: Path, *options: str) -> None:
     invitation, acceptance = folder / "i.toml", folder / "a.toml"
+    weak = ("--insecure",) if "--insecure" in options else ()
     run("partner", "invite", "-o", invitation, *options)
-    run("partner", "accept", invitation, "-o", acceptance, "-c", folder / "globex")
-    run("partner", "accept", acceptance)
+    run("partner", "accept", invitation, "-o", acceptance, *weak, "-c", folder / "globex")
+    run("partner", "accept", acceptance, *weak)
 
 
 @pytest.fixture
@@ -75,11 +76,12 @@ def test_one_file_each_way_makes_the_same_agreement_at_both(strangers: Path) -> 
 def test_an_acceptance_of_another_invitation_is_not_taken(strangers: Path) -> None:
     invitation, acceptance = strangers / "i.toml", strangers / "a.toml"
     run("partner", "invite", "-o", invitation, "--insecure")
-    run("partner", "accept", invitation, "-o", acceptance, "-c", strangers / "globex")
+    words = (invitation, "-o", acceptance, "--insecure", "-c", strangers / "globex")
+    run("partner", "accept", *words)
     text = acceptance.read_text()
     fingerprint = tomllib.loads(text)["answers"]
     acceptance.write_text(text.replace(fingerprint, "0" * len(fingerprint)))
-    told = run_json("partner", "accept", acceptance, exit_code=output.BAD_INPUT)
+    told = run_json("partner", "accept", acceptance, "--insecure", exit_code=output.BAD_INPUT)
     assert "accepts an invitation with the certificate 000" in told["problems"][0]["problem"]
     card = strangers / "card.toml"
     run("partner", "card", "-o", card)
@@ -157,7 +159,7 @@ def test_every_certificate_that_becomes_believed_is_asked_of_by_telephone(strang
     run("partner", "invite", "-o", invitation, "--insecure", "--sign")
     run("partner", "card", "-o", card)
     for file, words in (
-        (invitation, ("accept", invitation, "-o", strangers / "a.toml")),
+        (invitation, ("accept", invitation, "-o", strangers / "a.toml", "--insecure")),
         (card, ("add", card, "--insecure")),
     ):
         # What the file says of itself must be of every certificate in it.
@@ -190,3 +192,78 @@ def test_a_card_has_no_more_certificates_than_a_roll_over_needs(strangers: Path)
     words = ("partner", "add", card, "--insecure", "--replace", "-c", strangers / "globex")
     told = run_json(*words, exit_code=output.BAD_INPUT)
     assert "3 certificates" in told["problems"][0]["problem"]
+
+
+@pytest.fixture
+def guarded(strangers: Path) -> Path:
+    """Both listen with TLS."""
+    for name in ("acme", "globex"):
+        file = strangers / name / "oncewire.toml"
+        said = {"http.tls": "true", "http.client_certificates": '"required"'}
+        file.write_text(with_values(file.read_text(), said))
+    return strangers
+
+
+def answered(folder: Path, *options: str) -> Path:
+    """An acceptance of our invitation, as it is on its way back."""
+    run("partner", "invite", "-o", folder / "i.toml", *options)
+    words = ("-o", folder / "a.toml", "-c", folder / "globex")
+    run("partner", "accept", folder / "i.toml", *words)
+    return folder / "a.toml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("sign = true", "sign = false", "sign = false, and we invited with sign = true"),
+        ("insecure = false", "insecure = true", "insecure = true"),
+        ('"ebms2"', '"window"', 'profile = "window", and we invited with profile = "ebms2"'),
+        ("ordered = false", "ordered = true", "ordered = true"),
+        ('"acme-globex"', '"other"', 'cpa_id = "other"'),
+    ],
+)
+def test_an_acceptance_says_yes_to_what_we_invited_with_and_no_more(
+    guarded: Path, old: str, new: str, named: str
+) -> None:
+    acceptance = changed(answered(guarded), old, new)
+    words = ("partner", "accept", acceptance, "--insecure")
+    told = run_json(*words, exit_code=output.BAD_INPUT)
+    assert named in told["problems"][0]["problem"]
+    assert not list((guarded / "acme" / "agreements").glob("*.toml"))
+
+
+def test_an_acceptance_of_plain_http_or_of_what_we_never_wrote_is_refused(guarded: Path) -> None:
+    acceptance = answered(guarded)
+    whole = acceptance.read_text()
+    changed(acceptance, "https://", "http://")
+    told = run_json("partner", "accept", acceptance, exit_code=output.BAD_INPUT)
+    assert "listens without TLS" in told["problems"][0]["problem"]
+    acceptance.write_text(whole)
+    number = tomllib.loads(whole)["id"]
+    for other, problem in (("0" * len(number), "did not write"), ("../x", "is no invitation")):
+        acceptance.write_text(whole.replace(number, other))
+        told = run_json("partner", "accept", acceptance, exit_code=output.BAD_INPUT)
+        assert problem in told["problems"][0]["problem"]
+    acceptance.write_text(whole)
+    run("partner", "accept", acceptance)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("sign = true", "sign = false", "without signatures"),
+        ("insecure = false", "insecure = true", "without TLS"),
+    ],
+)
+def test_what_is_less_than_secure_is_agreed_by_nobody_who_did_not_say_so(
+    guarded: Path, old: str, new: str, named: str
+) -> None:
+    run("partner", "invite", "-o", guarded / "i.toml")
+    changed(guarded / "i.toml", old, new)
+    words = ("partner", "accept", guarded / "i.toml", "-o", guarded / "a.toml")
+    at_globex = ("-c", guarded / "globex")
+    told = run_json(*words, *at_globex, exit_code=output.NOT_ALLOWED)
+    assert named in told["problems"][0]["problem"]
+    assert "--insecure" in told["problems"][0]["next"]
+    assert not (guarded / "a.toml").exists()
+    run(*words, *at_globex, "--insecure")

@@ -14,6 +14,7 @@ from oncewire.entry.cli.party import by_telephone, taken_over
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
+    from oncewire.entry.party.partners import PartnerOptions
     from oncewire.handler.trial import Tried
 
 INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
@@ -61,6 +62,7 @@ def invite(
     def work() -> Report:
         from oncewire.entry.files import write_new
         from oncewire.entry.party.invitation import invite as invitation_of
+        from oncewire.entry.party.invitation import keep
         from oncewire.entry.party.partners import PartnerOptions
 
         settings = loaded(config).settings
@@ -69,10 +71,11 @@ def invite(
         )
         file = to or Path(made.card.name + INVITATION_ENDING)
         write_new(file, made.to_toml())
+        keep(settings, made)
         return Report(
             {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
             summary=f"The invitation of {made.card.name} is in {here(file)}.",
-            hints=(f"on the partner's machine: oncewire partner accept {file.name}",),
+            hints=(_accept_there(file, made.options),),
         )
 
     output.answer(work, json=json)
@@ -84,6 +87,10 @@ def accept(
         Path | None,
         typer.Option("--output", "-o", help="Of an invitation: the acceptance to write."),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Also one without TLS or without signatures: for tests."),
+    ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Write an existing agreement anew.")
     ] = False,
@@ -92,8 +99,9 @@ def accept(
 ) -> None:
     """Accept an invitation, or the acceptance of ours: keep the certificate, write the agreement.
 
-    Of an invitation it also writes the acceptance, for the partner to accept. A handler that runs
-    takes the agreement over at once.
+    Of an invitation it also writes the acceptance, for the partner to accept. An acceptance that
+    says anything else than our invitation is refused. A handler that runs takes the agreement over
+    at once.
     """
 
     def work() -> Report:
@@ -105,7 +113,7 @@ def accept(
         settings = loaded(config).settings
         told = read_invitation(file)
         check_card(settings, told.card, now())
-        added, answer = accepted(settings, told, replace_it=replace)
+        added, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
         taken_over(settings)
         hints = [*by_telephone(told.card)]
         place = ""
@@ -113,7 +121,7 @@ def accept(
             reply = to or Path(answer.card.name + ACCEPTANCE_ENDING)
             write_new(reply, answer.to_toml(), replace=replace)
             place = str(reply)
-            hints.append(f"on the partner's machine: oncewire partner accept {reply.name}")
+            hints.append(_accept_there(reply, answer.options))
         else:
             hints.append(f"oncewire partner test {added.partner}{at_party(settings)}")
         return Report(
@@ -130,6 +138,11 @@ def accept(
         )
 
     output.answer(work, json=json)
+
+
+def _accept_there(file: Path, options: PartnerOptions) -> str:
+    weak = "" if options.sign and not options.insecure else " --insecure"
+    return f"on the partner's machine: oncewire partner accept {file.name}{weak}"
 
 
 def try_out(

@@ -78,7 +78,7 @@ def add_partner(
         )
     partners = make_folder(settings.path(settings.keys.partners))
     certificate = partners / f"{card.name}.crt"
-    cpa_id = options.cpa_id or "-".join(sorted((own.name, card.name)))
+    cpa_id = options.cpa_id or usual_cpa_id(own, card)
     # A certificate can be asked of the partner's connection only where ours looks at it.
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
@@ -88,6 +88,11 @@ def add_partner(
     make_folder(agreement.parent)
     write_new(agreement, text, replace=replace)
     return Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+
+
+def usual_cpa_id(own: Card, partner: Card) -> str:
+    """The CPAId that either side finds without asking the other."""
+    return "-".join(sorted((own.name, partner.name)))
 
 
 def _believed(settings: Settings, card: Card) -> str:
@@ -149,7 +154,7 @@ def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
             raise InvalidValue(
                 f"{side} listens without TLS, at {side_card.url}",
                 remedy="make the party anew without --insecure, or set http.tls and http."
-                "client_certificates; or say --insecure here",
+                "client_certificates; or say --insecure, where the agreement begins",
             )
 
 
