@@ -267,3 +267,44 @@ def test_what_is_less_than_secure_is_agreed_by_nobody_who_did_not_say_so(
     assert "--insecure" in told["problems"][0]["next"]
     assert not (guarded / "a.toml").exists()
     run(*words, *at_globex, "--insecure")
+
+
+@pytest.mark.parametrize(
+    ("name", "party_id", "cpa_id", "claims"),
+    [
+        ("aaa", "urn:oncewire:party:globex", "", "urn:oncewire:party:globex is our partner globex"),
+        ("aaa", "urn:test:aaa", "acme-globex", "acme-globex is the agreement with globex"),
+        ("aaa", "urn:oncewire:party:globex", "acme-globex", "urn:oncewire:party:globex is our"),
+        ("hub", "urn:test:hub", "", "hub.crt"),
+    ],
+)
+def test_nobody_becomes_a_partner_under_what_is_another_s(
+    strangers: Path, name: str, party_id: str, cpa_id: str, claims: str
+) -> None:
+    meet(strangers, "--insecure", "--sign")
+    acme = strangers / "acme"
+    # Believed under an agreement of another name, as a hub's is.
+    (acme / "keys" / "partners" / "hub.crt").write_text(certificate_of(strangers, "other"))
+    run("init", strangers / name, "--insecure", "--port", str(free_port()), "--party-id", party_id)
+    invitation, card = strangers / "i2.toml", strangers / "card.toml"
+    at = ("-c", strangers / name)
+    run("partner", "invite", "-o", invitation, "--insecure", "--cpa-id", cpa_id, *at)
+    run("partner", "card", "-o", card, *at)
+    before = {file: file.read_bytes() for file in acme.rglob("*") if file.is_file()}
+    for words in (
+        ("accept", invitation, "--insecure", "-o", strangers / "a2.toml"),
+        ("add", card, "--insecure", "--cpa-id", cpa_id),
+    ):
+        told = run_json("partner", *words, exit_code=output.NOT_ALLOWED)
+        assert claims in told["problems"][0]["problem"]
+    assert {file: file.read_bytes() for file in acme.rglob("*") if file.is_file()} == before
+    assert not (strangers / "a2.toml").exists()
+
+
+def test_who_accepts_sees_whom(strangers: Path) -> None:
+    run("partner", "invite", "-o", strangers / "i.toml", "--insecure", "--profile", "window")
+    words = ("-o", strangers / "a.toml", "--insecure", "-c", strangers / "globex")
+    seen = run_json("partner", "accept", strangers / "i.toml", *words)
+    assert seen["party_id"] == "urn:oncewire:party:acme"
+    assert seen["profile"] == "window"
+    assert seen["address"].startswith("http://127.0.0.1:")

@@ -127,7 +127,10 @@ def accept(
         return Report(
             {
                 "partner": added.partner,
+                "party_id": told.card.party_id,
+                "address": told.card.url,
                 "cpa_id": added.cpa_id,
+                "profile": added.profile,
                 "agreement": str(added.agreement),
                 "fingerprint": added.fingerprint,
                 "acceptance": place,

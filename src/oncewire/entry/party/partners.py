@@ -76,18 +76,50 @@ def add_partner(
             f"there is an agreement with {card.name} already: {agreement}",
             remedy="edit that file, or write it anew with --replace",
         )
-    partners = make_folder(settings.path(settings.keys.partners))
-    certificate = partners / f"{card.name}.crt"
     cpa_id = options.cpa_id or usual_cpa_id(own, card)
+    _refuse_claims(settings, card, cpa_id, agreement)
+    certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
+    believed = _believed(settings, card)
+    if not replace and certificate.is_file() and certificate.read_bytes() != believed.encode():
+        # Nobody of that name is a partner, and yet an agreement may name the file: a hub's, say.
+        raise NotAllowed(
+            f"there are other certificates of {card.name} already: {certificate}",
+            remedy="remove that file if no agreement names it, or write it anew with --replace",
+        )
+    make_folder(certificate.parent)
     # A certificate can be asked of the partner's connection only where ours looks at it.
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
     text = _agreement_text(own, card, options, cpa_id, place, bound=bound)
-    write_new(certificate, _believed(settings, card), replace=True)
+    write_new(certificate, believed, replace=True)
     _check(text, agreement.parent)
     make_folder(agreement.parent)
     write_new(agreement, text, replace=replace)
     return Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+
+
+def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> None:
+    """Refuse a card in the name of a partner that we have, and an agreement in the name of one:
+    what it signs would be taken for the other's."""
+    from oncewire.entry.party.agreements import each_readable
+
+    for kept in each_readable(settings):
+        known = kept.agreement
+        if kept.file == file:
+            continue
+        # Whatever its type: people compare the value.
+        if card.party_id in (party_id.value for party_id in known.partner.party.ids):
+            raise NotAllowed(
+                f"{card.party_id} is our partner {kept.file.stem} already, and this card calls "
+                f"itself {card.name}",
+                remedy="ask the partner by another way; a second agreement with one party is "
+                "begun with `oncewire agreement new`",
+            )
+        if cpa_id in (known.cpa_id, *known.also_known_as):
+            raise NotAllowed(
+                f"{cpa_id} is the agreement with {kept.file.stem} already",
+                remedy="agree on another CPAId: --cpa-id of `oncewire partner invite` and `add`",
+            )
 
 
 def usual_cpa_id(own: Card, partner: Card) -> str:
