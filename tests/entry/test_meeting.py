@@ -148,6 +148,10 @@ def certificate_of(folder: Path, name: str) -> str:
     return (folder / f"{name}.crt").read_text().strip()
 
 
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 def believed(folder: Path, name: str, partner: str) -> list[str]:
     text = (folder / name / "keys" / "partners" / f"{partner}.crt").read_text()
     return [spoken_fingerprint(der) for der in read_certificates(text)]
@@ -290,14 +294,14 @@ def test_nobody_becomes_a_partner_under_what_is_another_s(
     at = ("-c", strangers / name)
     run("partner", "invite", "-o", invitation, "--insecure", "--cpa-id", cpa_id, *at)
     run("partner", "card", "-o", card, *at)
-    before = {file: file.read_bytes() for file in acme.rglob("*") if file.is_file()}
+    before = files_of(acme)
     for words in (
         ("accept", invitation, "--insecure", "-o", strangers / "a2.toml"),
         ("add", card, "--insecure", "--cpa-id", cpa_id),
     ):
         told = run_json("partner", *words, exit_code=output.NOT_ALLOWED)
         assert claims in told["problems"][0]["problem"]
-    assert {file: file.read_bytes() for file in acme.rglob("*") if file.is_file()} == before
+    assert files_of(acme) == before
     assert not (strangers / "a2.toml").exists()
 
 
@@ -308,3 +312,42 @@ def test_who_accepts_sees_whom(strangers: Path) -> None:
     assert seen["party_id"] == "urn:oncewire:party:acme"
     assert seen["profile"] == "window"
     assert seen["address"].startswith("http://127.0.0.1:")
+
+
+def test_what_cannot_be_answered_is_not_agreed(strangers: Path) -> None:
+    run("partner", "invite", "-o", strangers / "i.toml", "--insecure")
+    taken = strangers / "a.toml"
+    taken.write_text("an acceptance for somebody else")
+    before = files_of(strangers)
+    words = ("partner", "accept", strangers / "i.toml", "--insecure", "-c", strangers / "globex")
+    for place in (taken, strangers / "nowhere" / "a.toml"):
+        run_json(*words, "-o", place, exit_code=output.NOT_ALLOWED)
+        assert files_of(strangers) == before
+    # Nor is an acceptance written where there is no agreement.
+    changed(strangers / "i.toml", 'profile = "ebms2"', 'profile = "ebsm2"')
+    before = files_of(strangers)
+    run_json(*words, "-o", strangers / "b.toml", exit_code=output.BAD_INPUT)
+    assert files_of(strangers) == before
+    changed(strangers / "i.toml", 'profile = "ebsm2"', 'profile = "ebms2"')
+    folder = strangers / "globex" / "agreements"
+    folder.rmdir()
+    folder.write_text("in the way")
+    run_json(*words, "-o", strangers / "b.toml", exit_code=output.NOT_ALLOWED)
+    assert not (strangers / "b.toml").exists()
+    folder.unlink()
+    run(*words, "-o", strangers / "b.toml")
+
+
+def test_files_for_different_partners_have_different_names(strangers: Path) -> None:
+    """Two invitations of ours, and the acceptances for two partners, in one folder."""
+    run("init", strangers / "third", "--insecure", "--port", str(free_port()))
+    invitations = [
+        Path(run_json("partner", "invite", "--insecure", "-c", strangers / name)["file"])
+        for name in ("acme", "third", "acme")
+    ]
+    assert len(set(invitations)) == 3
+    at_globex = ("--insecure", "-c", strangers / "globex")
+    written = [
+        run_json("partner", "accept", file, *at_globex)["acceptance"] for file in invitations[:2]
+    ]
+    assert written == ["globex-acme.acceptance.toml", "globex-third.acceptance.toml"]

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def invite(
     to: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file; otherwise NAME" + INVITATION_ENDING),
+        typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER" + INVITATION_ENDING),
     ] = None,
     profile: Annotated[str, typer.Option(help="What the agreement is based on.")] = "ebms2",
     cpa_id: Annotated[
@@ -69,7 +69,7 @@ def invite(
         made = invitation_of(
             settings, PartnerOptions(profile, cpa_id, sign or not insecure, ordered, insecure)
         )
-        file = to or Path(made.card.name + INVITATION_ENDING)
+        file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
         write_new(file, made.to_toml())
         keep(settings, made)
         return Report(
@@ -109,21 +109,29 @@ def accept(
         from oncewire.entry.party.invitation import accept as accepted
         from oncewire.entry.party.invitation import read_invitation
         from oncewire.entry.party.partners import check_card
+        from oncewire.errors import OncewireError
 
         settings = loaded(config).settings
         told = read_invitation(file)
         check_card(settings, told.card, now())
-        added, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
-        taken_over(settings)
-        hints = [*by_telephone(told.card)]
+        planned, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
+        added, hints = planned.added, [*by_telephone(told.card)]
         place = ""
         if answer is not None:
-            reply = to or Path(answer.card.name + ACCEPTANCE_ENDING)
+            reply = to or Path(f"{answer.card.name}-{told.card.name}{ACCEPTANCE_ENDING}")
+            # Before the agreement: who cannot answer has not agreed.
             write_new(reply, answer.to_toml(), replace=replace)
             place = str(reply)
             hints.append(_accept_there(reply, answer.options))
         else:
             hints.append(f"oncewire partner test {added.partner}{at_party(settings)}")
+        try:
+            planned.write()
+        except OncewireError:
+            if place:
+                Path(place).unlink(missing_ok=True)
+            raise
+        taken_over(settings)
         return Report(
             {
                 "partner": added.partner,

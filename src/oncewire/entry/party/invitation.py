@@ -1,8 +1,8 @@
 """Invitations: one file that says who we are and what we propose to agree, and one that says yes.
 
     acme:    oncewire partner invite -o acme.invitation.toml     is sent to globex
-    globex:  oncewire partner accept acme.invitation.toml        writes globex.acceptance.toml
-    acme:    oncewire partner accept globex.acceptance.toml
+    globex:  oncewire partner accept acme.invitation.toml        writes globex-acme.acceptance.toml
+    acme:    oncewire partner accept globex-acme.acceptance.toml
 
 Either file holds a card (name, PartyId, addresses, certificate, fingerprint) and the agreement, so
 that both sides end up with the same one. Nothing in them is secret, and nothing in them is proof:
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from oncewire.entry.files import make_folder, read_text, write_new
 from oncewire.entry.party.folder import Card, card_from, card_of
-from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, usual_cpa_id
+from oncewire.entry.party.partners import PartnerOptions, Planned, plan_partner, usual_cpa_id
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.message.kinds import quoted
@@ -84,8 +84,8 @@ def keep(settings: Settings, invitation: Invitation) -> None:
 
 def accept(
     settings: Settings, told: Invitation, *, insecure: bool = False, replace_it: bool = False
-) -> tuple[Added, Invitation | None]:
-    """Write the agreement that was proposed, or that was accepted. Of an invitation there is also
+) -> tuple[Planned, Invitation | None]:
+    """The agreement that was proposed, or that was accepted, to be written; of an invitation also
     the acceptance that its sender waits for. `insecure`: less than TLS and signatures will do."""
     own = card_of(settings)
     if told.answers and told.answers != own.fingerprint:
@@ -98,11 +98,11 @@ def accept(
     if told.answers:
         _refuse_other_terms(settings, own, told)
     _refuse_weak(options, insecure=insecure)
-    added = add_partner(settings, told.card, options, replace=replace_it)
+    planned = plan_partner(settings, told.card, options, replace=replace_it)
     if told.answers:
-        return added, None
-    agreed = replace(options, cpa_id=added.cpa_id)
-    return added, Invitation(own, agreed, told.id, answers=told.card.fingerprint)
+        return planned, None
+    agreed = replace(options, cpa_id=planned.added.cpa_id)
+    return planned, Invitation(own, agreed, told.id, answers=told.card.fingerprint)
 
 
 def _refuse_other_terms(settings: Settings, own: Card, told: Invitation) -> None:

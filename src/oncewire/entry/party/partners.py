@@ -60,10 +60,37 @@ class Added:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A partner about whom nothing is left to refuse, and nothing is written yet."""
+
+    added: Added
+    text: str
+    # PEM of its certificates.
+    believed: str
+    replace: bool
+
+    def write(self) -> Added:
+        """Write the partner's certificate and the agreement with it into our folder."""
+        certificate, agreement = self.added.certificate, self.added.agreement
+        make_folder(certificate.parent)
+        make_folder(agreement.parent)
+        write_new(certificate, self.believed, replace=True)
+        write_new(agreement, self.text, replace=self.replace)
+        return self.added
+
+
 def add_partner(
     settings: Settings, card: Card, options: PartnerOptions, *, replace: bool = False
 ) -> Added:
     """Write the partner's certificate and an agreement with it into our folder."""
+    return plan_partner(settings, card, options, replace=replace).write()
+
+
+def plan_partner(
+    settings: Settings, card: Card, options: PartnerOptions, *, replace: bool = False
+) -> Planned:
+    """What that would write, once everything is known to be in order."""
     own = card_of(settings)
     if own.party_id == card.party_id or own.name == card.name:
         raise InvalidValue(
@@ -86,16 +113,13 @@ def add_partner(
             f"there are other certificates of {card.name} already: {certificate}",
             remedy="remove that file if no agreement names it, or write it anew with --replace",
         )
-    make_folder(certificate.parent)
     # A certificate can be asked of the partner's connection only where ours looks at it.
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
     text = _agreement_text(own, card, options, cpa_id, place, bound=bound)
-    write_new(certificate, believed, replace=True)
-    _check(text, agreement.parent)
-    make_folder(agreement.parent)
-    write_new(agreement, text, replace=replace)
-    return Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+    _check(text, {place: believed.encode()})
+    added = Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+    return Planned(added, text, believed, replace)
 
 
 def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> None:
@@ -200,12 +224,11 @@ def partner_file(settings: Settings, name: str) -> Path:
     return path
 
 
-def _check(text: str, folder: Path) -> None:
-    """An agreement that cannot be read back must not be written."""
+def _check(text: str, files: dict[str, bytes]) -> None:
+    """An agreement that cannot be read back must not be written; `files` are those it names."""
     from oncewire.agreement.toml.reader import read_toml
-    from oncewire.entry.party.agreements import loader
 
-    read_toml(text, load=loader(folder))
+    read_toml(text, load=files.__getitem__)
 
 
 def _agreement_text(
