@@ -545,6 +545,19 @@ def test_agreements_are_checked_together() -> None:
     assert not check_all([known], now=NOW)
 
 
+def test_two_who_claim_one_party_are_told_of() -> None:
+    known = samples.agreement()
+    same = replace(known, cpa_id="second")
+    assert not [one for one in check_all([known, same]) if one.key == "partner.party_id"]
+    other = replace(same, partner=replace(same.partner, client_certificates=("cd" * 32,)))
+    (found,) = [one for one in check_all([known, other]) if one.key == "partner.party_id"]
+    assert found.severity is Severity.DANGER
+    assert (found.cpa_id, known.cpa_id in found.sentence) == ("second", True)
+    named = replace(known, partner=replace(known.partner, party=Party.of("gamma", "urn:ex:org")))
+    (twin,) = [one for one in check_all([known, named]) if one.key == "cpa_id"]
+    assert twin.severity is Severity.HINT
+
+
 def test_the_longest_retry_is_the_terms_own() -> None:
     terms = samples.agreement("digikoppeling-osb-rm").sending.terms
     assert terms.longest_retry == 27 * 3600 * SECOND

@@ -13,6 +13,7 @@ from dataclasses import replace
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.check.abilities import Abilities, beyond_abilities
+from oncewire.agreement.check.claims import claim_dangers
 from oncewire.agreement.check.dangers import agreement_dangers, binding_dangers
 from oncewire.agreement.check.finding import CheckReport, Danger, Finding, Severity
 from oncewire.agreement.check.hops import hub_dangers
@@ -48,7 +49,7 @@ def check_all(
     now: Instant | None = None,
     abilities: Abilities | None = None,
 ) -> tuple[Finding, ...]:
-    """The findings about every agreement, and about how those of a hub fit together."""
+    """The findings about every agreement, and about how they fit together."""
     everything = tuple(agreements)
     found = [
         finding
@@ -59,7 +60,7 @@ def check_all(
         Agreements(everything)
     except AgreementProblem as problem:
         found.append(_finding_of(problem))
-    for cpa_id, danger in hub_dangers(everything):
+    for cpa_id, danger in (*claim_dangers(everything), *hub_dangers(everything)):
         found += _sorted(cpa_id, [(danger, "")])
     return tuple(
         sorted(found, key=lambda each_finding: list(Severity).index(each_finding.severity))

@@ -10,10 +10,11 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, complete_partner
 from oncewire.entry.cli.output import Json, Listing, Report, here
-from oncewire.entry.cli.party import taken_over
+from oncewire.entry.cli.party import by_telephone, taken_over
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
+    from oncewire.entry.party.partners import PartnerOptions
     from oncewire.handler.trial import Tried
 
 INVITATION_ENDING, ACCEPTANCE_ENDING = ".invitation.toml", ".acceptance.toml"
@@ -32,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def invite(
     to: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file; otherwise NAME" + INVITATION_ENDING),
+        typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER" + INVITATION_ENDING),
     ] = None,
     profile: Annotated[str, typer.Option(help="What the agreement is based on.")] = "ebms2",
     cpa_id: Annotated[
@@ -61,18 +62,20 @@ def invite(
     def work() -> Report:
         from oncewire.entry.files import write_new
         from oncewire.entry.party.invitation import invite as invitation_of
+        from oncewire.entry.party.invitation import keep
         from oncewire.entry.party.partners import PartnerOptions
 
         settings = loaded(config).settings
         made = invitation_of(
             settings, PartnerOptions(profile, cpa_id, sign or not insecure, ordered, insecure)
         )
-        file = to or Path(made.card.name + INVITATION_ENDING)
+        file = to or Path(f"{made.card.name}-{made.id}{INVITATION_ENDING}")
         write_new(file, made.to_toml())
+        keep(settings, made)
         return Report(
             {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
             summary=f"The invitation of {made.card.name} is in {here(file)}.",
-            hints=(f"on the partner's machine: oncewire partner accept {file.name}",),
+            hints=(_accept_there(file, made.options),),
         )
 
     output.answer(work, json=json)
@@ -84,6 +87,10 @@ def accept(
         Path | None,
         typer.Option("--output", "-o", help="Of an invitation: the acceptance to write."),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Also one without TLS or without signatures: for tests."),
+    ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Write an existing agreement anew.")
     ] = False,
@@ -92,8 +99,9 @@ def accept(
 ) -> None:
     """Accept an invitation, or the acceptance of ours: keep the certificate, write the agreement.
 
-    Of an invitation it also writes the acceptance, for the partner to accept. A handler that runs
-    takes the agreement over at once.
+    Of an invitation it also writes the acceptance, for the partner to accept. An acceptance that
+    says anything else than our invitation is refused. A handler that runs takes the agreement over
+    at once.
     """
 
     def work() -> Report:
@@ -101,25 +109,36 @@ def accept(
         from oncewire.entry.party.invitation import accept as accepted
         from oncewire.entry.party.invitation import read_invitation
         from oncewire.entry.party.partners import check_card
+        from oncewire.errors import OncewireError
 
         settings = loaded(config).settings
         told = read_invitation(file)
         check_card(settings, told.card, now())
-        added, answer = accepted(settings, told, replace_it=replace)
-        taken_over(settings)
-        hints = [f"by telephone: is {added.fingerprint} your fingerprint?"]
+        planned, answer = accepted(settings, told, insecure=insecure, replace_it=replace)
+        added, hints = planned.added, [*by_telephone(told.card)]
         place = ""
         if answer is not None:
-            reply = to or Path(answer.card.name + ACCEPTANCE_ENDING)
+            reply = to or Path(f"{answer.card.name}-{told.card.name}{ACCEPTANCE_ENDING}")
+            # Before the agreement: who cannot answer has not agreed.
             write_new(reply, answer.to_toml(), replace=replace)
             place = str(reply)
-            hints.append(f"on the partner's machine: oncewire partner accept {reply.name}")
+            hints.append(_accept_there(reply, answer.options))
         else:
             hints.append(f"oncewire partner test {added.partner}{at_party(settings)}")
+        try:
+            planned.write()
+        except OncewireError:
+            if place:
+                Path(place).unlink(missing_ok=True)
+            raise
+        taken_over(settings)
         return Report(
             {
                 "partner": added.partner,
+                "party_id": told.card.party_id,
+                "address": told.card.url,
                 "cpa_id": added.cpa_id,
+                "profile": added.profile,
                 "agreement": str(added.agreement),
                 "fingerprint": added.fingerprint,
                 "acceptance": place,
@@ -130,6 +149,11 @@ def accept(
         )
 
     output.answer(work, json=json)
+
+
+def _accept_there(file: Path, options: PartnerOptions) -> str:
+    weak = "" if options.sign and not options.insecure else " --insecure"
+    return f"on the partner's machine: oncewire partner accept {file.name}{weak}"
 
 
 def try_out(

@@ -217,7 +217,7 @@ def _added(
         flags += " --ordered" if options.ordered else ""
         flags += f" --cpa-id {options.cpa_id}" if options.cpa_id else ""
         told = (
-            f"by telephone: is {first.fingerprint} your fingerprint?",
+            *by_telephone(card),
             f"the partner runs: oncewire partner add OUR_CARD{flags}",
         )
         hints[:0] = told
@@ -247,7 +247,7 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
     file = roll_over(settings, card)
     taken_over(settings)
     hints = [
-        f"by telephone: is {card.fingerprint} your fingerprint?",
+        *by_telephone(card),
         f"when it uses the new one: oncewire partner revoke {card.name} --all-but-newest",
     ]
     if card.url not in (
@@ -260,6 +260,11 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
         summary=f"{card.name} may use either certificate now.",
         hints=tuple(hints),
     )
+
+
+def by_telephone(card: Card) -> tuple[str, ...]:
+    """What to ask the partner of each certificate that its card makes us believe."""
+    return tuple(f"by telephone: is {one} your fingerprint?" for one in card.fingerprints)
 
 
 def taken_over(settings: Settings) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -108,6 +109,14 @@ def load_all(settings: Settings) -> tuple[Kept, ...]:
                 f"{path}: {error.problem}", key=error.key, remedy=error.remedy
             ) from None
     return tuple(kept)
+
+
+def each_readable(settings: Settings) -> Iterator[Kept]:
+    """Every agreement that can be read, whether or not a handler could work by it."""
+    folder = settings.path(settings.agreements.folder)
+    for path in files_in(folder) if folder.is_dir() else ():
+        with suppress(OncewireError, OSError, ValueError):
+            yield Kept(path, read_file(path, own=settings.party.party_id or None))
 
 
 @dataclass(frozen=True, slots=True)

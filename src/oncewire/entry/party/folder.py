@@ -28,6 +28,8 @@ from oncewire.message.kinds import quoted
 
 CARD_VERSION = 1
 CARD_ENDING = ".card.toml"
+CERTIFICATES_MAX = 2
+"""The one in use, and the one that follows it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _CARD_KEYS = ("version", "name", "party_id", "party_type", "url", "certificate", "fingerprint")
 _OPTIONAL = ("party_type", "fingerprint")
@@ -48,9 +50,15 @@ class Card:
     addresses: tuple[tuple[str, str], ...] = ()
 
     @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """SHA-256 of each certificate, the newest last: whoever takes the card believes them all,
+        so people compare them all."""
+        return fingerprints_of(self.certificate)
+
+    @property
     def fingerprint(self) -> str:
-        """SHA-256 of the newest certificate, for people to compare."""
-        return fingerprint_of(self.certificate)
+        """All of them in one text."""
+        return ", ".join(self.fingerprints)
 
     def to_toml(self) -> str:
         """The card as a file."""
@@ -245,17 +253,30 @@ def card_from(table: dict[str, object], place: Path) -> Card:
     check_id(party_id, "party_id")
     if not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", url):
         raise InvalidValue(f"{place}: url is no http address", remedy="ask for a new card")
-    from oncewire.agreement.certificates import read_certificates
-
-    read_certificates(certificate)
+    _check_certificates(certificate, place)
     addresses = _card_addresses(table.get(_ADDRESSES, {}), place)
     card = Card(name, party_id, url, certificate, kind, addresses)
     if told and told != card.fingerprint:
         raise InvalidValue(
-            f"{place}: the certificate is not the one that its fingerprint tells of",
+            f"{place}: what its fingerprint tells of is not its certificate, or not all of them",
             remedy="somebody changed the card; ask the partner for it by another way",
         )
     return card
+
+
+def _check_certificates(text: str, place: Path) -> None:
+    """A card has one certificate, or two while a key follows another: each of them is compared by
+    people, and a long row would be read to the end by nobody."""
+    from oncewire.agreement.certificates import facts, read_certificates
+
+    found = dict.fromkeys(read_certificates(text))
+    if len(found) > CERTIFICATES_MAX:
+        raise InvalidValue(
+            f"{place} has {len(found)} certificates, and a card has {CERTIFICATES_MAX} at most",
+            remedy="somebody may have changed it; ask the partner for it by another way",
+        )
+    if any(facts(der) is None for der in found):
+        raise InvalidValue(f"{place}: certificate holds what is none", remedy="ask for a new card")
 
 
 def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:
@@ -273,8 +294,8 @@ def _card_addresses(told: object, place: Path) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def fingerprint_of(certificate: str) -> str:
-    """SHA-256 of the last certificate of a PEM text: the newest is named last."""
+def fingerprints_of(certificate: str) -> tuple[str, ...]:
+    """SHA-256 of each certificate of a PEM text: the newest is named last."""
     from oncewire.agreement.certificates import read_certificates, spoken_fingerprint
 
-    return spoken_fingerprint(read_certificates(certificate)[-1])
+    return tuple(dict.fromkeys(map(spoken_fingerprint, read_certificates(certificate))))

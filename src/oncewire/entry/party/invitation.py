@@ -1,29 +1,35 @@
 """Invitations: one file that says who we are and what we propose to agree, and one that says yes.
 
     acme:    oncewire partner invite -o acme.invitation.toml     is sent to globex
-    globex:  oncewire partner accept acme.invitation.toml        writes globex.acceptance.toml
-    acme:    oncewire partner accept globex.acceptance.toml
+    globex:  oncewire partner accept acme.invitation.toml        writes globex-acme.acceptance.toml
+    acme:    oncewire partner accept globex-acme.acceptance.toml
 
 Either file holds a card (name, PartyId, addresses, certificate, fingerprint) and the agreement, so
 that both sides end up with the same one. Nothing in them is secret, and nothing in them is proof:
-the fingerprints are compared by another way.
+the fingerprints are compared by another way, and a copy of each invitation stays in our folder, so
+that an acceptance can say yes to it and change nothing.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncewire.entry.files import read_text
+from oncewire.entry.files import make_folder, read_text, write_new
 from oncewire.entry.party.folder import Card, card_from, card_of
-from oncewire.entry.party.partners import Added, PartnerOptions, add_partner
+from oncewire.entry.party.partners import PartnerOptions, Planned, plan_partner, usual_cpa_id
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import InvalidValue
+from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.message.kinds import quoted
 
 INVITATION, ACCEPTANCE = "invitation", "acceptance"
 VERSION = 1
+FOLDER = "invitations"
+"""Where below the agreements the invitations lie that we wrote."""
+_ID = re.compile(r"[0-9a-f]{16}\Z")
 _TERMS = {"profile": str, "cpa_id": str, "sign": bool, "ordered": bool, "insecure": bool}
 
 
@@ -33,7 +39,9 @@ class Invitation:
 
     card: Card
     options: PartnerOptions
-    # Fingerprint of the certificate in the invitation that is accepted; empty: this invites.
+    # Which invitation it is, or accepts.
+    id: str
+    # Fingerprints of the certificates in the invitation that is accepted; empty: this invites.
     answers: str = ""
 
     @property
@@ -47,17 +55,14 @@ class Invitation:
         lines = [
             f"# An {self.kind} of {self.card.name}: run `oncewire partner accept` with it.",
             f"{self.kind} = {VERSION}",
+            f"id = {quoted(self.id)}",
         ]
         if self.answers:
             lines.append(f"answers = {quoted(self.answers)}")
         lines += [
             "",
             "[agreement]",
-            f"profile = {quoted(options.profile)}",
-            f"cpa_id = {quoted(options.cpa_id)}",
-            f"sign = {str(options.sign).lower()}",
-            f"ordered = {str(options.ordered).lower()}",
-            f"insecure = {str(options.insecure).lower()}",
+            *(_term(options, name) for name in _TERMS),
             "",
             "[card]",
             *(line for line in self.card.to_toml().splitlines() if not line.startswith("# A ")),
@@ -67,14 +72,21 @@ class Invitation:
 
 def invite(settings: Settings, options: PartnerOptions) -> Invitation:
     """What we send to somebody who is to become a partner."""
-    return Invitation(card_of(settings), options)
+    return Invitation(card_of(settings), options, secrets.token_hex(8))
+
+
+def keep(settings: Settings, invitation: Invitation) -> None:
+    """Remember what we invited with, for the day of its acceptance."""
+    place = _kept_file(settings, invitation.id)
+    make_folder(place.parent)
+    write_new(place, invitation.to_toml())
 
 
 def accept(
-    settings: Settings, told: Invitation, *, replace_it: bool = False
-) -> tuple[Added, Invitation | None]:
-    """Write the agreement that was proposed, or that was accepted. Of an invitation there is also
-    the acceptance that its sender waits for."""
+    settings: Settings, told: Invitation, *, insecure: bool = False, replace_it: bool = False
+) -> tuple[Planned, Invitation | None]:
+    """The agreement that was proposed, or that was accepted, to be written; of an invitation also
+    the acceptance that its sender waits for. `insecure`: less than TLS and signatures will do."""
     own = card_of(settings)
     if told.answers and told.answers != own.fingerprint:
         raise InvalidValue(
@@ -83,13 +95,57 @@ def accept(
             remedy="invite the partner again, with today's certificate",
         )
     options = told.options
-    if told.answers and not options.cpa_id:
-        raise InvalidValue("it does not name its agreement", remedy="ask for a new acceptance")
-    added = add_partner(settings, told.card, options, replace=replace_it)
     if told.answers:
-        return added, None
-    agreed = replace(options, cpa_id=added.cpa_id)
-    return added, Invitation(own, agreed, answers=told.card.fingerprint)
+        _refuse_other_terms(settings, own, told)
+    _refuse_weak(options, insecure=insecure)
+    planned = plan_partner(settings, told.card, options, replace=replace_it)
+    if told.answers:
+        return planned, None
+    agreed = replace(options, cpa_id=planned.added.cpa_id)
+    return planned, Invitation(own, agreed, told.id, answers=told.card.fingerprint)
+
+
+def _refuse_other_terms(settings: Settings, own: Card, told: Invitation) -> None:
+    """An acceptance says yes, in the words of our invitation."""
+    place = _kept_file(settings, told.id)
+    if not place.is_file():
+        raise InvalidValue(
+            f"this accepts the invitation {told.id}, which we did not write here",
+            remedy="accept it in the folder that invited, or invite the partner again",
+        )
+    invited = read_invitation(place).options
+    expected = replace(invited, cpa_id=invited.cpa_id or usual_cpa_id(own, told.card))
+    for name in _TERMS:
+        said, meant = _term(told.options, name), _term(expected, name)
+        if said != meant:
+            raise InvalidValue(
+                f"the acceptance of {told.card.name} says {said}, and we invited with {meant}",
+                remedy="ask the partner whether it changed that; to agree on it, invite anew",
+            )
+
+
+def _refuse_weak(options: PartnerOptions, *, insecure: bool) -> None:
+    """Less than what `partner add` agrees on is agreed only by who says so."""
+    without = [
+        what
+        for what, missing in (("TLS", options.insecure), ("signatures", not options.sign))
+        if missing
+    ]
+    if without and not insecure:
+        raise NotAllowed(
+            f"it proposes to agree without {' and without '.join(without)}",
+            remedy="ask the partner for an invitation without --insecure; for tests, and on lines "
+            "that are safe anyway, accept it with --insecure",
+        )
+
+
+def _kept_file(settings: Settings, number: str) -> Path:
+    return settings.path(settings.agreements.folder) / FOLDER / f"{number}.toml"
+
+
+def _term(options: PartnerOptions, name: str) -> str:
+    value = getattr(options, name)
+    return f"{name} = {quoted(value) if isinstance(value, str) else str(value).lower()}"
 
 
 def read_invitation(place: Path) -> Invitation:
@@ -102,8 +158,10 @@ def read_invitation(place: Path) -> Invitation:
         ) from None
     kind = next((name for name in (INVITATION, ACCEPTANCE) if name in table), "")
     terms, card, answers = table.get("agreement"), table.get("card"), table.get("answers", "")
-    known = {kind, "agreement", "card", *(["answers"] if kind == ACCEPTANCE else [])}
+    number = table.get("id")
+    known = {kind, "id", "agreement", "card", *(["answers"] if kind == ACCEPTANCE else [])}
     sound = isinstance(terms, dict) and isinstance(card, dict) and isinstance(answers, str)
+    sound = sound and isinstance(number, str) and _ID.match(number) is not None
     if not kind or table[kind] != VERSION or set(table) - known or not sound:
         raise InvalidValue(
             f"{place} is no invitation of version {VERSION}",
@@ -112,7 +170,7 @@ def read_invitation(place: Path) -> Invitation:
         )
     if kind == ACCEPTANCE and not answers:
         raise InvalidValue(f"{place} does not say what it accepts", remedy="ask for a new one")
-    return Invitation(card_from(card, place), _options(terms, place), answers)  # type: ignore[arg-type]
+    return Invitation(card_from(card, place), _options(terms, place), str(number), answers)  # type: ignore[arg-type]
 
 
 def _options(terms: dict[str, object], place: Path) -> PartnerOptions:

@@ -60,10 +60,37 @@ class Added:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A partner about whom nothing is left to refuse, and nothing is written yet."""
+
+    added: Added
+    text: str
+    # PEM of its certificates.
+    believed: str
+    replace: bool
+
+    def write(self) -> Added:
+        """Write the partner's certificate and the agreement with it into our folder."""
+        certificate, agreement = self.added.certificate, self.added.agreement
+        make_folder(certificate.parent)
+        make_folder(agreement.parent)
+        write_new(certificate, self.believed, replace=True)
+        write_new(agreement, self.text, replace=self.replace)
+        return self.added
+
+
 def add_partner(
     settings: Settings, card: Card, options: PartnerOptions, *, replace: bool = False
 ) -> Added:
     """Write the partner's certificate and an agreement with it into our folder."""
+    return plan_partner(settings, card, options, replace=replace).write()
+
+
+def plan_partner(
+    settings: Settings, card: Card, options: PartnerOptions, *, replace: bool = False
+) -> Planned:
+    """What that would write, once everything is known to be in order."""
     own = card_of(settings)
     if own.party_id == card.party_id or own.name == card.name:
         raise InvalidValue(
@@ -76,18 +103,62 @@ def add_partner(
             f"there is an agreement with {card.name} already: {agreement}",
             remedy="edit that file, or write it anew with --replace",
         )
-    partners = make_folder(settings.path(settings.keys.partners))
-    certificate = partners / f"{card.name}.crt"
-    cpa_id = options.cpa_id or "-".join(sorted((own.name, card.name)))
+    cpa_id = options.cpa_id or usual_cpa_id(own, card)
+    _refuse_claims(settings, card, cpa_id, agreement)
+    certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
+    believed = _believed(settings, card)
+    if not replace and certificate.is_file() and certificate.read_bytes() != believed.encode():
+        # Nobody of that name is a partner, and yet an agreement may name the file: a hub's, say.
+        raise NotAllowed(
+            f"there are other certificates of {card.name} already: {certificate}",
+            remedy="remove that file if no agreement names it, or write it anew with --replace",
+        )
     # A certificate can be asked of the partner's connection only where ours looks at it.
     bound = settings.http.tls and settings.http.client_certificates.value != "ignored"
     place = os.path.relpath(certificate, agreement.parent)
     text = _agreement_text(own, card, options, cpa_id, place, bound=bound)
-    write_new(certificate, card.certificate.strip() + "\n", replace=True)
-    _check(text, agreement.parent)
-    make_folder(agreement.parent)
-    write_new(agreement, text, replace=replace)
-    return Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+    _check(text, {place: believed.encode()})
+    added = Added(card.name, cpa_id, agreement, certificate, options.profile, card.fingerprint)
+    return Planned(added, text, believed, replace)
+
+
+def _refuse_claims(settings: Settings, card: Card, cpa_id: str, file: Path) -> None:
+    """Refuse a card in the name of a partner that we have, and an agreement in the name of one:
+    what it signs would be taken for the other's."""
+    from oncewire.entry.party.agreements import each_readable
+
+    for kept in each_readable(settings):
+        known = kept.agreement
+        if kept.file == file:
+            continue
+        # Whatever its type: people compare the value.
+        if card.party_id in (party_id.value for party_id in known.partner.party.ids):
+            raise NotAllowed(
+                f"{card.party_id} is our partner {kept.file.stem} already, and this card calls "
+                f"itself {card.name}",
+                remedy="ask the partner by another way; a second agreement with one party is "
+                "begun with `oncewire agreement new`",
+            )
+        if cpa_id in (known.cpa_id, *known.also_known_as):
+            raise NotAllowed(
+                f"{cpa_id} is the agreement with {kept.file.stem} already",
+                remedy="agree on another CPAId: --cpa-id of `oncewire partner invite` and `add`",
+            )
+
+
+def usual_cpa_id(own: Card, partner: Card) -> str:
+    """The CPAId that either side finds without asking the other."""
+    return "-".join(sorted((own.name, partner.name)))
+
+
+def _believed(settings: Settings, card: Card) -> str:
+    """The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that
+    was revoked here does not come back in the company of another."""
+    from oncewire.agreement.certificates import read_certificates, to_pem
+
+    gone = revoked_of(settings, card.name)
+    ders = dict.fromkeys(read_certificates(card.certificate))
+    return "".join(to_pem(der) for der in ders if der not in gone)
 
 
 def check_card(settings: Settings, card: Card, now: Instant) -> None:
@@ -139,7 +210,7 @@ def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
             raise InvalidValue(
                 f"{side} listens without TLS, at {side_card.url}",
                 remedy="make the party anew without --insecure, or set http.tls and http."
-                "client_certificates; or say --insecure here",
+                "client_certificates; or say --insecure, where the agreement begins",
             )
 
 
@@ -153,12 +224,11 @@ def partner_file(settings: Settings, name: str) -> Path:
     return path
 
 
-def _check(text: str, folder: Path) -> None:
-    """An agreement that cannot be read back must not be written."""
+def _check(text: str, files: dict[str, bytes]) -> None:
+    """An agreement that cannot be read back must not be written; `files` are those it names."""
     from oncewire.agreement.toml.reader import read_toml
-    from oncewire.entry.party.agreements import loader
 
-    read_toml(text, load=loader(folder))
+    read_toml(text, load=files.__getitem__)
 
 
 def _agreement_text(
