@@ -162,6 +162,9 @@ class SplitDocument:
 
 
 _D = DocumentState
+UNFINISHED = frozenset({_D.OPEN, _D.JOINING})
+"""Somebody waits for the document to become whole."""
+
 _STEPS = {
     _D.OPEN: {_D.JOINING, _D.WHOLE, _D.FAILED},
     _D.JOINING: {_D.WHOLE, _D.FAILED},

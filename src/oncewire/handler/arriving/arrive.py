@@ -43,8 +43,10 @@ from oncewire.handler.delivering.accepted import digest_of_copy
 from oncewire.handler.documents.gathering import (
     awaits_join,
     check_gathering,
+    check_id,
     completes,
     gather,
+    is_gathered,
 )
 from oncewire.handler.hub.midway import Midway
 from oncewire.handler.sealing.intact import with_whole_answer
@@ -104,6 +106,7 @@ class Arriving(Storing):
             check_signing(self.node, owed)
             if self.final:
                 check_content(self.tx, message, self.resolution)
+                check_id(self.tx, sender, message.header.message_id, self._split)
                 if self._split is not None:
                     check_gathering(self.node, self.tx, sender, message, self._split)
             judgement = judge(arrival, None, channel, terms, self.node.now())
@@ -384,7 +387,8 @@ class Arriving(Storing):
         self._write(note, stored, digest=facts.digest, size=facts.size)
         follow(node, tx, judgement.channel, judgement.effects)
         self._release(judgement.channel, judgement.deliver)
-        if judgement.remembered and tx.incoming(sender, incoming.message_id) is None:
+        kept = judgement.remembered and tx.incoming(sender, incoming.message_id) is None
+        if kept and not (self.final and is_gathered(tx, sender, incoming.message_id)):
             tx.add_incoming(stored)
         else:
             # Nothing is kept: the answer is sent once, and the next copy gets its own.

@@ -15,7 +15,7 @@ from oncewire.handler.actions import Join
 from oncewire.handler.node import Node
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
-from oncewire.protocol.documents import DocumentState, SplitDocument, check_part
+from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
@@ -28,21 +28,31 @@ INLINE = 16 * 1024
 is made without being copied."""
 
 
+def is_gathered(tx: Transaction, sender: str, message_id: str) -> bool:
+    """Whether the id is that of a document whose parts are waited for, or put together."""
+    document = tx.document(sender, message_id)
+    return document is not None and document.state in UNFINISHED
+
+
+def check_id(tx: Transaction, sender: str, message_id: str, split: Split | None) -> None:
+    """Refuse a message under the id of a document: the document will be a message under it."""
+    own = split is not None and split.split_id == message_id
+    if own or is_gathered(tx, sender, message_id):
+        raise Inconsistent(
+            f"MessageId {message_id} is the SplitId of a document",
+            location="//MessageData/MessageId",
+            remedy="give every message, part and document an id of its own",
+        )
+
+
 def check_gathering(
     node: Node, tx: Transaction, sender: str, message: Message, split: Split
 ) -> None:
     """Refuse a part that contradicts those before it, or is more than is taken of anybody."""
     known = tx.document(sender, split.split_id)
     check_part(known, split)
-    if known is None and (
-        tx.incoming(sender, split.split_id) is not None
-        or any(gone.sender == sender for gone in tx.removed(split.split_id))
-    ):
-        raise Inconsistent(
-            f"SplitId {split.split_id} is the id of another message or document",
-            location="//SplitId",
-            remedy="give every document a SplitId of its own",
-        )
+    if known is None:
+        check_split_id(tx, sender, split.split_id)
     if len(message.payloads) != 1:
         raise Inconsistent(
             f"part {split.number} has {len(message.payloads)} payloads",
@@ -50,6 +60,17 @@ def check_gathering(
             remedy="send each part of a document as the one payload of its message",
         )
     _check_bounds(node, tx, known, sender, split, message)
+
+
+def check_split_id(tx: Transaction, sender: str, split_id: str) -> None:
+    """Refuse a document under the id of a message: one of the two would be nobody's."""
+    taken = tx.incoming(sender, split_id) is not None
+    if taken or any(gone.sender == sender for gone in tx.removed(split_id)):
+        raise Inconsistent(
+            f"SplitId {split_id} is the id of another message or document",
+            location="//SplitId",
+            remedy="give every document a SplitId of its own",
+        )
 
 
 def _check_bounds(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncewire.protocol.documents import SplitDocument
-from oncewire.store.schedule import OPEN_DOCUMENTS, document_keep_until
+from oncewire.protocol.documents import UNFINISHED, SplitDocument
+from oncewire.store.schedule import document_keep_until
 from oncewire.store.transition.incoming import IncomingSteps
 from oncewire.store.transition.rows import DocumentRow
 
@@ -30,5 +30,5 @@ class DocumentSteps(IncomingSteps):
             if row.document.key not in table.rows:
                 table.learn(row.document.key, row)
         found = [row.document for _, row in table.present()]
-        live = [each for each in found if each.sender and each.state in OPEN_DOCUMENTS]
+        live = [each for each in found if each.sender and each.state in UNFINISHED]
         return sorted(live, key=lambda document: (document.begun_at, document.key))
