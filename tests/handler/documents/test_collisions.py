@@ -9,6 +9,7 @@ import pytest
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
+from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.states import IncomingEvent, IncomingState
@@ -118,3 +119,22 @@ def test_a_document_whose_id_was_taken_meanwhile_fails_and_says_so(pair: Posting
     assert pair.state() is DocumentState.FAILED
     assert "is the id of another message" in refusals(pair)
     assert names(pair) == []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_no_business_hides_behind_the_name_of_a_trial_as_its_document(
+    pair: Posting, number: int
+) -> None:
+    hidden = f"{TRIAL_MARK}hidden@alpha"
+    assert pair.post(f"p{number}@alpha", (hidden, number, 2)) == "ValueNotRecognized"
+    assert "trial" in refusals(pair)
+    assert pair.state(hidden) is None
+
+
+@pytest.mark.parametrize("split_id", [DOC, f"{TRIAL_MARK}doc@alpha"])
+def test_a_trial_is_never_a_part(pair: Posting, split_id: str) -> None:
+    trial = {"service": TRIAL_SERVICE, "action": TRIAL_ACTION}
+    told = pair.post(f"{TRIAL_MARK}p1@alpha", (split_id, 1, 2), **trial)
+    assert told == "ValueNotRecognized"
+    assert "no part" in refusals(pair)
+    assert pair.state(split_id) is None
