@@ -15,7 +15,9 @@ from oncewire.store.records import SpoolSlice, StoredIncoming
 from tests.store.backends import Backend
 from tests.store.samples import READY, TERMS_ID, facts, parcel, received, undone
 
-DOCUMENT = SplitDocument("buyer", "doc", 3, TERMS_ID, 5, done=((1, 1),), size=7, latest_at=6)
+DOCUMENT = SplitDocument(
+    "buyer", "doc", 3, TERMS_ID, 5, done=((1, 1),), size=7, latest_at=6, about=("a", "b")
+)
 GATHERED, HELD, CLOSED = IncomingState.GATHERED, IncomingState.HELD, IncomingState.CLOSED
 
 

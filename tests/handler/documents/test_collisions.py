@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
+from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.trial import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.incoming import Incoming
@@ -17,7 +20,7 @@ from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_bounds import refusals
 from tests.handler.documents.test_life import SPLIT, taken
-from tests.handler.pair import Pair
+from tests.handler.pair import Pair, agreement_text
 
 DOC = "doc@alpha"
 
@@ -119,6 +122,52 @@ def test_a_document_whose_id_was_taken_meanwhile_fails_and_says_so(pair: Posting
     assert pair.state() is DocumentState.FAILED
     assert "is the id of another message" in refusals(pair)
     assert names(pair) == []
+
+
+@pytest.mark.requirement("BIG-4", "BIG-6")
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("action", "Cancel", "Action"),
+        ("service", Service("urn:test:returns"), "Service"),
+        ("conversation_id", "other talk", "ConversationId"),
+        ("ref_to_message_id", "order-0@alpha", "RefToMessageId"),
+    ],
+)
+def test_a_part_with_another_header_than_its_document_is_refused(
+    pair: Posting, name: str, value: object, word: str
+) -> None:
+    pair.post("p1@alpha", (DOC, 1, 2))
+    pair.crash("beta")
+    assert pair.post("p2@alpha", (DOC, 2, 2), **{name: value}) == "Inconsistent"
+    assert f"says another {word}" in refusals(pair)
+    assert pair.state() is DocumentState.OPEN
+    assert pair.post("p3@alpha", (DOC, 2, 2)) == ""
+    assert names(pair) == [DOC]
+
+
+def test_a_part_under_another_agreement_than_its_document_is_refused(pair: Posting) -> None:
+    (deal,) = pair.beta.node.agreements
+    second = read_toml(agreement_text("beta", "alpha", pair.profile, pair.extra))
+    other = replace(second, cpa_id="other deal")
+    pair.beta.node.agreements = Agreements([deal, other])
+    pair.post("p1@alpha", (DOC, 1, 2))
+    assert pair.post("p2@alpha", (DOC, 2, 2), cpa_id="other deal") == "Inconsistent"
+    assert "says another CPAId" in refusals(pair)
+
+
+def test_parts_of_two_senders_are_two_documents(pair: Posting) -> None:
+    gamma = PartyId("urn:test:gamma")
+    (deal,) = pair.beta.node.agreements
+    partner = replace(deal.partner, party=Party((gamma,)))
+    pair.beta.node.agreements = Agreements([deal, replace(deal, cpa_id="gamma", partner=partner)])
+    pair.post("p1@alpha", (DOC, 1, 2))
+    other = {"cpa_id": "gamma", "from_party": Party((gamma,))}
+    assert pair.post("p2@gamma", (DOC, 2, 2), **other) == ""
+    assert names(pair) == []
+    assert pair.post("p1@gamma", (DOC, 1, 2), **other) == ""
+    assert pair.post("p2@alpha", (DOC, 2, 2)) == ""
+    assert names(pair) == [DOC, DOC]
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -108,7 +108,7 @@ class Arriving(Storing):
                 check_content(self.tx, message, self.resolution)
                 check_id(self.tx, sender, message.header.message_id, self._split)
                 if self._split is not None:
-                    check_gathering(self.node, self.tx, sender, message, self._split)
+                    check_gathering(self.node, self.tx, sender, message, self._split, facts)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
@@ -207,7 +207,7 @@ class Arriving(Storing):
         self._journal_received(stored)
         follow(node, tx, judgement.channel, judgement.effects)
         if split is not None:
-            gather(node, tx, stored, split, last=joins)
+            gather(node, tx, stored, self.message.header, last=joins)
         if self.final:
             # Stored, then correlated, and only then acknowledged (RM-17).
             self._consume(stored, held=judgement.held)

@@ -14,13 +14,13 @@ from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Join
 from oncewire.handler.node import Node
 from oncewire.message.envelope import Message
-from oncewire.message.header import Split
+from oncewire.message.header import Header, Split
 from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
-from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.store.records import MessageFacts, SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.wire.limits import beyond
 
 INLINE = 16 * 1024
@@ -45,12 +45,21 @@ def check_id(tx: Transaction, sender: str, message_id: str, split: Split | None)
         )
 
 
+def about_document(header: Header, facts: MessageFacts) -> tuple[str, ...]:
+    """What a part says of its document, in the order of `ABOUT`; parties by their agreed names."""
+    return (
+        *(facts.cpa_id, facts.from_party, header.from_party.role or ""),
+        *(facts.to_party, header.to_party.role or ""),
+        *(facts.conversation_id, facts.service, facts.action, facts.ref_to or ""),
+    )
+
+
 def check_gathering(
-    node: Node, tx: Transaction, sender: str, message: Message, split: Split
+    node: Node, tx: Transaction, sender: str, message: Message, split: Split, facts: MessageFacts
 ) -> None:
     """Refuse a part that contradicts those before it, or is more than is taken of anybody."""
     known = tx.document(sender, split.split_id)
-    check_part(known, split)
+    check_part(known, split, about_document(message.header, facts))
     if known is None:
         check_split_id(tx, sender, split.split_id)
     if len(message.payloads) != 1:
@@ -126,13 +135,20 @@ def in_spool(node: Node, parcel: StoredParcel) -> StoredParcel:
 
 
 def gather(
-    node: Node, tx: Transaction, stored: StoredIncoming, split: Split, *, last: bool
+    node: Node, tx: Transaction, stored: StoredIncoming, header: Header, *, last: bool
 ) -> None:
     """Note a part that is stored. `last`: the document is complete with it, and it waits for its
     answer."""
-    incoming = stored.incoming
+    incoming, split = stored.incoming, header.split
+    if split is None:
+        return
     document = tx.document(incoming.sender, split.split_id) or SplitDocument(
-        incoming.sender, split.split_id, split.total, incoming.terms_id, node.now()
+        incoming.sender,
+        split.split_id,
+        split.total,
+        incoming.terms_id,
+        node.now(),
+        about=about_document(header, stored.facts),
     )
     document = replace(
         document.add(split.number, stored.facts.size),
