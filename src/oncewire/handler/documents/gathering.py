@@ -102,7 +102,14 @@ def _check_bounds(
         raise beyond(
             f"a document has {whole:,} bytes", "document_bytes", limits.document_bytes, mime=True
         )
-    held = sum(other.size for other in tx.open_documents() if other.sender == sender) + size
+    count, held = tx.gathered(sender)
+    if known is None and count >= limits.gathered_documents:
+        raise beyond(
+            f"{count + 1:,} documents would wait for their other parts",
+            "gathered_documents",
+            limits.gathered_documents,
+        )
+    held += size
     if held > limits.gathered_bytes:
         raise beyond(
             f"{held:,} bytes of documents would wait for their other parts",
@@ -171,10 +178,10 @@ def gathered(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
         # Otherwise it is complete, and what its sender hears of the last part decides over all
         # whose turn came with it.
         hand_to_document(node, tx, stored)
-    held = any(
-        part.incoming.state is IncomingState.HELD for part in tx.parts(incoming.sender, split_id)
-    )
-    if document.complete and not held:
+    if not document.complete:
+        return
+    parts = tx.parts(incoming.sender, split_id)
+    if all(part.incoming.state is not IncomingState.HELD for part in parts):
         joining = replace(document.moved(DocumentState.JOINING), position=tx.take_place())
         tx.save_document(joining)
         begin(node, joining)

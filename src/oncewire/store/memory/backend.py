@@ -97,6 +97,12 @@ class MemoryBackend(MemorySteps):
         rows = (row for _, row in self._tables.documents.present())
         return [row for row in rows if row.document.sender and row.document.state in UNFINISHED]
 
+    def gathered(self, sender: str) -> tuple[int, int]:
+        sizes = [
+            row.document.size for row in self.open_documents() if row.document.sender == sender
+        ]
+        return len(sizes), sum(sizes)
+
     # --- scan ---
 
     def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:

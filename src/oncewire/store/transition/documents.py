@@ -24,6 +24,12 @@ class DocumentSteps(IncomingSteps):
         row = DocumentRow(document, document_keep_until(document, terms))
         self._work.documents.put(document.key, row)
 
+    def gathered(self, sender: str) -> tuple[int, int]:
+        table = self._work.documents
+        if sender not in table.gathered:
+            table.count_gathered(sender, self._work.backend.gathered(sender))
+        return table.gathered[sender]
+
     def open_documents(self) -> list[SplitDocument]:
         table = self._work.documents
         for row in self._work.backend.open_documents():
