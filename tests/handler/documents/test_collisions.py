@@ -19,7 +19,7 @@ from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_bounds import refusals
-from tests.handler.documents.test_life import SPLIT, taken
+from tests.handler.documents.test_life import EBMS2, SPLIT, taken
 from tests.handler.pair import Pair, agreement_text
 
 DOC = "doc@alpha"
@@ -168,6 +168,19 @@ def test_parts_of_two_senders_are_two_documents(pair: Posting) -> None:
     assert pair.post("p1@gamma", (DOC, 1, 2), **other) == ""
     assert pair.post("p2@alpha", (DOC, 2, 2)) == ""
     assert names(pair) == [DOC, DOC]
+
+
+@pytest.mark.requirement("BIG-6")
+def test_a_copy_of_a_part_is_a_copy_also_where_repeats_pass() -> None:
+    loose = '[duplicate]\nelimination = "never"\n[best_effort]\nfilter = false\n'
+    never = loose + '[ack]\nrequest = "never"\n[delivery]\nreliable = false\n'
+    pair = Posting("ebms2", EBMS2 + never)
+    for _ in range(2):
+        pair.post("p1@alpha", (DOC, 1, 2), duplicate_elimination=False)
+    with pair.beta.node.transition() as tx:
+        assert [document.key for document in tx.open_documents()] == [("urn:test:alpha", DOC)]
+    pair.post("p2@alpha", (DOC, 2, 2), duplicate_elimination=False)
+    assert names(pair) == [DOC]
 
 
 @pytest.mark.parametrize("number", [1, 2])

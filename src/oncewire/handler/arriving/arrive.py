@@ -174,6 +174,9 @@ class Arriving(Storing):
     def _repeats_pass(self, state: IncomingState) -> bool:
         if self.under_original or not self.final or state is IncomingState.REFUSED:
             return False
+        if self._split is not None:
+            # A document takes each of its parts once, and is a message once.
+            return False
         # What the agreement does not ask for the header still may.
         return self.resolution.terms.repeats_pass and not self.message.header.duplicate_elimination
 
