@@ -15,7 +15,9 @@ from oncewire.store.records import SpoolSlice, StoredIncoming
 from tests.store.backends import Backend
 from tests.store.samples import READY, TERMS_ID, facts, parcel, received, undone
 
-DOCUMENT = SplitDocument("buyer", "doc", 3, TERMS_ID, 5, done=((1, 1),), size=7, latest_at=6)
+DOCUMENT = SplitDocument(
+    "buyer", "doc", 3, TERMS_ID, 5, done=((1, 1),), size=7, latest_at=6, about=("a", "b")
+)
 GATHERED, HELD, CLOSED = IncomingState.GATHERED, IncomingState.HELD, IncomingState.CLOSED
 
 
@@ -65,6 +67,35 @@ def test_open_ones_are_those_that_are_received_and_neither_whole_nor_given_up(
         assert [document.split_id for document in tx.open_documents()] == ["doc", "a", "b"]
         tx.save_document(replace(DOCUMENT, split_id="a", state=DocumentState.FAILED))
         assert [document.split_id for document in tx.open_documents()] == ["doc", "b"]
+
+
+def test_what_is_gathered_is_counted_for_each_sender(backend: Backend) -> None:
+    store = backend.store
+    with store.transition() as tx:
+        assert tx.gathered("buyer") == (0, 0)
+        tx.save_document(DOCUMENT)
+        tx.save_document(replace(DOCUMENT, split_id="b", size=5))
+        tx.save_document(replace(DOCUMENT, sender="another", size=100))
+        tx.save_document(replace(DOCUMENT, split_id="whole", state=DocumentState.WHOLE))
+        assert tx.gathered("buyer") == (2, 12)
+    with undone(store) as tx:
+        tx.save_document(replace(DOCUMENT, split_id="c"))
+        tx.save_document(DOCUMENT.moved(DocumentState.FAILED))
+        assert tx.gathered("buyer") == (2, 12)
+    store.commit()
+    store = backend.crash()
+    with store.transition() as tx:
+        tx.save_document(replace(DOCUMENT, split_id="b", size=6, state=DocumentState.JOINING))
+        tx.save_document(replace(DOCUMENT, split_id="d", size=1))
+        assert tx.gathered("buyer") == (3, 14)
+        assert tx.gathered("another") == (1, 100)
+        tx.save_document(replace(DOCUMENT, split_id="d", state=DocumentState.FAILED))
+        assert tx.gathered("buyer") == (2, 13)
+    store.commit()
+    with store.transition() as tx:
+        assert tx.gathered("buyer") == (2, 13)
+        tx.sweep(DAY, 100)
+        assert tx.gathered("buyer") == (2, 13)
 
 
 def test_parts_are_listed_by_ordinal_until_they_are_joined(store: Store) -> None:

@@ -1,7 +1,8 @@
 """Trials: messages between handlers that try an agreement out and are nobody's business.
 
 They have a service of their own, and a MessageId that says the same, so that whoever counts need
-look no further. One without the other is refused: no business hides behind a trial's name.
+look no further. One without the other is refused, and so is a trial in parts, or a document whose
+SplitId is such an id: no business hides behind a trial's name.
 """
 
 from __future__ import annotations

@@ -74,6 +74,13 @@ def part_id(split_id: str, number: int, total: int) -> str:
     return f"{number}-of-{total}.{split_id}"
 
 
+ABOUT = (
+    *("CPAId", "From", "Role of From", "To", "Role of To"),
+    *("ConversationId", "Service", "Action", "RefToMessageId"),
+)
+"""What all parts of a document say alike: the application is given it as the document's own."""
+
+
 class DocumentState(StrEnum):
     """Where a document stands at one of its ends."""
 
@@ -105,6 +112,9 @@ class SplitDocument:
     position: int = 0
     last_part: str = ""
     channel: str | None = None
+    # At its receiver: what the first part that came says of the document, in the order of `ABOUT`;
+    # empty: a version noted it that did not look.
+    about: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -162,6 +172,9 @@ class SplitDocument:
 
 
 _D = DocumentState
+UNFINISHED = frozenset({_D.OPEN, _D.JOINING})
+"""Somebody waits for the document to become whole."""
+
 _STEPS = {
     _D.OPEN: {_D.JOINING, _D.WHOLE, _D.FAILED},
     _D.JOINING: {_D.WHOLE, _D.FAILED},
@@ -171,8 +184,12 @@ _STEPS = {
 }
 
 
-def check_part(known: SplitDocument | None, split: Split) -> None:
-    """Refuse a part that cannot belong to the document it names (BIG-4, BIG-5, BIG-6)."""
+def check_part(
+    known: SplitDocument | None, split: Split, about: tuple[str, ...] | None = None
+) -> None:
+    """Refuse a part that cannot belong to the document it names (BIG-4, BIG-5, BIG-6).
+
+    `about`: what it says of the document, in the order of `ABOUT`."""
     if known is None:
         return
     if split.total != known.total:
@@ -193,6 +210,14 @@ def check_part(known: SplitDocument | None, split: Split) -> None:
             location="//SplitNumber",
             remedy="give every document a SplitId of its own, and every part an ordinal",
         )
+    for name, said, before in zip(ABOUT, about or (), known.about, strict=False):
+        if said != before:
+            raise Inconsistent(
+                f"part {split.number} of document {split.split_id} says another {name} than the "
+                "parts before it",
+                location="//SplitId",
+                remedy="give all parts of a document one header, but for their own ids",
+            )
 
 
 def parts_arrived(whole: Outgoing, proved_by: Proof | None) -> SenderStep:

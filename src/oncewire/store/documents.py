@@ -21,6 +21,10 @@ class Documents(Protocol):
         """Received documents that are neither whole nor given up, in order of their beginning,
         then of their key."""
 
+    def gathered(self, sender: str) -> tuple[int, int]:
+        """How many documents of that sender `open_documents` has, and the bytes of their parts
+        that are stored; told without a look at each."""
+
     def parts(self, sender: str, split_id: str) -> list[StoredIncoming]:
         """HELD and GATHERED messages that are parts of a received document, by ordinal; listed,
         without their bytes."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
-from oncewire.protocol.documents import DocumentState, SplitDocument
+from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
@@ -69,10 +69,6 @@ def outgoing_keep_until(outgoing: Outgoing, terms: Terms) -> Instant:
 def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
     """Until then the receiver's copy and its answer stay (STO-7, STO-8)."""
     return incoming.received_at + terms.persist_duration + terms.keep
-
-
-OPEN_DOCUMENTS = frozenset({DocumentState.OPEN, DocumentState.JOINING})
-"""Somebody waits for the document to become whole."""
 
 
 def document_keep_until(document: SplitDocument, terms: Terms) -> Instant:

@@ -67,6 +67,9 @@ class Limits:
     document_parts: int = 100_000
     # Bytes of all documents of one partner that are not whole yet.
     gathered_bytes: int = 128 * 1024**3
+    # Their number. A partner who was cut off for a day may begin thousands at once; each costs a
+    # row until persistDuration is over.
+    gathered_documents: int = 10_000
     # Decoded bytes of one payload; None leaves it to the agreement's MaxSize.
     payload_bytes: int | None = None
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from oncewire.handler.answering.answer import Answer
+from oncewire.handler.answering.answer import NOTHING, Answer
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
 from oncewire.message.instant import HOUR
 from oncewire.message.payload import Payload
+from oncewire.protocol.documents import SplitDocument
+from oncewire.store.transition.documents import DocumentSteps
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.compression import ENCODINGS, compressed
@@ -186,6 +188,48 @@ def test_what_is_more_than_is_taken_of_anybody_is_refused_by_the_name_of_its_lim
     submit(pair, DATA)
     assert f'"location":"{location}"' in refusals(pair)
     ends_with_one_notice(pair)
+
+
+def test_documents_of_one_partner_that_wait_for_parts_are_bounded() -> None:
+    pair = Pair("ms-0.9x", SPLIT)
+    pair.beta.node.limits = replace(DEFAULT_LIMITS, gathered_documents=2)
+    carry = pair.deliver
+
+    def lose(name: str, parcel: Parcel) -> Answer:
+        message_id = codec.read(parcel).message.header.message_id
+        return NOTHING if message_id.startswith("10-of-10.") else carry(name, parcel)
+
+    pair.deliver = lose  # type: ignore[method-assign]
+    for number in range(3):
+        submit(pair, DATA, message_id=f"doc-{number}@alpha")
+    assert refusals(pair).count('"location":"gathered_documents"') >= 1
+    assert "doc-2@alpha" not in {name for _, name in gathered(pair)}
+    assert len(gathered(pair)) == 2
+    pair.deliver = carry  # type: ignore[method-assign]
+    for _ in range(3):
+        pair.pass_time(HOUR)
+    submit(pair, DATA, message_id="doc-3@alpha")
+    names = [given.message_id for given in taken(pair)]
+    assert names == ["doc-0@alpha", "doc-1@alpha", "doc-3@alpha"]
+    assert [notice.message_id for notice in pair.notices] == ["doc-2@alpha"]
+
+
+def gathered(pair: Pair) -> set[tuple[str, str]]:
+    with pair.beta.node.transition() as tx:
+        return {document.key for document in tx.open_documents()}
+
+
+def test_a_part_is_taken_without_a_look_at_other_documents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair("ms-0.9x", SPLIT)
+
+    def walk(steps: DocumentSteps) -> list[SplitDocument]:
+        raise AssertionError(steps)
+
+    monkeypatch.setattr(DocumentSteps, "open_documents", walk)
+    submit(pair, DATA)
+    assert len(taken(pair)) == 1
 
 
 @pytest.mark.parametrize(("encrypt", "acks"), [(False, False), (True, False), (False, True)])

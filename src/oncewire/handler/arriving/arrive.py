@@ -43,8 +43,10 @@ from oncewire.handler.delivering.accepted import digest_of_copy
 from oncewire.handler.documents.gathering import (
     awaits_join,
     check_gathering,
+    check_id,
     completes,
     gather,
+    is_gathered,
 )
 from oncewire.handler.hub.midway import Midway
 from oncewire.handler.sealing.intact import with_whole_answer
@@ -104,8 +106,9 @@ class Arriving(Storing):
             check_signing(self.node, owed)
             if self.final:
                 check_content(self.tx, message, self.resolution)
+                check_id(self.tx, sender, message.header.message_id, self._split)
                 if self._split is not None:
-                    check_gathering(self.node, self.tx, sender, message, self._split)
+                    check_gathering(self.node, self.tx, sender, message, self._split, facts)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
@@ -171,6 +174,9 @@ class Arriving(Storing):
     def _repeats_pass(self, state: IncomingState) -> bool:
         if self.under_original or not self.final or state is IncomingState.REFUSED:
             return False
+        if self._split is not None:
+            # A document takes each of its parts once, and is a message once.
+            return False
         # What the agreement does not ask for the header still may.
         return self.resolution.terms.repeats_pass and not self.message.header.duplicate_elimination
 
@@ -204,7 +210,7 @@ class Arriving(Storing):
         self._journal_received(stored)
         follow(node, tx, judgement.channel, judgement.effects)
         if split is not None:
-            gather(node, tx, stored, split, last=joins)
+            gather(node, tx, stored, self.message.header, last=joins)
         if self.final:
             # Stored, then correlated, and only then acknowledged (RM-17).
             self._consume(stored, held=judgement.held)
@@ -384,7 +390,8 @@ class Arriving(Storing):
         self._write(note, stored, digest=facts.digest, size=facts.size)
         follow(node, tx, judgement.channel, judgement.effects)
         self._release(judgement.channel, judgement.deliver)
-        if judgement.remembered and tx.incoming(sender, incoming.message_id) is None:
+        kept = judgement.remembered and tx.incoming(sender, incoming.message_id) is None
+        if kept and not (self.final and is_gathered(tx, sender, incoming.message_id)):
             tx.add_incoming(stored)
         else:
             # Nothing is kept: the answer is sent once, and the next copy gets its own.

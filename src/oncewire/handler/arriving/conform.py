@@ -18,7 +18,8 @@ from oncewire.handler.route import is_receiver, peer_label
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.message.form import Base64Check, Form, UnknownRef, Validation
-from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly
+from oncewire.message.header import Header
+from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
@@ -65,18 +66,27 @@ def check_form(received: Received, form: Form, source: Source) -> None:
 
 def check_content(tx: Transaction, message: Message, resolution: Resolution) -> None:
     """Refuse what the To Party's handler must not store: what is too large, what refers to nothing
-    that is known here, and what is a trial by its id or by its service alone."""
+    that is known here, and what is a trial by its id, its SplitId or its service alone."""
     _check_sizes(message, resolution.terms)
     check_reference(tx, message, resolution)
-    header = message.header
-    if message.kind is MessageKind.NORMAL and not is_named_rightly(
-        header.message_id, header.service
-    ):
+    if message.kind is MessageKind.NORMAL:
+        _check_trial(message.header)
+
+
+def _check_trial(header: Header) -> None:
+    if not is_named_rightly(header.message_id, header.service):
         raise ValueNotRecognized(
             f"a message of service {TRIAL_SERVICE} has a MessageId that begins with {TRIAL_MARK}, "
             "and no other has",
             location=SERVICE,
             remedy="have trials made by `oncewire partner test`",
+        )
+    split = header.split
+    if split is not None and (is_trial(header.message_id) or is_trial(split.split_id)):
+        raise ValueNotRecognized(
+            f"a trial is no part of a document, and no document's SplitId begins with {TRIAL_MARK}",
+            location="//SplitId",
+            remedy="send the document under another id",
         )
 
 

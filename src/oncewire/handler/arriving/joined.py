@@ -21,7 +21,7 @@ from oncewire.handler.arriving.release import follow
 from oncewire.handler.arriving.request import Request
 from oncewire.handler.delivering.accepted import accepted
 from oncewire.handler.delivering.view import View, read_view, write_view
-from oncewire.handler.documents.gathering import hand_to_document
+from oncewire.handler.documents.gathering import check_split_id, hand_to_document
 from oncewire.handler.documents.joining import Joined, Pieces
 from oncewire.handler.documents.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.node import Node
@@ -184,6 +184,11 @@ def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joine
     """The document is whole: it is the application's, and its sender is told so."""
     document = tx.document(*plan.document.key)
     if document is None or document.state is not DocumentState.JOINING:
+        return
+    try:
+        check_split_id(tx, *document.key)
+    except Inconsistent as error:
+        _give_up(node, tx, document, error)
         return
     parts = tx.parts(*document.key)
     message = _whole(plan, joined)

@@ -132,7 +132,7 @@ def _names(sender: str, agreement: Agreement) -> tuple[str, ...]:
 
 def _repeats_pass(node: Node, tx: Transaction, message: Message, known: StoredIncoming) -> bool:
     """Whether a copy is a message of its own."""
-    if message.header.duplicate_elimination:
+    if message.header.duplicate_elimination or message.header.split is not None:
         return False
     if known.incoming.state in (IncomingState.REFUSED, IncomingState.FORWARDED):
         return False

@@ -14,13 +14,13 @@ from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Join
 from oncewire.handler.node import Node
 from oncewire.message.envelope import Message
-from oncewire.message.header import Split
-from oncewire.protocol.documents import DocumentState, SplitDocument, check_part
+from oncewire.message.header import Header, Split
+from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
-from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.store.records import MessageFacts, SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.wire.limits import beyond
 
 INLINE = 16 * 1024
@@ -28,21 +28,40 @@ INLINE = 16 * 1024
 is made without being copied."""
 
 
+def is_gathered(tx: Transaction, sender: str, message_id: str) -> bool:
+    """Whether the id is that of a document whose parts are waited for, or put together."""
+    document = tx.document(sender, message_id)
+    return document is not None and document.state in UNFINISHED
+
+
+def check_id(tx: Transaction, sender: str, message_id: str, split: Split | None) -> None:
+    """Refuse a message under the id of a document: the document will be a message under it."""
+    own = split is not None and split.split_id == message_id
+    if own or is_gathered(tx, sender, message_id):
+        raise Inconsistent(
+            f"MessageId {message_id} is the SplitId of a document",
+            location="//MessageData/MessageId",
+            remedy="give every message, part and document an id of its own",
+        )
+
+
+def about_document(header: Header, facts: MessageFacts) -> tuple[str, ...]:
+    """What a part says of its document, in the order of `ABOUT`; parties by their agreed names."""
+    return (
+        *(facts.cpa_id, facts.from_party, header.from_party.role or ""),
+        *(facts.to_party, header.to_party.role or ""),
+        *(facts.conversation_id, facts.service, facts.action, facts.ref_to or ""),
+    )
+
+
 def check_gathering(
-    node: Node, tx: Transaction, sender: str, message: Message, split: Split
+    node: Node, tx: Transaction, sender: str, message: Message, split: Split, facts: MessageFacts
 ) -> None:
     """Refuse a part that contradicts those before it, or is more than is taken of anybody."""
     known = tx.document(sender, split.split_id)
-    check_part(known, split)
-    if known is None and (
-        tx.incoming(sender, split.split_id) is not None
-        or any(gone.sender == sender for gone in tx.removed(split.split_id))
-    ):
-        raise Inconsistent(
-            f"SplitId {split.split_id} is the id of another message or document",
-            location="//SplitId",
-            remedy="give every document a SplitId of its own",
-        )
+    check_part(known, split, about_document(message.header, facts))
+    if known is None:
+        check_split_id(tx, sender, split.split_id)
     if len(message.payloads) != 1:
         raise Inconsistent(
             f"part {split.number} has {len(message.payloads)} payloads",
@@ -50,6 +69,17 @@ def check_gathering(
             remedy="send each part of a document as the one payload of its message",
         )
     _check_bounds(node, tx, known, sender, split, message)
+
+
+def check_split_id(tx: Transaction, sender: str, split_id: str) -> None:
+    """Refuse a document under the id of a message: one of the two would be nobody's."""
+    taken = tx.incoming(sender, split_id) is not None
+    if taken or any(gone.sender == sender for gone in tx.removed(split_id)):
+        raise Inconsistent(
+            f"SplitId {split_id} is the id of another message or document",
+            location="//SplitId",
+            remedy="give every document a SplitId of its own",
+        )
 
 
 def _check_bounds(
@@ -72,7 +102,14 @@ def _check_bounds(
         raise beyond(
             f"a document has {whole:,} bytes", "document_bytes", limits.document_bytes, mime=True
         )
-    held = sum(other.size for other in tx.open_documents() if other.sender == sender) + size
+    count, held = tx.gathered(sender)
+    if known is None and count >= limits.gathered_documents:
+        raise beyond(
+            f"{count + 1:,} documents would wait for their other parts",
+            "gathered_documents",
+            limits.gathered_documents,
+        )
+    held += size
     if held > limits.gathered_bytes:
         raise beyond(
             f"{held:,} bytes of documents would wait for their other parts",
@@ -105,13 +142,20 @@ def in_spool(node: Node, parcel: StoredParcel) -> StoredParcel:
 
 
 def gather(
-    node: Node, tx: Transaction, stored: StoredIncoming, split: Split, *, last: bool
+    node: Node, tx: Transaction, stored: StoredIncoming, header: Header, *, last: bool
 ) -> None:
     """Note a part that is stored. `last`: the document is complete with it, and it waits for its
     answer."""
-    incoming = stored.incoming
+    incoming, split = stored.incoming, header.split
+    if split is None:
+        return
     document = tx.document(incoming.sender, split.split_id) or SplitDocument(
-        incoming.sender, split.split_id, split.total, incoming.terms_id, node.now()
+        incoming.sender,
+        split.split_id,
+        split.total,
+        incoming.terms_id,
+        node.now(),
+        about=about_document(header, stored.facts),
     )
     document = replace(
         document.add(split.number, stored.facts.size),
@@ -134,10 +178,10 @@ def gathered(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
         # Otherwise it is complete, and what its sender hears of the last part decides over all
         # whose turn came with it.
         hand_to_document(node, tx, stored)
-    held = any(
-        part.incoming.state is IncomingState.HELD for part in tx.parts(incoming.sender, split_id)
-    )
-    if document.complete and not held:
+    if not document.complete:
+        return
+    parts = tx.parts(incoming.sender, split_id)
+    if all(part.incoming.state is not IncomingState.HELD for part in parts):
         joining = replace(document.moved(DocumentState.JOINING), position=tx.take_place())
         tx.save_document(joining)
         begin(node, joining)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from oncewire.errors import StoreFull, StoreGone
 from oncewire.journal.row import Row
 from oncewire.message.instant import Instant
+from oncewire.protocol.documents import UNFINISHED
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory.steps import MemorySteps
 from oncewire.store.memory.tables import Tables
 from oncewire.store.records import Incident, Removed
-from oncewire.store.schedule import OPEN_DOCUMENTS
 from oncewire.store.transition.backend import COUNTERS, Changes, Values
 from oncewire.store.transition.indexes import Groups
 from oncewire.store.transition.rows import (
@@ -95,7 +95,13 @@ class MemoryBackend(MemorySteps):
 
     def open_documents(self) -> list[DocumentRow]:
         rows = (row for _, row in self._tables.documents.present())
-        return [row for row in rows if row.document.sender and row.document.state in OPEN_DOCUMENTS]
+        return [row for row in rows if row.document.sender and row.document.state in UNFINISHED]
+
+    def gathered(self, sender: str) -> tuple[int, int]:
+        sizes = [
+            row.document.size for row in self.open_documents() if row.document.sender == sender
+        ]
+        return len(sizes), sum(sizes)
 
     # --- scan ---
 

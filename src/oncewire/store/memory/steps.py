@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.documents import UNFINISHED
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.memory.tables import Tables
 from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Damage, Refusal, Removed
-from oncewire.store.schedule import OPEN_DOCUMENTS
 from oncewire.store.transition.rows import IncomingKey, OutgoingRow
 
 
@@ -37,7 +37,7 @@ class MemorySteps:
         for key in keys:
             self._remove_incoming(key, now)
         for name, row in self._tables.documents.present():
-            if row.keep_until <= now and row.document.state not in OPEN_DOCUMENTS:
+            if row.keep_until <= now and row.document.state not in UNFINISHED:
                 self._tables.documents.put(name, None)
         return len(gone) + len(keys)
 

@@ -100,6 +100,10 @@ _INCIDENTS = (
 
 DOCUMENTS = f"SELECT {', '.join(DOCUMENT)}, keep_until FROM document "  # noqa: S608
 """What `read_document` reads, and until when it is kept."""
+_GATHERED = (
+    "SELECT count(*), coalesce(sum(size), 0) FROM document "
+    "WHERE sender = ? AND state IN ('open', 'joining')"
+)
 
 # The conditions repeat those of the partial indexes word for word; otherwise SQLite would
 # not use them.
@@ -197,6 +201,10 @@ class Loading(Statements):
             with suppress(StoreDamaged):
                 found.append(DocumentRow(read_document(row[:-1]), row[-1]))
         return found
+
+    def gathered(self, sender: str) -> tuple[int, int]:
+        ((count, size),) = self.run(_GATHERED, (sender,))
+        return int(count), int(size)
 
     # --- messages ---
 

@@ -78,7 +78,7 @@ RECEIVING = (
 )
 DOCUMENT = (
     *("sender", "split_id", "total", "terms_id", "begun_at", "state", "released", "done"),
-    *("size", "latest_at", "position", "last_part", "channel"),
+    *("size", "latest_at", "position", "last_part", "channel", "about"),
 )
 PHASE = ("ending", "alone")
 """The columns of `SendingChannel.phase`."""
@@ -422,13 +422,13 @@ def _range(text: str | None) -> SequenceRange | None:
 # --- documents ----------------------------------------------------------------------------
 
 _document_values = attrgetter(*DOCUMENT)
-_STATE, _DONE = DOCUMENT.index("state"), DOCUMENT.index("done")
+_STATE, _DONE, _ABOUT = map(DOCUMENT.index, ("state", "done", "about"))
 
 
 def document_values(document: SplitDocument) -> Values:
     """The columns of DOCUMENT."""
     values = list(_document_values(document))
-    values[_DONE] = _encode(document.done)
+    values[_DONE], values[_ABOUT] = _encode(document.done), _encode(document.about)
     return tuple(values)
 
 
@@ -438,4 +438,5 @@ def read_document(row: Values) -> SplitDocument:
     with whole(row[1]):
         fields[_STATE] = DocumentState(fields[_STATE])
         fields[_DONE] = tuple((int(first), int(last)) for first, last in json.loads(fields[_DONE]))
+        fields[_ABOUT] = tuple(map(str, json.loads(fields[_ABOUT])))
         return SplitDocument(*fields)

@@ -112,6 +112,9 @@ class Backend(Protocol):
     def open_documents(self) -> list[DocumentRow]:
         """Received ones that are open."""
 
+    def gathered(self, sender: str) -> tuple[int, int]:
+        """How many of them are a sender's, and their bytes."""
+
     # --- scan ---
 
     def scan(self, index: str, bounds: Values, after: Values | None, limit: int) -> list[Values]:

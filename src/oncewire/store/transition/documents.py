@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncewire.protocol.documents import SplitDocument
-from oncewire.store.schedule import OPEN_DOCUMENTS, document_keep_until
+from oncewire.protocol.documents import UNFINISHED, SplitDocument
+from oncewire.store.schedule import document_keep_until
 from oncewire.store.transition.incoming import IncomingSteps
 from oncewire.store.transition.rows import DocumentRow
 
@@ -24,11 +24,17 @@ class DocumentSteps(IncomingSteps):
         row = DocumentRow(document, document_keep_until(document, terms))
         self._work.documents.put(document.key, row)
 
+    def gathered(self, sender: str) -> tuple[int, int]:
+        table = self._work.documents
+        if sender not in table.gathered:
+            table.count_gathered(sender, self._work.backend.gathered(sender))
+        return table.gathered[sender]
+
     def open_documents(self) -> list[SplitDocument]:
         table = self._work.documents
         for row in self._work.backend.open_documents():
             if row.document.key not in table.rows:
                 table.learn(row.document.key, row)
         found = [row.document for _, row in table.present()]
-        live = [each for each in found if each.sender and each.state in OPEN_DOCUMENTS]
+        live = [each for each in found if each.sender and each.state in UNFINISHED]
         return sorted(live, key=lambda document: (document.begun_at, document.key))

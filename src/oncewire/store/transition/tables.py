@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from oncewire.protocol.documents import UNFINISHED
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import Incident
 from oncewire.store.schedule import LIVE
 from oncewire.store.transition.indexes import Groups, Sorted
-from oncewire.store.transition.rows import IncomingKey, IncomingRow, OutgoingRow
+from oncewire.store.transition.rows import DocumentRow, IncomingKey, IncomingRow, OutgoingRow
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -177,6 +178,47 @@ class IncomingTable(Table[IncomingKey, IncomingRow]):
             (number, key) if state is IncomingState.HELD else None,
             None if ordinal is None else (split, ordinal, key),
         )
+
+
+class DocumentTable(Table[IncomingKey, DocumentRow]):
+    """Documents by (sender, SplitId). Those that wait for their parts are counted as they change:
+    whoever takes a part asks for it."""
+
+    def __init__(self, log: list[Change]) -> None:
+        super().__init__(log)
+        # How many a sender has, and their bytes, where somebody asked.
+        self.gathered: dict[str, tuple[int, int]] = {}
+
+    def count_gathered(self, sender: str, written: tuple[int, int]) -> None:
+        """Count from here on; `written`: what it was when everything was last written down."""
+        count, size = written
+        for key, before in self.before.items():
+            if key[0] == sender:
+                was, now = _gathered(before), _gathered(self.rows[key])
+                count, size = count + now[0] - was[0], size + now[1] - was[1]
+        self.gathered[sender] = count, size
+
+    def put(self, key: IncomingKey, row: DocumentRow | None) -> None:
+        self._recount(key, row)
+        super().put(key, row)
+
+    def restore(self, key: IncomingKey, old: Any, first: bool) -> None:
+        self._recount(key, old)
+        super().restore(key, old, first)
+
+    def _recount(self, key: IncomingKey, row: Any) -> None:
+        known = self.gathered.pop(key[0], None)
+        if known is None or row is UNKNOWN or key not in self.rows:
+            # Whoever asks next has it counted anew.
+            return
+        was, now = _gathered(self.rows[key]), _gathered(row)
+        self.gathered[key[0]] = known[0] + now[0] - was[0], known[1] + now[1] - was[1]
+
+
+def _gathered(row: DocumentRow | None) -> tuple[int, int]:
+    if row is None or row.document.state not in UNFINISHED:
+        return 0, 0
+    return 1, row.document.size
 
 
 class IncidentTable(Table[int, Incident]):

@@ -23,7 +23,6 @@ from oncewire.store.transition.backend import Backend, Changes, Values
 from oncewire.store.transition.held_bytes import HeldBytes
 from oncewire.store.transition.indexes import Groups, Sorted
 from oncewire.store.transition.rows import (
-    DocumentRow,
     IncomingKey,
     IncomingRow,
     OutgoingRow,
@@ -31,6 +30,7 @@ from oncewire.store.transition.rows import (
 )
 from oncewire.store.transition.tables import (
     Change,
+    DocumentTable,
     IncidentTable,
     IncomingTable,
     OutgoingTable,
@@ -93,7 +93,7 @@ class Work:
         self.bytes = HeldBytes(self.log)
         self.receipts: Table[str, ReceiptRow] = Table(self.log)
         self.incidents = IncidentTable(self.log)
-        self.documents: Table[IncomingKey, DocumentRow] = Table(self.log)
+        self.documents = DocumentTable(self.log)
         self.removed: dict[str, list[Removed]] = {}
         # Every live message is here.
         self.complete = False
@@ -382,6 +382,8 @@ class Work:
                 self._incidents_known = False
                 for key in list(table.rows):
                     table.forget(key)
+        if len(self.documents.gathered) > REMEMBERED:
+            self.documents.gathered.clear()
         while len(self.outgoing.rows) > LIVE_MAX:
             self.complete = False
             oldest = next(iter(self.outgoing.rows))
