@@ -319,8 +319,8 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "a refused number lets nothing go that waited for it",
         "oncewire.handler.arriving.arrive",
-        "        self._release(judgement.channel, judgement.deliver)\n        if judgement.remembered",
-        "        if judgement.remembered",
+        "        self._release(judgement.channel, judgement.deliver)\n        kept =",
+        "        kept =",
         requirement="SW-10",
         tests=(f"{_WINDOWS_AT_WORK}::test_a_refused_number_lets_go_what_waited_for_it",),
     ),
