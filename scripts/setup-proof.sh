@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Evidence is checked by tools that are not ours: openssl and xmlsec1. Finds them; else installs them
-# where that is allowed (root with apt-get); else says what to install. Only tests need them.
+# Evidence is checked by tools that are not ours: openssl, xmlsec1 and xmllint. Finds them; else
+# installs them where that is allowed (root with apt-get); else says what to install. Only tests
+# need them.
 set -euo pipefail
 
 missing=()
 for tool in openssl xmlsec1; do
     command -v "$tool" >/dev/null || missing+=("$tool")
 done
+command -v xmllint >/dev/null || missing+=(libxml2-utils)
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi

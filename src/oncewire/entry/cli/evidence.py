@@ -30,9 +30,9 @@ def evidence(
     """Write a zip that proves what was sent and that it was received, for others to check.
 
     In it are the message, the signed acknowledgement, the certificates, their digests, a page in
-    plain words, and how to check all of it with openssl and xmlsec1 alone. It can be had of what
-    we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
-    nobody signed for it, the page says so.
+    plain words, and how to check it with openssl, xmlsec1 and xmllint alone. It can be had of
+    what we sent and of what we received, as long as the message is kept (`oncewire hold`). Where
+    nobody signed for it, or the kept bytes are not what was signed, the page says so.
 
     Example: oncewire evidence 3f2a --out dispute.zip
     """

@@ -1,34 +1,32 @@
 """Evidence: one message and the signed word of its receiver, in a file for others to check.
 
-Nobody needs Oncewire for that: what it takes are openssl and xmlsec1, and the commands are in it.
+Nobody needs Oncewire for that: it takes openssl, xmlsec1 and xmllint, and the commands are in it.
 """
 
 from __future__ import annotations
 
-import base64
 import io
-import shlex
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import resources
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.entry.messages.composing import as_file
+from oncewire.entry.messages.kept import Kept, taken_apart
+from oncewire.errors import SecurityFailure
+from oncewire.handler.sealing.confide import is_closed
+from oncewire.message import Acknowledgment
 from oncewire.message.instant import Instant, format_instant
-from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from oncewire.wire.received import Received
-from oncewire.wire.security import algorithms, certificates, signature, signing
-from oncewire.wire.security.digests import signature_parts
-from oncewire.wire.security.references import content_id_of
+from oncewire.wire.security import algorithms, certificates, references
+from oncewire.wire.security.references import SignedReference
 
 MESSAGE, ACKNOWLEDGEMENT = "message", "acknowledgement"
 PAGE, SUMS, SCRIPT = "README.txt", "SHA256SUMS", "verify.sh"
-CANONICAL = f"{MESSAGE}.c14n"
-_XMLSEC = "xmlsec1 --verify --enabled-key-data key-name --pubkey-cert-pem"
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The same for every file, so that the same evidence is the same file."""
 
@@ -47,26 +45,6 @@ class Held:
     story: str
     # Certificates that the agreement names for the other side.
     agreed: tuple[x509.Certificate, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Signed:
-    """One of the two messages, taken apart for people who check it."""
-
-    name: str
-    received: Received
-    # Whose key made the signature; None where there is none, or nobody knows.
-    certificate: x509.Certificate | None
-    # (URI, digest algorithm, digest in base64) of what its signature covers.
-    digests: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def envelope(self) -> str:
-        return f"{self.name}.xml"
-
-    @property
-    def certificate_file(self) -> str:
-        return "sender.pem" if self.name == MESSAGE else "receiver.pem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,164 +69,103 @@ class Evidence:
 
 
 def evidence_of(held: Held) -> Evidence:
-    """Everything that somebody else needs to check what this party says of a message."""
-    message = _taken_apart(MESSAGE, held.message, held.agreed if not held.sent else ())
+    """Everything that somebody else needs to check what this party says of a message.
+
+    What it says is checked here first, in the bytes that are kept. Raises StoreDamaged where the
+    message or its acknowledgement cannot be read.
+    """
+    message = taken_apart(MESSAGE, held.message, held.agreed if not held.sent else ())
     answer = None
     if held.acknowledgement is not None:
         agreed = held.agreed if held.sent else ()
-        answer = _taken_apart(ACKNOWLEDGEMENT, held.acknowledgement, agreed)
-    named = _acknowledged(answer, held.message_id)
-    files = dict(_files(held, message, answer))
-    if not message.received.signed and named:
-        files |= _canonical(message, named)
-    commands = tuple(_commands(message, answer, named, files))
-    proves, signed_for = _proves(held, answer, named)
+        answer = taken_apart(ACKNOWLEDGEMENT, held.acknowledgement, agreed)
+    acks = () if answer is None or not answer.signed else answer.acknowledgments()
+    named = tuple(ack for ack in acks if ack.ref_to_message_id == held.message_id)
+    files = dict(_files(held, message, answer, named))
+    proves, signed_for = _proves(held, message, answer, named)
     files[SUMS] = b"".join(
         f"{sha256(content).hexdigest()}  {name}\n".encode() for name, content in files.items()
     )
-    files[SCRIPT] = _script(commands).encode()
-    page = _page(held, message, answer, proves, commands, files)
+    files[SCRIPT] = resources.files("oncewire.entry.messages").joinpath(SCRIPT).read_bytes()
+    page = _page(held, message, answer, proves, files)
     return Evidence({PAGE: page.encode(), **files}, proves, signed_for)
-
-
-def _taken_apart(name: str, parcel: Parcel, agreed: Sequence[x509.Certificate]) -> _Signed:
-    received = codec.read(parcel)
-    if not received.signed:
-        return _Signed(name, received, None)
-    parts = signature_parts(received)
-    shown = signature.inspect(received.envelope, parts).certificate
-    digests = tuple(
-        (each.uri, each.digest_name, base64.b64encode(each.digest).decode())
-        for each in signature.signed_references(received.envelope)
-    )
-    return _Signed(name, received, shown or next(iter(agreed), None), digests)
-
-
-def _acknowledged(answer: _Signed | None, message_id: str) -> tuple[tuple[str, str, str], ...]:
-    """The digests that the receiver repeats, which is how it says what exactly it got."""
-    if answer is None:
-        return ()
-    return tuple(
-        (
-            each.uri,
-            algorithms.digest_name(each.digest_method),
-            base64.b64encode(each.digest_value).decode(),
-        )
-        for ack in answer.received.message.acknowledgments
-        if ack.ref_to_message_id == message_id
-        for each in ack.references
-    )
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _files(held: Held, message: _Signed, answer: _Signed | None) -> Iterator[tuple[str, bytes]]:
+def _files(
+    held: Held, message: Kept, answer: Kept | None, named: Sequence[Acknowledgment]
+) -> Iterator[tuple[str, bytes]]:
     yield f"{MESSAGE}.mime", as_file(held.message)
-    yield message.envelope, message.received.envelope
-    for number, payload in enumerate(message.received.message.payloads, 1):
-        yield f"payload-{number}", payload.data or b""
+    yield f"{MESSAGE}.xml", message.received.envelope
+    yield f"{MESSAGE}.c14n", message.octets
+    numbered = message.references
+    if not message.signed and named:
+        # In the order of the acknowledgement: that is the one which the script can see.
+        order = [references.content_id_of(each.uri) for each in named[0].references]
+        listed = [each for each in numbered if each.content_id in order]
+        numbered = tuple(sorted(listed, key=lambda each: order.index(each.content_id)))
+    yield from _documents(message, numbered, "")
     if answer is not None and held.acknowledgement is not None:
         yield f"{ACKNOWLEDGEMENT}.mime", as_file(held.acknowledgement)
-        yield answer.envelope, answer.received.envelope
-    for each in (message, answer):
+        yield f"{ACKNOWLEDGEMENT}.xml", answer.received.envelope
+        yield f"{ACKNOWLEDGEMENT}.c14n", answer.octets
+        yield from _documents(answer, answer.references, f"{ACKNOWLEDGEMENT}-")
+    for each, file in ((message, "sender.pem"), (answer, "receiver.pem")):
         if each is not None and each.certificate is not None:
-            yield each.certificate_file, each.certificate.public_bytes(Encoding.PEM)
+            yield file, each.certificate.public_bytes(Encoding.PEM)
 
 
-def _canonical(message: _Signed, named: Sequence[tuple[str, str, str]]) -> dict[str, bytes]:
-    """Of an unsigned message the octets that the receiver digested: no signature shows them."""
-    octets = signing.envelope_octets(message.received.envelope)
-    for uri, name, value in named:
-        if not uri and base64.b64encode(algorithms.digest(name, octets)).decode() == value:
-            return {CANONICAL: octets}
-    return {}
-
-
-# --- how it is checked ---------------------------------------------------------------------------
-
-
-def _commands(
-    message: _Signed,
-    answer: _Signed | None,
-    named: Sequence[tuple[str, str, str]],
-    files: dict[str, bytes],
-) -> Iterator[str]:
-    """What to run, in the order of the page; each ends with 0 where all is well."""
-    for each in (message, answer):
-        if each is not None and each.certificate is not None:
-            file = each.certificate_file
-            yield f"openssl x509 -noout -subject -dates -fingerprint -sha256 -in {file}"
-    if answer is not None and answer.certificate is not None:
-        yield f"{_XMLSEC} {answer.certificate_file} {answer.envelope}"
-    payloads = _payload_files(message)
-    if message.certificate is not None:
-        maps = [
-            f"--url-map:{shlex.quote(uri)} {payloads.get(uri, 'DOCUMENT')}"
-            for uri, _, _ in message.digests
-            if uri
-        ]
-        yield " ".join([_XMLSEC, message.certificate_file, *maps, message.envelope])
-    for uri, name, value in named:
-        if answer is not None:
-            yield f"tr -d ' \\t\\r\\n' < {answer.envelope} | grep -qF {shlex.quote(value)}"
-        file = payloads.get(uri, "DOCUMENT") if uri else CANONICAL
-        if uri or CANONICAL in files:
-            digested = f"openssl dgst -{name} -binary {file} | openssl base64 -A"
-            yield f'test "$({digested})" = {shlex.quote(value)}'
-        else:
-            # The envelope's own: its signature, checked above, is over the same one.
-            yield f"tr -d ' \\t\\r\\n' < {message.envelope} | grep -qF {shlex.quote(value)}"
-
-
-def _payload_files(message: _Signed) -> dict[str, str]:
-    """The file of each part by the URI that names it, where its bytes are what was signed: of one
-    that travelled encrypted the signature covers the document itself."""
-    found = {}
-    for number, payload in enumerate(message.received.message.payloads, 1):
-        file, data = f"payload-{number}", payload.data or b""
-        if not message.received.signed:
-            found[f"cid:{payload.content_id}"] = file
-        for uri, name, value in message.digests:
-            if content_id_of(uri) == payload.content_id and _digest(name, data) == value:
-                found[uri] = file
-    return found
-
-
-def _digest(name: str, data: bytes) -> str:
-    return base64.b64encode(algorithms.digest(name, data)).decode()
-
-
-def _script(commands: Sequence[str]) -> str:
-    lines = [
-        "#!/bin/sh",
-        "# Checks the evidence beside it; needs openssl and xmlsec1, and nothing of ours.",
-        "# Where a line says DOCUMENT, put in the document as it was before it was encrypted.",
-        'set -eu; cd "$(dirname "$0")"',
-        "while read -r sum name; do",
-        '    test "$(openssl dgst -sha256 -r "$name" | cut -d " " -f 1)" = "$sum"',
-        f"done < {SUMS}",
-        *commands,
-        'echo "Everything here is as it says."',
-    ]
-    return "\n".join(lines) + "\n"
+def _documents(
+    kept: Kept, numbered: Sequence[SignedReference], prefix: str
+) -> Iterator[tuple[str, bytes]]:
+    """The parts, numbered in the order of the references to them; then those without any."""
+    others = list(kept.received.message.payloads)
+    number = 0
+    for reference in numbered:
+        part = kept.document(reference.uri)
+        number += reference.content_id is not None
+        if part not in others:
+            continue
+        others.remove(part)
+        data = part.data or b""
+        fits = reference.same_digest(algorithms.digest(reference.digest_name, data))
+        # What is signed is the document, not what travelled: who checks it has to put it in.
+        kind = "encrypted" if is_closed(part) and not fits else "payload"
+        yield f"{prefix}{kind}-{number}", data
+    for number, part in enumerate(others, 1):
+        yield f"{prefix}unsigned-{number}", part.data or b""
 
 
 # --- the page ------------------------------------------------------------------------------------
 
 
-def _proves(held: Held, answer: _Signed | None, named: Sequence[object]) -> tuple[str, bool]:
+def _proves(
+    held: Held, message: Kept, answer: Kept | None, named: Sequence[Acknowledgment]
+) -> tuple[str, bool]:
     whose = "the receiver" if held.sent else "we, the receiver,"
     if answer is None:
         return (
             "There is no signed acknowledgement: nothing here proves that it was received.",
             False,
         )
+    for each in (message, answer):
+        if each.trouble:
+            return f"{_NOTHING}: the {each.name} that is kept {each.trouble}.", False
     if answer.certificate is None or not named:
-        return (
-            f"It was acknowledged, but {whose} did not sign for what was received.",
-            False,
-        )
+        return f"It was acknowledged, but {whose} did not sign for what was received.", False
+    try:
+        (only,) = named
+        theirs = [
+            references.acknowledged(each.uri, each.digest_method, each.digest_value)
+            for each in only.references
+        ]
+        references.check_acknowledged(theirs, message.references)
+    except ValueError:
+        return f"{_NOTHING}: it is acknowledged more than once in one acknowledgement.", False
+    except SecurityFailure as problem:
+        return f"{_NOTHING}: {problem.problem}.", False
     proven = (
         f"With its own key {whose} signed that it received exactly this message: the digests in "
         "the acknowledgement are those of the message and of its documents."
@@ -257,12 +174,7 @@ def _proves(held: Held, answer: _Signed | None, named: Sequence[object]) -> tupl
 
 
 def _page(
-    held: Held,
-    message: _Signed,
-    answer: _Signed | None,
-    proves: str,
-    commands: Sequence[str],
-    files: dict[str, bytes],
+    held: Held, message: Kept, answer: Kept | None, proves: str, files: dict[str, bytes]
 ) -> str:
     header = message.received.message.header
     lines = [
@@ -283,24 +195,20 @@ def _page(
     lines += ["What this proves", f"  {proves}", ""]
     lines += _keys(held, message, answer)
     lines += ["What is in it", *_contents(files), ""]
-    lines += [
-        "How to check it",
-        f"  Run `sh {SCRIPT}`, or its lines one by one. They need openssl and xmlsec1 alone.",
-        f"  First the sums in {SUMS} are compared, then each signature and each digest.",
-        *(f"  $ {command}" for command in commands),
-        "  A certificate is only as good as your reason to believe whose it is: compare its",
-        "  fingerprint with what its owner tells you by another way.",
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + _HOW
 
 
-def _keys(held: Held, message: _Signed, answer: _Signed | None) -> list[str]:
+def _keys(held: Held, message: Kept, answer: Kept | None) -> list[str]:
     lines = ["Whose signatures they are"]
     for each in (message, answer):
         if each is None:
             continue
         if each.certificate is None:
-            lines.append(f"  The {each.name} is not signed.")
+            lines.append(
+                f"  The {each.name} is signed, but nothing says by whom."
+                if each.signed
+                else f"  The {each.name} is not signed."
+            )
             continue
         known = certificates.summary(each.certificate)
         lines.append(f"  The {each.name}: {known.subject}, SHA-256 {known.fingerprint}")
@@ -312,14 +220,41 @@ def _keys(held: Held, message: _Signed, answer: _Signed | None) -> list[str]:
 
 def _contents(files: dict[str, bytes]) -> list[str]:
     words = {
-        f"{MESSAGE}.mime": "the message as it travelled, every byte of it",
-        f"{MESSAGE}.xml": "its envelope alone, which its signature covers",
-        CANONICAL: "the octets of the envelope that the receiver digested",
-        f"{ACKNOWLEDGEMENT}.mime": "the acknowledgement as it travelled",
-        f"{ACKNOWLEDGEMENT}.xml": "its envelope alone, which its signature covers",
+        f"{MESSAGE}.mime": "the message with its MIME headers, to be read: it proves nothing",
+        f"{MESSAGE}.xml": "its envelope, with the signature and with what nobody signed",
+        f"{MESSAGE}.c14n": "what is signed of its envelope, and what the receiver digested",
+        f"{ACKNOWLEDGEMENT}.mime": "the same of the acknowledgement, to be read: it proves nothing",
+        f"{ACKNOWLEDGEMENT}.xml": "its envelope, with the signature and with what nobody signed",
+        f"{ACKNOWLEDGEMENT}.c14n": "what is signed of its envelope",
         "sender.pem": "the certificate of who signed the message",
         "receiver.pem": "the certificate of who signed the acknowledgement",
         SUMS: "the SHA-256 of each of these files",
-        SCRIPT: "the commands that check all this",
+        SCRIPT: "the commands that check all this, the same in every evidence",
     }
-    return [f"  {name:<22}{words.get(name, 'a document of the message')}" for name in files]
+    kinds = {
+        "payload": "a document of the message",
+        "encrypted": "a document as it travelled; the digests are of the document itself",
+        "unsigned": "came with the message, but no digest covers it: it proves nothing",
+        "acknowledgement": "came with the acknowledgement",
+    }
+    return [f"  {name:<22}{words.get(name) or kinds[name.split('-')[0]]}" for name in files]
+
+
+_NOTHING = "Nothing here proves that it was received"
+_HOW = f"""\
+How to check it
+  Run `sh {SCRIPT}`. It needs openssl, xmlsec1 and xmllint, and nothing of Oncewire. It ends with 0
+  and a line PROVED where the receiver signed for exactly this message; with 2 where nobody signed
+  for it; with 1, and a line that says why, where something here is not what it should be. It looks
+  - that each file has its sum in {SUMS};
+  - that the signatures are good by the certificates here, and which octets they cover: those in
+    the .c14n files, known by their signed digests. All that follows is read there;
+  - that the one acknowledgement in it is of this message's MessageId;
+  - that the digests in the acknowledgement are those of {MESSAGE}.c14n and of each document, and
+    that there is none too many and none too few.
+  Of a document that travelled encrypted put the document itself there, as payload-1 and so on.
+
+  Whoever gave you this could have changed {SCRIPT} as well: read it, or compare it with the one of
+  Oncewire. A certificate is only as good as your reason to believe whose it is: compare its
+  fingerprint with what its owner tells you by another way.
+"""

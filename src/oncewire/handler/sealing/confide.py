@@ -168,6 +168,11 @@ class Opening:
         return replace(believed, payloads=tuple(opened))
 
 
+def is_closed(payload: Payload) -> bool:
+    """Whether a part looks encrypted, in either way."""
+    return _MARK in _content(payload)[:_HEAD] or smime.is_enveloped(payload.media_type)
+
+
 def closed_for_others(
     node: Node, received: Received, signed: Sequence[SignedReference]
 ) -> Sequence[PartDigests]:
@@ -178,9 +183,7 @@ def closed_for_others(
         return travelled
     message = at_hand(received, received.message, node.limits)
     closed = {
-        bare_content_id(payload.content_id)
-        for payload in message.payloads
-        if _MARK in _content(payload)[:_HEAD] or smime.is_enveloped(payload.media_type)
+        bare_content_id(payload.content_id) for payload in message.payloads if is_closed(payload)
     }
     believed = {
         reference.content_id: PartDigests(

@@ -287,6 +287,8 @@ class SignatureReport:
     value_good: bool
     # Each reference's URI, and whether what it names has the signed digest.
     references: tuple[tuple[str, bool], ...]
+    # The octets of the envelope that the signature covers, if their digest is good.
+    octets: bytes
 
 
 def signed_references(envelope: bytes) -> tuple[SignedReference, ...]:
@@ -294,15 +296,22 @@ def signed_references(envelope: bytes) -> tuple[SignedReference, ...]:
     return _read_signature(wrapping.frame_of(nodeset.parse(envelope)).header).references
 
 
-def inspect(envelope: bytes, parts: Sequence[PartDigests]) -> SignatureReport:
-    """A report on the signature; it trusts nothing and therefore proves nothing."""
+def inspect(
+    envelope: bytes, parts: Sequence[PartDigests], known: Sequence[x509.Certificate] = ()
+) -> SignatureReport:
+    """A report on the signature; it trusts nothing and therefore proves nothing. Where it shows no
+    certificate, the first of those that are known is taken whose key made it."""
     root = nodeset.parse(envelope)
     signature = _read_signature(wrapping.frame_of(root).header)
     shown = [certificates.from_der(der) for der in signature.key_info[:1]]
     # No bound on the key: this reports and does not judge.
-    value_good = bool(shown) and algorithms.verify_octets(
-        shown[0], signature.name, signature.octets, signature.value, 0
-    )
+    makers = [
+        certificate
+        for certificate in shown or known
+        if algorithms.verify_octets(
+            certificate, signature.name, signature.octets, signature.value, 0
+        )
+    ]
     covering = signature.envelope_reference
     left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
     octets = _envelope_octets(root, signature, left_out)
@@ -316,4 +325,5 @@ def inspect(envelope: bytes, parts: Sequence[PartDigests]) -> SignatureReport:
             else received.get(content_id, {}).get(reference.digest_name)
         )
         states.append((reference.uri, reference.same_digest(found)))
-    return SignatureReport(signature.name, shown[0] if shown else None, value_good, tuple(states))
+    certificate = next(iter([*makers, *shown]), None)
+    return SignatureReport(signature.name, certificate, bool(makers), tuple(states), octets)
