@@ -12,6 +12,7 @@ _IDENTITY = "tests/handler/test_identity.py"
 _VIEW = "tests/handler/test_verified_view.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
 _FRESH = "tests/handler/arriving/test_fresh.py"
+_MEETING = "tests/entry/test_meeting.py"
 _ONCE = "tests/wire/test_once.py"
 _FORGED = "tests/wire/security/test_parcel_forgeries.py"
 _SECURE = "oncewire.handler.sealing.secure"
@@ -260,5 +261,38 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
         '            name = ""\n',
         "            pass\n",
         tests=("tests/handler/test_tally.py::test_there_is_a_bound",),
+    ),
+    # --- who becomes a partner ---
+    Mutant(
+        "a fingerprint tells of the newest certificate alone",
+        "oncewire.entry.party.folder",
+        "        return fingerprints_of(self.certificate)\n",
+        "        return fingerprints_of(self.certificate)[-1:]\n",
+        tests=(
+            f"{_MEETING}::test_every_certificate_that_becomes_believed_is_asked_of_by_telephone",
+        ),
+    ),
+    Mutant(
+        "an acceptance changes what we invited with",
+        "oncewire.entry.party.invitation",
+        "        if said != meant:\n",
+        "        if not said:\n",
+        tests=(f"{_MEETING}::test_an_acceptance_says_yes_to_what_we_invited_with_and_no_more",),
+    ),
+    Mutant(
+        "an invitation without signatures is taken like any other",
+        "oncewire.entry.party.invitation",
+        "    if without and not insecure:\n",
+        "    if not without and insecure is None:\n",
+        tests=(
+            f"{_MEETING}::test_what_is_less_than_secure_is_agreed_by_nobody_who_did_not_say_so",
+        ),
+    ),
+    Mutant(
+        "a stranger's card takes the PartyId of a partner",
+        "oncewire.entry.party.partners",
+        "        if card.party_id in (party_id.value for party_id in known.partner.party.ids):\n",
+        "        if not card.party_id:\n",
+        tests=(f"{_MEETING}::test_nobody_becomes_a_partner_under_what_is_another_s",),
     ),
 )
