@@ -223,9 +223,16 @@ def test_the_command_writes_it_at_both_sides(parties: Path, tmp_path: Path) -> N
     run("partner", "add", parties / "globex", "--both", "--insecure", "--sign")
     order = tmp_path / "order.xml"
     order.write_text("<order/>")
+    large = tmp_path / "large.bin"
+    large.write_bytes(bytes(range(256)) * 100)
+    for file in (parties / "acme/agreements/globex.toml", parties / "globex/agreements/acme.toml"):
+        more = {"payload.max_size": "20000", "wire.extensions": '["split"]'}
+        file.write_text(with_values(file.read_text(), more))
     with both_served(parties):
         found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
+        in_parts = run_json("send", large, "--to", "globex", "--wait", "--timeout", "60")
     message_id = found["messages"][0]["message_id"]
+    document_id = in_parts["messages"][0]["message_id"]
     for name in ("acme", "globex"):
         file = tmp_path / f"{name}.zip"
         told = run_json("evidence", message_id[:12], "--out", file, "-c", parties / name)
@@ -237,4 +244,8 @@ def test_the_command_writes_it_at_both_sides(parties: Path, tmp_path: Path) -> N
         assert done.returncode == 0, done.stdout + done.stderr
         page = (tmp_path / name / "README.txt").read_text()
         assert "It is the certificate that the agreement names for the other side." in page
+        parts = run_json("evidence", document_id, "--out", tmp_path / "p.zip", "-c", parties / name)
+        assert parts["signed_for"], parts
+        assert "part-2/acknowledgement.xml" in parts["files"]
+        (tmp_path / "p.zip").unlink()
     assert "evidence-" in run_json("evidence", message_id)["file"]

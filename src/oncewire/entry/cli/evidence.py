@@ -42,13 +42,19 @@ def evidence(
 
         from oncewire.entry.files import PRIVATE, write_new
         from oncewire.entry.messages.evidence import evidence_of
-        from oncewire.entry.messages.held import held_of
+        from oncewire.entry.messages.evidence_of_parts import evidence_of_parts
+        from oncewire.entry.messages.held import held_of, parts_of
         from oncewire.entry.running.assemble import open_readers
 
         settings = loaded(config).settings
         with open_readers(settings).reader() as reader:
             found = find_id(reader, message_id)
-            made = evidence_of(held_of(settings, reader, found))
+            parts, total = parts_of(reader, found)
+            if parts:
+                kept = [held_of(settings, reader, part) for part in parts]
+                made = evidence_of_parts(found, kept, total)
+            else:
+                made = evidence_of(held_of(settings, reader, found))
         # A MessageId may hold what a file's name must not.
         file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
         write_new(file, made.as_zip(), PRIVATE)

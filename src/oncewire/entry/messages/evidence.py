@@ -63,7 +63,7 @@ class Evidence:
             for name, content in self.files.items():
                 entry = zipfile.ZipInfo(name, _FIRST_DAY)
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = (0o755 if name == SCRIPT else 0o644) << 16
+                entry.external_attr = (0o755 if name.endswith(SCRIPT) else 0o644) << 16
                 archive.writestr(entry, content)
         return whole.getvalue()
 

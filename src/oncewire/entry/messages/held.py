@@ -9,6 +9,7 @@ from oncewire.entry.messages.stored import stored_parcel, whole
 from oncewire.handler.answering.answer import is_bundle
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
+from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.parcel import Parcel
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredAnswer
+
+_PAGE = 500
+"""How many messages are looked through at a time for the parts of a document."""
 
 
 def held_of(settings: Settings, reader: Reader, message_id: str) -> Held:
@@ -41,6 +45,40 @@ def held_of(settings: Settings, reader: Reader, message_id: str) -> Held:
         agreed = _agreed(reader, arrived.agreement_id)
         return Held(message_id, settings.party.name, False, message, answer, None, story, agreed)
     return Held(message_id, settings.party.name, False, message, None, None, story)
+
+
+def parts_of(reader: Reader, message_id: str) -> tuple[tuple[str, ...], int]:
+    """The MessageIds of the parts of a document, in their order, and how many it has in all; none
+    where it is one message."""
+    sent = reader.outgoing(message_id)
+    if sent is not None:
+        document = reader.document("", message_id)
+        if document is None or sent.facts.split_number is not None:
+            return (), 0
+        numbers = range(1, document.released + 1)
+        return tuple(part_id(message_id, each, document.total) for each in numbers), document.total
+    for arrived in reader.incoming(message_id):
+        document = reader.document(arrived.incoming.sender, message_id)
+        if document is not None and arrived.facts.split_number is None:
+            return _arrived_parts(reader, arrived.incoming.sender, document), document.total
+    return (), 0
+
+
+def _arrived_parts(reader: Reader, sender: str, document: SplitDocument) -> tuple[str, ...]:
+    """Its parts among all that arrived: their ids are their sender's choice."""
+    found: dict[int, str] = {}
+    before = None
+    while len(found) < document.total:
+        page = reader.incoming_list(limit=_PAGE, before=before)
+        for each in page:
+            facts = each.facts
+            if facts.split_id == document.split_id and each.incoming.sender == sender:
+                found[facts.split_number or 0] = each.incoming.message_id
+        found.pop(0, None)
+        if len(page) < _PAGE:
+            break
+        before = page[-1].row
+    return tuple(found[number] for number in sorted(found))
 
 
 def _acknowledgement(settings: Settings, answer: StoredAnswer | None) -> Parcel | None:
