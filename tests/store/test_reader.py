@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oncewire.protocol.receiving import Held, ReceivingChannel
@@ -21,6 +23,7 @@ from tests.store.samples import (
     WAITING,
     add,
     answer,
+    facts,
     received,
     sent,
 )
@@ -76,6 +79,23 @@ def test_counts_name_every_state(filled: Store) -> None:
         *("in.held", "in.ready", "in.confirmed"),
     }
     assert sum(counts.values()) == 18
+
+
+def test_parts_are_not_counted_where_their_document_is(filled: Store) -> None:
+    part = facts(split_id="doc", split_number=1, split_total=2)
+    with filled.reader() as reader:
+        before = reader.counts()
+    with filled.transition() as transaction:
+        add(transaction, replace(sent("p1", state=OUTSTANDING), facts=part))
+        add(transaction, replace(sent("hub", state=WAITING), facts=part, relayed_from="a"))
+        for name, state in (("q1", CONFIRMED), ("q2", HELD)):
+            transaction.add_incoming(replace(received(name, state=state), facts=part))
+    filled.commit()
+    with filled.reader() as reader:
+        after = reader.counts()
+    more = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    # Those that a hub sends on, and those that wait for others, are all there is of it here.
+    assert more == {"out.waiting": 1, "in.held": 1}
 
 
 HELD_NUMBERS = (Held(5, "m5"), Held(6, "m6", refused=True), Held(7, "m7", handed=True))

@@ -8,7 +8,7 @@ partition: the same folds, so no rule is written twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -146,6 +146,8 @@ class JournalReport:
     outcomes: Counter[str] = field(default_factory=Counter)
     extents: Counter[str] = field(default_factory=Counter)
     """How many messages were judged, not yet, or could not be because rows are missing."""
+    parts: int = 0
+    """How many of the messages are parts of documents that are among them too."""
 
     @property
     def clean(self) -> bool:
@@ -202,7 +204,15 @@ def check_journal(
         messages=messages,
         outcomes=outcomes,
         extents=extents,
+        parts=len(_parts(ordered)),
     )
+
+
+def _parts(rows: Sequence[Row]) -> set[str | None]:
+    """MessageIds of parts of documents that have rows of their own."""
+    ids = {row.message_id for row in rows if row.message_id is not None}
+    keys = ((row.message_id, document_key(row)) for row in rows)
+    return {name for name, split_id in keys if split_id != name and split_id in ids}
 
 
 def told_once(findings: Iterable[Violation]) -> list[Violation]:

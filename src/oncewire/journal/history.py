@@ -260,7 +260,8 @@ def _delivered(outcome: MessageOutcome) -> str:
     if outcome.late_ack:
         parts.append(" after all: the acknowledgement came after the message was given up")
     elif outcome.acknowledged_at is not None:
-        parts.append(f" on attempt {outcome.attempts}")
+        # A document is sent by its parts alone.
+        parts.append(f" on attempt {outcome.attempts}" if outcome.attempts else " in parts")
         if outcome.latency is not None:
             parts.append(f", acknowledged {in_words(outcome.latency)} after submission")
     elif outcome.sender is not None:

@@ -340,7 +340,8 @@ class Reader(Protocol):
     def counts(self) -> dict[str, int]:
         """How many messages, but for trials, are in each state: `out.delivered`,
         `in.confirmed`, ...; every state a stored message can have is there, with 0 where there
-        is none."""
+        is none. A document is counted, and not its parts: those that we send as its sender, and
+        those that it was joined of."""
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
         """Incidents, oldest first."""

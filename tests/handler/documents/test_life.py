@@ -13,6 +13,7 @@ from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.engine import Engine
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR, SECOND
@@ -79,6 +80,23 @@ def test_it_is_handed_over_whole_and_once(profile: str, extra: str) -> None:
     assert sorted(filter(None, numbers)) == list(range(1, 11))
     assert pair.notices == []
     clean(pair)
+
+
+def test_it_is_counted_once() -> None:
+    pair = Pair("window", SPLIT)
+    submit(pair, DATA)
+    pair.send(1)
+    assert len(taken(pair)) == 2
+    for name, state in (("alpha", "out.delivered"), ("beta", "in.confirmed")):
+        with pair.engines[name].node.store.reader() as reader:
+            counts = reader.counts()
+            rows = reader.journal_of("doc@alpha")
+        assert {key: count for key, count in counts.items() if count} == {state: 2}
+        told = explain(rows)
+        assert "attempt 0" not in told
+        assert "in parts" in told or name == "beta"
+    report = pair.verify()
+    assert (report.messages, report.parts) == (12, 10)
 
 
 @pytest.mark.parametrize(("profile", "extra"), WAYS)

@@ -309,6 +309,7 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
         "journals": list(verdict.nodes),
         "rows": report.rows,
         "messages": report.messages,
+        "parts": report.parts,
         "submitted": totals.sent,
         **{name.value: verdict.outcomes.get(name.value, 0) for name in Outcome},
         "confirmed_once": totals.delivered_once,
@@ -353,7 +354,8 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
 def _summary(verdict: Verdict) -> str:
     """What was found, and of how much it was not judged whether something is missing."""
     report = verdict.report
-    said = f"{len(report.violations)} violations in {report.messages} messages."
+    parts = f", {report.parts} of them parts of documents" if report.parts else ""
+    said = f"{len(report.violations)} violations in {report.messages} messages{parts}."
     if verdict.not_yet and verdict.through is not None:
         said += (
             f" {verdict.not_yet} of them are not judged yet: what is missing may still come. "

@@ -125,14 +125,18 @@ class MemoryReader:
         return [table.row(key).stored for key in keys]
 
     def counts(self) -> dict[str, int]:
-        sent, received = self._tables.outgoing.by_state, self._tables.incoming.by_state
-        counts = {
-            f"out.{state.value}": sum(not is_trial(key[-1]) for key in sent.of(state))
-            for state in OutgoingState
-        }
+        sent, received = self._tables.outgoing, self._tables.incoming
+        counts = {}
+        for state in OutgoingState:
+            ids = [key[-1] for key in sent.by_state.of(state) if not is_trial(key[-1])]
+            rows = map(sent.row, ids)
+            counts[f"out.{state.value}"] = sum(not _is_part_of_ours(row.stored) for row in rows)
         for arrived in STORED_INCOMING:
-            found = received.of(arrived)
-            counts[f"in.{arrived.value}"] = sum(not is_trial(key[-1][1]) for key in found)
+            keys = [key[-1] for key in received.by_state.of(arrived) if not is_trial(key[-1][1])]
+            joined = arrived is IncomingState.CONFIRMED
+            counts[f"in.{arrived.value}"] = sum(
+                not (joined and received.row(key).stored.facts.split_number) for key in keys
+            )
         return counts
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
@@ -190,3 +194,7 @@ def _newest(
     end = len(chosen) if before is None else bisect_left(chosen, (before,))
     counted = (key for _, key in reversed(chosen[:end]) if not left_out(key))
     return list(islice(counted, limit))
+
+
+def _is_part_of_ours(stored: StoredOutgoing) -> bool:
+    return stored.facts.split_number is not None and stored.relayed_from is None

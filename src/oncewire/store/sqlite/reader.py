@@ -93,6 +93,13 @@ _TRIALS = (
     f"WHERE message_id >= '{TRIAL_MARK}' AND message_id < '{TRIAL_MARK}~' GROUP BY state"
 )
 """They are few, and the index of ids finds them."""
+_PARTS = {
+    "outgoing": "SELECT state, count(*) FROM outgoing "
+    "WHERE split_number IS NOT NULL AND relayed_from IS NULL GROUP BY state",
+    "incoming": "SELECT state, count(*) FROM incoming "
+    "WHERE split_number IS NOT NULL AND state = 'confirmed' GROUP BY state",
+}
+"""Those whose document is counted; each has an index of its own."""
 LAYOUTS = (
     "SELECT layout FROM outgoing_bytes WHERE layout IS NOT NULL "
     "UNION ALL SELECT layout FROM incoming_bytes WHERE layout IS NOT NULL "
@@ -214,7 +221,8 @@ class SqliteReader:
         for prefix, table in (("out", "outgoing"), ("in", "incoming")):
             statement = f"SELECT state, count(*) FROM {table} GROUP BY state"  # noqa: S608
             counts.update({f"{prefix}.{state}": number for state, number in self._run(statement)})
-            for state, number in self._run(_TRIALS.format(table)):
+            uncounted = (_TRIALS.format(table), _PARTS[table])
+            for state, number in (row for select in uncounted for row in self._run(select)):
                 counts[f"{prefix}.{state}"] -= number
         return counts
 
