@@ -1,0 +1,62 @@
+"""A document in parts, as listings show it: once, and its parts where somebody asks for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncewire.entry.cli import listing
+from oncewire.entry.party.partners import with_values
+from tests.entry.served import Served, both_served
+from tests.entry.terminal import run, run_json
+
+PARTS = 5
+
+
+@pytest.fixture
+def split(pair: Path) -> Iterator[Served]:
+    """Both handlers run, and send what is larger than a kilobyte in parts."""
+    change = {"payload.max_size": "1000", "wire.extensions": '["split"]'}
+    for name, partner in (("acme", "globex"), ("globex", "acme")):
+        file = pair / name / "agreements" / f"{partner}.toml"
+        file.write_text(with_values(file.read_text(), change))
+    with both_served(pair) as found:
+        yield found
+
+
+def test_a_document_is_listed_once_and_its_parts_where_they_are_wanted(
+    split: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Pages so small that parts fill several of them.
+    monkeypatch.setattr(listing, "PAGE", 2)
+    file, there = tmp_path / "large.bin", split.folder / "globex"
+    file.write_bytes(os.urandom(1000 * PARTS))
+    sent = run_json("send", file, "--to", "globex", "--wait", "--timeout", "60")["messages"][0]
+    assert sent["state"] == "delivered"
+    name = sent["message_id"]
+    parts = {f"{number}-of-{PARTS}.{name}" for number in range(1, PARTS + 1)}
+    for box, side, state in (("outbox", (), "delivered"), ("inbox", ("-c", there), "ready")):
+        found = run_json(box, *side)
+        assert [one["message_id"] for one in found["messages"]] == [name]
+        assert found["summary"] == f"1 {state}."
+        found = run_json(box, "--parts", *side)
+        assert {one["message_id"] for one in found["messages"]} == {name} | parts
+        assert len(run_json(box, "--parts", "--limit", "3", *side)["messages"]) == 3
+
+
+def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
+    split: Served, tmp_path: Path
+) -> None:
+    file, there = tmp_path / "large.bin", split.folder / "globex"
+    file.write_bytes(os.urandom(1000 * PARTS))
+    name = run_json("send", file, "--to", "globex", "--wait")["messages"][0]["message_id"]
+    assert "Delivered in parts" in run("why", name).stdout
+    assert run_json("status")["out.delivered"] == 1
+    run("inbox", "take", "--out", tmp_path / "in", "-c", there)
+    assert run_json("status", "-c", there)["in.confirmed"] == 1
+    found = run_json("verify", there)
+    assert (found["messages"], found["parts"]) == (PARTS + 1, PARTS)
+    assert f"{PARTS} of them parts of documents" in found["summary"]
