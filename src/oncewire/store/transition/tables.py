@@ -203,6 +203,7 @@ class DocumentTable(Table[IncomingKey, DocumentRow]):
         super().put(key, row)
 
     def restore(self, key: IncomingKey, old: Any, first: bool) -> None:
+        """See `Table`; what is counted goes back with it."""
         self._recount(key, old)
         super().restore(key, old, first)
 
