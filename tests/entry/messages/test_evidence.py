@@ -206,6 +206,15 @@ def test_without_a_signature_of_the_receiver_the_page_promises_nothing(tmp_path:
     assert "nothing here proves that it was received" in page
 
 
+def test_an_acknowledgement_for_the_hop_is_signed_by_nobody(tmp_path: Path) -> None:
+    pair = signed_pair(signed_acks=True, actor="nextMSH")
+    made = evidence_of(held_by_sender(pair, pair.send().message_id))
+    assert not made.signed_for
+    done = checked(unpacked(made, tmp_path))
+    assert done.returncode == 2
+    assert "NOT PROVED: the signature covers no acknowledgement" in done.stderr
+
+
 def test_of_an_encrypted_document_the_plain_one_is_what_was_signed_for(tmp_path: Path) -> None:
     pair = signed_pair(signed_acks=True, encrypt=True)
     sent = pair.send()

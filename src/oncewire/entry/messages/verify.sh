@@ -160,6 +160,11 @@ if [ "$(value acknowledgement.xml "count($SIGNATURE)")" = 0 ] || [ ! -f receiver
     exit 2
 fi
 signed acknowledgement receiver.pem acknowledgement-payload
+if [ "$(value acknowledgement.c14n "count($ACK)")" = 0 ]; then
+    # One for the next hop is in no signature: anybody on the way can put it in.
+    echo "NOT PROVED: the signature covers no acknowledgement of $message_id." >&2
+    exit 2
+fi
 stands acknowledgement.c14n "$ACK" 1
 stands acknowledgement.c14n "$ACK$TOP" 1
 meant="$ACK/*[local-name()='RefToMessageId']"
