@@ -199,10 +199,12 @@ class DocumentTable(Table[IncomingKey, DocumentRow]):
         self.gathered[sender] = count, size
 
     def put(self, key: IncomingKey, row: DocumentRow | None) -> None:
+        """The same, and counted."""
         self._recount(key, row)
         super().put(key, row)
 
     def restore(self, key: IncomingKey, old: Any, first: bool) -> None:
+        """The same, and counted."""
         self._recount(key, old)
         super().restore(key, old, first)
 
