@@ -7,6 +7,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _LIFE = "tests/handler/documents/test_life.py"
+_COLLISIONS = "tests/handler/documents/test_collisions.py"
 _BOUNDS = "tests/handler/documents/test_bounds.py"
 _JOINED = "oncewire.handler.arriving.joined"
 _JOINING = "oncewire.handler.documents.joining"
@@ -44,6 +45,24 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         "        document = replace(document.add(number), released=0)\n",
         requirement="BIG-4",
         tests=(f"{_LIFE}::test_it_is_handed_over_whole_and_once",),
+    ),
+    Mutant(
+        "let a message take the id of a document that is gathered",
+        "oncewire.handler.documents.gathering",
+        "    if own or is_gathered(tx, sender, message_id):\n",
+        "    if own:\n",
+        requirement="BIG-6",
+        tests=(
+            f"{_COLLISIONS}::test_a_message_under_the_id_of_a_document_that_is_gathered_is_refused",
+        ),
+    ),
+    Mutant(
+        "join parts whatever their headers say",
+        "oncewire.protocol.documents",
+        "        if said != before:\n",
+        "        if said is before is None:\n",
+        requirement="BIG-6",
+        tests=(f"{_COLLISIONS}::test_a_part_with_another_header_than_its_document_is_refused",),
     ),
     Mutant(
         "tell of each part that fails",
