@@ -627,7 +627,7 @@ def test_a_port_that_cannot_be_is_named_with_the_remedy() -> None:
     async def work() -> None:
         with pytest.raises(TransportProblem, match="port 700000") as caught:
             await HttpTransport(HttpServerSettings(port=700_000)).start(Receiver())
-        assert "choose a free port" in caught.value.remedy
+        assert "from 1 to 65535" in caught.value.remedy
 
     run(work())
 

@@ -29,6 +29,7 @@ from oncewire.transport.turned_away import TurnedAway
 
 log = logging.getLogger("oncewire.transport.http")
 
+_PORT_MAX = 65_535
 _BACKLOG = 1024
 _AT_ONCE = 64
 # A connection this young has not had its chance to send a request: it is not thrown out.
@@ -307,6 +308,12 @@ class HttpListener:
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
     made: list[socket.socket] = []
+    if port > _PORT_MAX:
+        # The system takes what is left of it, and listens somewhere else.
+        raise TransportProblem(
+            f"cannot listen on {host} port {port}: there is no such port",
+            remedy="choose a free port from 1 to 65535",
+        )
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -320,13 +327,11 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(where)
             listening.listen(_BACKLOG)
-    except (OSError, OverflowError, ValueError) as error:
-        # No port has such a number: which error that is depends on the event loop.
+    except OSError as error:
         for listening in made:
             listening.close()
-        words = getattr(error, "strerror", None) or error
         raise TransportProblem(
-            f"cannot listen on {host} port {port}: {words}",
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
             remedy="choose a free port and an address of this machine",
         ) from error
     return made
