@@ -86,8 +86,8 @@ IN_HAND_OVER: tuple[Mutant, ...] = (
     Mutant(
         "journal the digest of the arrival at the hand-over",
         _DELIVER,
-        "    _journal(node, tx, stored, what, incoming, taken.digest)\n",
-        "    _journal(node, tx, stored, what, incoming, incoming.digest)\n",
+        "    journal_received(node, tx, stored, what, incoming, taken.digest)\n",
+        "    journal_received(node, tx, stored, what, incoming, incoming.digest)\n",
         tests=(f"{_GIVEN}::test_the_journal_has_the_digest_of_what_was_given",),
     ),
     Mutant(

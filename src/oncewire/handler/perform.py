@@ -11,6 +11,7 @@ from oncewire.handler.node import Node
 from oncewire.handler.route import addresses_for
 from oncewire.handler.sealing.intact import check_kept
 from oncewire.message.instant import Instant
+from oncewire.protocol.detail import Detail
 from oncewire.protocol.effects import (
     Admit,
     AskStatus,
@@ -31,7 +32,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredOutgoing, StoredParcel
+from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel
 
 _TO = "to "
 
@@ -273,3 +274,30 @@ def first_attempt(
         return entered
     step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
     return SenderStep(step.outgoing, step.channel, (*entered.effects, *step.effects))
+
+
+def journal_received(
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    what: Detail,
+    incoming: Incoming,
+    digest: str,
+) -> None:
+    """Write what became of a message that was received, with its place in its stream."""
+    note = Note(
+        what,
+        incoming.message_id,
+        stored.facts.ref_to,
+        incoming.channel,
+        incoming.epoch,
+        incoming.number,
+    )
+    node.write(
+        tx,
+        [note],
+        terms_id=incoming.terms_id,
+        peer=stored.facts.from_party,
+        digest=digest,
+        size=stored.facts.size,
+    )

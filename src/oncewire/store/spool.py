@@ -38,7 +38,7 @@ def check_name(name: str) -> str:
 
 
 class FileSpool:
-    """See `contract.Spool`. One process writes to a directory at a time.
+    """See `spool_contract.Spool`. One process writes to a directory at a time.
 
     What is in use is counted here, under a lock, because bodies are put in threads of their
     own: a file is counted before it gets its name, and removed only while it is not counted.
@@ -59,13 +59,13 @@ class FileSpool:
             path.unlink()
 
     def begin(self) -> SpoolFile:
-        """See `contract.Spool`. Raises StoreFull or StoreGone."""
+        """See `spool_contract.Spool`. Raises StoreFull or StoreGone."""
         path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"
         with _store_trouble():
             return SpoolFile(path, path.open("xb", buffering=0), self._name)
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """See `contract.Spool`. Raises StoreFull or StoreGone, and then leaves nothing."""
+        """See `spool_contract.Spool`. Raises StoreFull or StoreGone, and then leaves nothing."""
         unfinished = self.begin()
         try:
             # The chunks come from elsewhere; their own errors are not the store's.
@@ -90,18 +90,18 @@ class FileSpool:
             raise
 
     def use(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         with self._lock:
             self._in_use[name] += 1
 
     def let_go(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         with self._lock:
             self._made.discard(name)
             self._count_down(name)
 
     def give_back(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         with self._lock:
             self._count_down(name)
             if name in self._made and name not in self._in_use:
@@ -116,7 +116,7 @@ class FileSpool:
             del self._in_use[name]
 
     def open(self, name: str) -> BinaryIO:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         path = self._directory / check_name(name)
         try:
             return path.open("rb")
@@ -127,11 +127,11 @@ class FileSpool:
             ) from error
 
     def path(self, name: str) -> Path | None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         return (self._directory / check_name(name)).absolute()
 
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         gone = 0
         with _store_trouble(), os.scandir(self._directory) as files:
             for file in files:
@@ -150,7 +150,7 @@ class FileSpool:
 
 
 class SpoolFile:
-    """See `contract.SpoolFile`: a file that grows, and that nobody can find before its end."""
+    """See `spool_contract.SpoolFile`: a file that grows, and nobody can find before its end."""
 
     def __init__(self, path: Path, file: io.FileIO, name: Callable[[Path, str], None]) -> None:
         self._path = path
@@ -160,7 +160,7 @@ class SpoolFile:
         self.size = 0
 
     def write(self, data: bytes) -> None:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         self._digest.update(data)
         self.size += len(data)
         with _store_trouble():
@@ -169,11 +169,11 @@ class SpoolFile:
                 rest = rest[self._file.write(rest) :]
 
     def digest(self) -> Digest:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         return self._digest.copy()
 
     def finish(self) -> tuple[str, int]:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         try:
             with _store_trouble():
                 os.fsync(self._file.fileno())
@@ -186,7 +186,7 @@ class SpoolFile:
         return name, self.size
 
     def abandon(self) -> None:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

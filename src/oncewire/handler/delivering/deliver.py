@@ -17,13 +17,11 @@ from oncewire.errors import (
 )
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.handler.node import Node
-from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.handler.perform import journal_received, open_incident, resolve_incidents
 from oncewire.handler.proofs import NotProved
 from oncewire.handler.sealing.seal import SPOOL_ABOVE
 from oncewire.message.instant import Duration, Instant
-from oncewire.protocol.detail import Detail
-from oncewire.protocol.effects import Note, Raise, Resolve
-from oncewire.protocol.incoming import Incoming
+from oncewire.protocol.effects import Raise, Resolve
 from oncewire.protocol.notes import Confirmed, HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
@@ -164,7 +162,7 @@ def _give(
     again = incoming.hand_overs > 1
     split_id = incoming.message_id if stored.facts.split_id == incoming.message_id else None
     what = HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)
-    _journal(node, tx, stored, what, incoming, taken.digest)
+    journal_received(node, tx, stored, what, incoming, taken.digest)
     return Given(given, taken)
 
 
@@ -219,7 +217,7 @@ def confirm(node: Node, tx: Transaction, sender: str, message_id: str) -> bool:
     if confirmed is stored.incoming:
         return False
     tx.save_incoming(confirmed)
-    _journal(node, tx, stored, Confirmed(), confirmed, confirmed.digest)
+    journal_received(node, tx, stored, Confirmed(), confirmed, confirmed.digest)
     # It may have been refused until somebody was called.
     resolve_incidents(node, tx, Resolve(message_id), confirmed.channel)
     return True
@@ -237,29 +235,3 @@ def recover_hand_overs(node: Node, tx: Transaction, limit: int = 10_000) -> None
                 tx.save_incoming(stored.incoming.lost())
             except (StoreDamaged, NotAllowed) as problem:
                 withhold(node, tx, stored, problem)
-
-
-def _journal(
-    node: Node,
-    tx: Transaction,
-    stored: StoredIncoming,
-    what: Detail,
-    incoming: Incoming,
-    digest: str,
-) -> None:
-    note = Note(
-        what,
-        incoming.message_id,
-        stored.facts.ref_to,
-        incoming.channel,
-        incoming.epoch,
-        incoming.number,
-    )
-    node.write(
-        tx,
-        [note],
-        terms_id=incoming.terms_id,
-        peer=stored.facts.from_party,
-        digest=digest,
-        size=stored.facts.size,
-    )

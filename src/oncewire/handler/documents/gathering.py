@@ -13,10 +13,10 @@ from dataclasses import replace
 from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Join
 from oncewire.handler.node import Node
+from oncewire.handler.perform import journal_received
 from oncewire.message.envelope import Message
 from oncewire.message.header import Header, Split
 from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
-from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
@@ -207,22 +207,7 @@ def hand_to_document(node: Node, tx: Transaction, stored: StoredIncoming) -> Non
     incoming = replace(stored.incoming, hand_overs=1)
     tx.save_incoming(incoming)
     what = HandedOver(split_id=stored.facts.split_id)
-    note = Note(
-        what,
-        incoming.message_id,
-        stored.facts.ref_to,
-        incoming.channel,
-        incoming.epoch,
-        incoming.number,
-    )
-    node.write(
-        tx,
-        [note],
-        terms_id=incoming.terms_id,
-        peer=stored.facts.from_party,
-        digest=incoming.digest,
-        size=stored.facts.size,
-    )
+    journal_received(node, tx, stored, what, incoming, incoming.digest)
 
 
 def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:

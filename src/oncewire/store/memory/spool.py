@@ -22,11 +22,11 @@ class MemorySpool:
         self._made: set[str] = set()
 
     def begin(self) -> MemorySpoolFile:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         return MemorySpoolFile(self.put)
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         content = b"".join(chunks)
         name = hashlib.sha256(content).hexdigest()
         self.use(name)
@@ -36,17 +36,17 @@ class MemorySpool:
         return name, len(content)
 
     def use(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         self._in_use[name] += 1
 
     def let_go(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         self._made.discard(name)
         if self._in_use[name] > 0:
             self._in_use[name] -= 1
 
     def give_back(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         made = name in self._made
         self.let_go(name)
         if made and self._in_use[name] > 0:
@@ -60,18 +60,18 @@ class MemorySpool:
         self._made.clear()
 
     def open(self, name: str) -> BinaryIO:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         check_name(name)
         if name not in self._files:
             raise StoreProblem(f"spool file {name} is missing", remedy="restore it from a copy")
         return io.BytesIO(self._files[name])
 
     def path(self, name: str) -> None:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         check_name(name)
 
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
-        """See `contract.Spool`."""
+        """See `spool_contract.Spool`."""
         loose = sorted(self._files.keys() - referenced)
         gone = [name for name in loose if self._in_use[name] <= 0][:limit]
         for name in gone:
@@ -80,24 +80,24 @@ class MemorySpool:
 
 
 class MemorySpoolFile:
-    """See `contract.SpoolFile`."""
+    """See `spool_contract.SpoolFile`."""
 
     def __init__(self, put: Callable[[Iterable[bytes]], tuple[str, int]]) -> None:
         self._put = put
         self._pieces: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         self._pieces.append(data)
 
     def digest(self) -> Digest:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         return hashlib.sha256(b"".join(self._pieces))
 
     def finish(self) -> tuple[str, int]:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         return self._put(self._pieces)
 
     def abandon(self) -> None:
-        """See `contract.SpoolFile`."""
+        """See `spool_contract.SpoolFile`."""
         self._pieces.clear()
