@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ class Said:
 
 
 @dataclass
-class Peer:
+class Peer(ABC):
     """beta, as the software of some community; alpha is ours."""
 
     # Where it listens, and where it finds us: behind a bad network either way.
@@ -56,13 +57,13 @@ class Peer:
     AT_ONCE = 1
     """How many messages it has under way."""
 
+    @abstractmethod
     def message(self, number: int) -> Said:
         """An order of its own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def acknowledgement(self, message_id: str, request: bytes) -> Said:
         """Its answer to a message."""
-        raise NotImplementedError
 
     def minds(self, body: bytes, headers: dict[str, str]) -> str:
         """What it finds wrong with what we sent; empty: nothing."""
