@@ -47,8 +47,8 @@ SOURCE = ROOT / "src" / "oncewire"
             "not reliable",
         ),
         (
-            {"numbered": True, "ordered": True, "scope": Scope.TRIPLE, "transports": ("a", "b")},
-            "may change its transport",
+            {"numbered": True, "scope": Scope.TRIPLE, "transports": ("a", "b")},
+            "may change their transport",
         ),
         ({"numbered": True, "on_gap": OnGap.REJECT}, "gaps are rejected"),
         (

@@ -346,11 +346,13 @@ def _check_contradictions(terms: Terms) -> None:
             key="sequence",
             remedy="only reliable messages are numbered",
         )
-    if terms.ordered and terms.scope is Scope.TRIPLE and len(terms.transports) > 1:
+    if terms.numbered and terms.scope is Scope.TRIPLE and len(terms.transports) > 1:
+        # A message keeps its number wherever it goes, and what it meets on another transport is
+        # a stream in which that number has another place.
         raise AgreementProblem(
-            "one ordered stream is numbered per transport, but may change its transport",
+            "messages are numbered per transport, but may change their transport",
             key="sequence.scope",
-            remedy="use scope pair or conversation",
+            remedy="use scope pair or conversation, or one transport",
         )
     if terms.on_gap is OnGap.REJECT and terms.flow is not FlowMode.STOP_AND_WAIT and terms.numbered:
         raise AgreementProblem(

@@ -176,7 +176,7 @@ def test_a_window_that_numbers_cannot_tell_apart_is_refused() -> None:
         samples.agreement("ms-0.9x", rest.format(6))
 
 
-def test_a_triple_scope_with_two_transports_is_refused_where_order_is_kept() -> None:
+def test_a_triple_scope_with_two_transports_is_refused_where_messages_are_numbered() -> None:
     with pytest.raises(AgreementProblem) as caught:
         samples.agreement("rm-0.78", partner='smtp = "mailto:alpha@example"')
     assert caught.value.key == "sequence.scope"

@@ -201,14 +201,6 @@ def _numbers(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
     terms = binding.terms
     if not terms.numbered:
         return
-    if terms.scope is Scope.TRIPLE and len(terms.transports) > 1:
-        yield Danger(
-            Severity.DANGER,
-            "sequence.scope",
-            "each transport is numbered by itself, and a message that changes its transport "
-            "leaves a gap behind",
-            "use scope pair or conversation, or one transport",
-        )
     if agreement.via is not None and terms.scope is not Scope.CONVERSATION:
         yield Danger(
             Severity.DANGER,
