@@ -305,6 +305,23 @@ def a_late_ack_is_not_called_late(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.ACKNOWLEDGED)[0], detail=None)
 
 
+@broken("hub", "S5", "wrong_outcome")
+def a_hubs_word_counts_after_the_warning_that_it_could_not_deliver(rows: list[Row]) -> list[Row]:
+    (sent,) = [row for row in find(rows, Kind.SENT) if row.node == "acme"]
+    warned = sent._replace(kind=Kind.WARNED.value, detail=notes.Warned("DeliveryFailure").write())
+    return insert(rows, sent, warned)
+
+
+@broken("hub_gives_up", "S5", "wrong_outcome")
+def a_hubs_word_counts_again_after_it_was_taken_back(rows: list[Row]) -> list[Row]:
+    acks = find(rows, Kind.ACKNOWLEDGED)
+    (by_hub,) = [row for row in acks if row.message_id == "m1" and row.node == "acme"]
+    failed = [row for row in find(rows, Kind.FAILED) if row.node == "acme"][-1]
+    late = notes.Acknowledged(late=True, hop=True).write()
+    last = failed._replace(seq=failed.seq + 50, kind=by_hub.kind, ref_to=by_hub.ref_to, detail=late)
+    return [*rows, last]
+
+
 @broken("unknown", "S5", "wrong_outcome")
 def told_with_the_wrong_severity(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.NOTIFIED)[0], said=notes.Notified("Error"))

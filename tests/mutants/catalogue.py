@@ -44,6 +44,7 @@ _ARRIVE = "oncewire.handler.arriving.arrive"
 _DELIVER = "oncewire.handler.delivering.deliver"
 _PERFORM = "oncewire.handler.perform"
 _NOTICES = "oncewire.handler.delivering.notices"
+_SAID = "tests/protocol/test_answers.py"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -192,12 +193,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "resend under a new MessageId",
         _PERFORM,
-        "    node.in_flight.add(effect.message_id)\n",
+        "    relieve(node, tx, effect.message_id)\n",
         "    if effect.attempt > 1:\n"
         "        old, new = effect.message_id.encode(), f'{effect.attempt}{effect.message_id}'.encode()\n"
         "        parcel = StoredParcel(parcel.content_type, (),\n"
         "            tuple(p.replace(old, new) for p in parcel.body))\n"
-        "    node.in_flight.add(effect.message_id)\n",
+        "    relieve(node, tx, effect.message_id)\n",
         ("S1",),
         PLAIN,
         "DUP-3",
@@ -286,6 +287,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "messages=30,hops=4,retries=1,loss=0.6,abandon=1.0,"
         "agreement='[delivery]\\non_exhausted=\"fail_message\"\\n'",
         "ERR-8",
+    ),
+    Mutant(
+        "a hub's stored acknowledgement outlives its own report of failure",
+        _ANSWERS,
+        "    if proof is Proof.HOP and outgoing.taken_back:\n",
+        "    if False:\n",
+        requirement="HOP-9",
+        tests=(
+            f"{_SAID}::test_a_hubs_word_after_its_failure_means_what_it_means_before_it",
+            f"{_SAID}::test_no_hub_settles_what_it_has_taken_back",
+        ),
+    ),
+    Mutant(
+        "numbers per transport stand beside a change of transport",
+        "oncewire.protocol.terms",
+        "    if terms.numbered and terms.scope is Scope.TRIPLE and len",
+        "    if terms.ordered and terms.scope is Scope.TRIPLE and len",
+        requirement="SEQ-1",
+        tests=(
+            "tests/protocol/test_terms.py::test_impossible_terms_are_refused_and_say_what_to_do",
+        ),
     ),
     Mutant(
         "let a hub take back what the To Party itself acknowledged",

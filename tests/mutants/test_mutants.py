@@ -49,6 +49,12 @@ def test_each_finds_its_text_exactly_once() -> None:
     assert [one.name for one in ALL if text_of(one.source).count(one.old) != 1] == []
 
 
+def test_each_is_a_program() -> None:
+    """What cannot be compiled fails everywhere, and shows of no test that it would notice."""
+    for one in ALL:
+        compile(text_of(one.source).replace(one.old, one.new), one.name, "exec", dont_inherit=True)
+
+
 def test_the_tests_that_must_notice_are_there() -> None:
     lost = []
     for one in ALL:

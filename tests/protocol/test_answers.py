@@ -453,6 +453,39 @@ def test_the_to_partys_own_acknowledgement_makes_a_hubs_final() -> None:
     assert error(step.outgoing, FAILURE).outgoing == step.outgoing
 
 
+@pytest.mark.requirement("HOP-8", "HOP-9")
+def test_a_hubs_word_after_its_failure_means_what_it_means_before_it() -> None:
+    # The report overtook the acknowledgement, or a copy was answered with the stored one.
+    warned = error(outstanding(), replace(FAILURE, severity=Severity.WARNING)).outgoing
+    assert (warned.state, warned.taken_back) == (OutgoingState.OUTSTANDING, True)
+    step = hop_ack(warned)
+    assert step.outgoing.state is OutgoingState.UNKNOWN
+    assert step.outgoing.notice_owed
+    assert [note.kind for note in of_kind(step, Note)] == ["rejected", "failed"]
+    assert of_kind(step, Notify)[0].severity is Severity.WARNING
+    assert ack(step.outgoing).outgoing.state is OutgoingState.DELIVERED
+
+
+@pytest.mark.requirement("HOP-9")
+@pytest.mark.parametrize("before", ["under way", "acknowledged"])
+@pytest.mark.parametrize("severity", list(Severity))
+def test_no_hub_settles_what_it_has_taken_back(before: str, severity: Severity) -> None:
+    sent = outstanding() if before == "under way" else hop_ack(outstanding()).outgoing
+    failed = error(sent, replace(FAILURE, severity=severity)).outgoing
+    failed = hop_ack(failed).outgoing if failed.state is OutgoingState.OUTSTANDING else failed
+    step = hop_ack(failed)
+    assert step.outgoing == failed, "nor is the notice withdrawn that is owed"
+    assert failed.notice_owed
+    assert [note.kind for note in of_kind(step, Note)] == ["ignored"]
+    resumed = sender.resume(failed, None, PLAIN, NOW).outgoing
+    assert hop_ack(resumed).outgoing.state is OutgoingState.UNKNOWN
+
+
+def test_other_warnings_leave_a_hubs_acknowledgement_what_it_is() -> None:
+    warned = error(outstanding(), Error("Inconsistent", Severity.WARNING)).outgoing
+    assert hop_ack(warned).outgoing.state is OutgoingState.DELIVERED
+
+
 def test_an_outcome_that_a_trusted_product_reported_can_be_taken_back() -> None:
     terms = replace(PLAIN, method=ReliableMessagingMethod.TRANSPORT)
     step = sender.transmission_ended(outstanding(terms), None, terms)

@@ -52,6 +52,7 @@ FULL = StoredOutgoing(
         late=True,
         failures=13,
         proved_by=Proof.HOP,
+        taken_back=True,
     ),
     MessageFacts(
         "cpa",

@@ -77,6 +77,7 @@ outgoing_values = st.fixed_dictionaries(
         "late": st.booleans(),
         "failures": st.integers(0, 2),
         "proved_by": st.sampled_from([None, *Proof]),
+        "taken_back": st.booleans(),
         "reason": st.sampled_from(["", "why"]),
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncewire.message.fault import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
+from oncewire.message.variant import variant
 from oncewire.protocol import notes
 from oncewire.protocol.attempts import transmission_failed
 from oncewire.protocol.effects import Effect, Note, Pause, Resolve
@@ -29,13 +30,16 @@ def ack_arrived(
     One for a message that was never sent, or that is delivered already, changes nothing
     (RM-14), except that the To Party's own makes an intermediary's final. One that
     comes after the failure is recorded as late (DRV-7); a failure that nobody was told of yet
-    need not be told any more.
+    need not be told any more. An intermediary's that comes after the report that it could not
+    deliver the message was overtaken by it, or is a stored one, and delivers nothing (HOP-9).
     """
     known = outgoing.state is OutgoingState.DELIVERED
     if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
         return SenderStep(outgoing, channel)
     if known and (proof is Proof.HOP or outgoing.proved_by is not Proof.HOP):
         return SenderStep(outgoing, channel)
+    if proof is Proof.HOP and outgoing.taken_back:
+        return _disowned(outgoing, channel, terms, ack_id)
     # The second of two that come after the failure is late as the first one was.
     late = outgoing.late if known else outgoing.state in FINAL_OUTGOING
     delivered = outgoing.moved(
@@ -67,6 +71,8 @@ def error_arrived(
 ) -> SenderStep:
     """An error message names this message: recover as its class demands (ERR-1)."""
     kind = error.error_class
+    if error.code == "DeliveryFailure" and outgoing.proved_by is not Proof.TO_PARTY:
+        outgoing = variant(outgoing, taken_back=True)
     if _only_warns(outgoing, error):
         return warning_arrived(outgoing, channel, error=error, error_id=error_id)
     if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
@@ -174,7 +180,6 @@ def _messaging_error(
     place = error.location or None
     what = notes.Rejected(error.code, error.severity.value, error.description, place)
     note = note_of(what, outgoing, ref_to=error_id)
-    event = OutgoingEvent.ERROR_ARRIVED
     if outgoing.state is OutgoingState.DELIVERED:
         if error.code != "DeliveryFailure":
             return SenderStep(outgoing, channel)
@@ -188,7 +193,19 @@ def _messaging_error(
     if outgoing.state in (to, OutgoingState.NOT_DELIVERED):
         # That it did not arrive is certain; no doubt about another copy changes that.
         return SenderStep(outgoing, channel)
-    refused = outgoing.failed(event, to, _error_text(error))
+    return _refused(outgoing, channel, terms, to, _error_text(error), note)
+
+
+def _refused(
+    outgoing: Outgoing,
+    channel: SendingChannel | None,
+    terms: Terms,
+    to: OutgoingState,
+    reason: str,
+    note: Note,
+) -> SenderStep:
+    """The message ends by the word of somebody who did not take it."""
+    refused = outgoing.failed(OutgoingEvent.ERROR_ARRIVED, to, reason)
     effects: tuple[Effect, ...] = (note, *failure(refused, "rejected"))
     if outgoing.state is not OutgoingState.OUTSTANDING:
         effects += (Resolve(outgoing.message_id),)
@@ -221,6 +238,21 @@ def _taken_back(
     # handler still waits for it.
     ended = Note(notes.EpochEnded(), outgoing.message_id, channel=channel.key, epoch=channel.epoch)
     return SenderStep(failed, channel.end_epoch(), (*effects, ended))
+
+
+def _disowned(
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, ack_id: str
+) -> SenderStep:
+    """A hub acknowledges what could not be delivered after it had it: whoever still waits has
+    both of its words now, and they mean what they do in the other order."""
+    problem = "the message could not be delivered after the next handler had it"
+    code, to = "DeliveryFailure", OutgoingState.UNKNOWN
+    if outgoing.state in FINAL_OUTGOING:
+        ignored = notes.Ignored("acknowledgement", code, problem)
+        return SenderStep(outgoing, channel, (note_of(ignored, outgoing, ref_to=ack_id),))
+    rejected = notes.Rejected(code, Severity.WARNING.value, problem)
+    note = note_of(rejected, outgoing, ref_to=ack_id)
+    return _refused(outgoing, channel, terms, to, f"{code}: {problem}", note)
 
 
 def _overtaken(outgoing: Outgoing, error: Error, error_id: str) -> Note:

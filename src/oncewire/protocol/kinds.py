@@ -33,7 +33,7 @@ class Kind(StrEnum):
     )
     ACKNOWLEDGED = "acknowledged"  # ref_to=the ack's id; peer; detail: by, late?, signed?, hop?
     REJECTED = "rejected"  # an error answer settled it; ref_to=its id; detail: code, severity
-    WARNED = "warned"  # a warning about it came, and changed nothing; ref_to=what carried it
+    WARNED = "warned"  # a warning about it came; ref_to=what carried it
     IGNORED = "ignored"  # a signal about it changed nothing: ref_to?=its id, peer?; detail: why
     TRANSIENT = "transient"  # a Transient Error came: channel?; detail: until
     EXHAUSTED = "exhausted"  # the last retry on `transport` went unanswered

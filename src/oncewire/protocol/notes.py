@@ -149,7 +149,8 @@ class Rejected(Detail):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Detail):
-    """The partner warns about a message, which changes nothing."""
+    """The partner warns about a message. After a warning of a failed delivery no acknowledgement of
+    a hub counts."""
 
     KIND: ClassVar[Kind] = Kind.WARNED
     code: str

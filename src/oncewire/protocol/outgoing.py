@@ -46,6 +46,9 @@ class Outgoing:
     repeats: int = 0
     # Whose word made it delivered.
     proved_by: Proof | None = None
+    # A handler on its way reported that it could not deliver it. No acknowledgement of a hub
+    # counts any more, for nothing tells whether it was given before that or after (HOP-9).
+    taken_back: bool = False
 
     @property
     def transmitted(self) -> bool:

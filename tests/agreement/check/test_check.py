@@ -409,8 +409,8 @@ def test_a_file_that_cannot_be_read_is_reported_and_not_raised() -> None:
         ("rm-0.78", '[delivery]\ntransports = ["http", "smtp"]\n', "sequence.scope",
          "per transport"),
         ("ms-0.9x",
-         '[sequence]\nnumbered = true\nscope = "triple"\n'
-         '[delivery]\ntransports = ["http", "smtp"]\n', "sequence.scope", "per transport"),
+         '[sequence]\nnumbered = true\nscope = "triple"\n[delivery]\ntransports = ["a", "b"]\n',
+         "sequence.scope", "per transport"),
         ("rm-0.78", '[flow]\nmode = "window"\n', "sequence.on_gap", "gaps are rejected"),
     ],
 )  # fmt: skip

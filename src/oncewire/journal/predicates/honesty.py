@@ -16,6 +16,7 @@ from oncewire.journal.trace import (
     SEND_FAILED,
     SENT,
     SUBMITTED,
+    WARNED,
     Trace,
 )
 from oncewire.protocol import notes
@@ -25,10 +26,10 @@ SEVERITY = {Outcome.NOT_DELIVERED.value: "Error", Outcome.UNKNOWN.value: "Warnin
 
 
 def judge(subject: Subject) -> None:
-    """Each sending node whose message failed; a message that did not fail cannot break this."""
+    """Each sending node whose message failed, or was said to; no other can break this."""
     for trace in subject.traces:
         kinds = trace.kinds
-        if FAILED not in kinds and NOTIFIED not in kinds:
+        if not kinds.keys() & {FAILED, NOTIFIED, WARNED}:
             continue
         if subject.has(ViolationKind.TAKEN_BACK):
             return
@@ -82,6 +83,21 @@ def _problem_of_acknowledgements(trace: Trace) -> str | None:
             and not notes.Acknowledged.read(row.detail).late
         ):
             return "An acknowledgement came after the failure and is not marked as late."
+    return _problem_of_hops(trace)
+
+
+def _problem_of_hops(trace: Trace) -> str | None:
+    """Once a handler on the way has reported that it could not deliver it, no hub's
+    acknowledgement says that it arrived (HOP-9)."""
+    reports = [
+        row.seq
+        for kind, detail in ((WARNED, notes.Warned), (REJECTED, notes.Rejected))
+        for row in trace.kinds.get(kind, ())
+        if detail.read(row.detail).code == "DeliveryFailure"
+    ]
+    for row in trace.kinds.get(ACKNOWLEDGED, ()) if reports else ():
+        if notes.Acknowledged.read(row.detail).hop and row.seq > min(reports):
+            return "A hub's acknowledgement counts, although its failure had been reported."
     return None
 
 

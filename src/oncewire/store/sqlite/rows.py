@@ -58,6 +58,7 @@ OUTGOING_STATE = (
     *("attempts", "attempts_here", "attempts_lost", "transport", "resumes"),
     *("first_sent_at", "last_sent_at", "next_attempt_at", "expires_at"),
     *("reason", "notice_owed", "late", "failures", "repeats", "proved_by"),
+    "taken_back",
 )
 INCOMING_STATE = (
     *("digest", "terms_id", "received_at", "state", "channel", "epoch", "number"),
@@ -122,6 +123,7 @@ def read_outgoing(message_id: str, values: Sequence[Any]) -> Outgoing:
     fields[7] = _STATUSES[fields[7]]
     fields[18], fields[19] = bool(fields[18]), bool(fields[19])
     fields[22] = _PROOFS[fields[22]]
+    fields[23] = bool(fields[23])
     return Outgoing(*fields)
 
 
@@ -153,7 +155,7 @@ def mended_outgoing(row: Values) -> Values:
     for index, known, harmless in (
         (6 + 3, _OUTGOING_STATES, OutgoingState.SUSPENDED.value),
         (6 + 6, _STATUSES, None),
-        (6 + _OUT - 1, _PROOFS, None),
+        (6 + _OUT - 2, _PROOFS, None),
         (6 + _OUT + 8, _KINDS, MessageKind.NORMAL.value),
     ):
         if values[index] not in known:
