@@ -40,6 +40,7 @@ _DEFAULTS = r"^\| `([\w.]+)` \| C[^|]+ \| (.+) \| (.+) \| (.+) \|$"
 # --- citations ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_citation_leads_somewhere() -> None:
     wrong = []
     for path in FILES:
@@ -107,6 +108,7 @@ def _helps(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, s
         yield from _helps(inner, inner_name, context)
 
 
+@pytest.mark.long
 def test_no_message_cites_a_number() -> None:
     found = [f"{where}: {text!r}" for where, text in _messages() if SOURCES.numbered(text)]
     assert not found, "\n".join(found)

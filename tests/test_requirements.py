@@ -81,6 +81,7 @@ def coverage() -> Any:
     return requirements.collect(rows, ROOT / "tests")
 
 
+@pytest.mark.long
 def test_no_test_of_ours_names_an_unknown_row(coverage: Any) -> None:
     assert coverage.problems == []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 
+import pytest
+
 from tests.parts import ROOT
 from tests.ports import free_port
 
@@ -14,6 +16,7 @@ that has become shorter lowers its bound. One that is longer looks something up 
 asks one file twice what it could have been asked at once."""
 
 
+@pytest.mark.long
 def test_no_walk_turns_back_more_often() -> None:
     spec = importlib.util.spec_from_file_location("walks", ROOT / "scripts/walks.py")
     assert spec is not None

@@ -30,6 +30,7 @@ def test_every_key_has_a_case() -> None:
     assert covered == set(known_keys())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.key)
 def test_another_value_is_another_behaviour(case: Case) -> None:
     before = case.play({})

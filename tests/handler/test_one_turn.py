@@ -62,6 +62,7 @@ def _exchange(alpha: Engine, beta: Engine) -> int:
     return 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", ["ebms2", "window"])
 @pytest.mark.parametrize("sync", ["", '[sync]\nmode = "mshSignalsOnly"\n'], ids=["apart", "reply"])
 def test_at_most_ten_statements_a_message_and_one_commit_a_turn(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from oncewire.handler.refusals import (
     JOURNALED_EVERY,
     JOURNALED_MAX,
@@ -19,6 +21,7 @@ from tests.handler.serving import free_port, journal, post, serving
 from tests.handler.test_http import SYNC, parcel
 
 
+@pytest.mark.long
 async def test_refused_posts_do_not_fill_the_disk(tmp_path: Path) -> None:
     ports = {"alpha": free_port(), "beta": free_port()}
     extra = SYNC + "[security]\nrequire_signature = true\n"

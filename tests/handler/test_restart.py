@@ -52,6 +52,7 @@ def restart(pair: Pair) -> tuple[int, float]:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_restart_loads_no_body(tmp_path: Path, way: str) -> None:
     pair = waiting(tmp_path, 12, WAYS[way])

@@ -106,6 +106,7 @@ def _arrives(profile: str, **values: Any) -> None:
     assert pair.verify(healed=False).violations == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @given(name=st.sampled_from(["action", "conversation_id", "message_id"]), text=TEXTS)
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -113,6 +114,7 @@ def test_an_id_arrives_as_it_was_given(profile: str, name: str, text: str) -> No
     _arrives(profile, **{name: text})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @given(names=st.lists(TEXTS, max_size=3), media_type=TEXTS | st.sampled_from(["multipart/mixed"]))
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))

@@ -22,6 +22,7 @@ def test_there_are_enough_of_them() -> None:
     assert len({one.name for one in DAMAGES}) == len(DAMAGES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_an_undamaged_world_is_clean(name: str) -> None:
     report = check_journal(rows_of(name), healed=True)
@@ -68,6 +69,7 @@ def test_the_original_of_two_equal_journals_is_the_one_that_goes_further() -> No
         assert kept in report.quarantined[0].sentence
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["window", "laps", "hub", "plain", "failing"])
 def test_whatever_rows_are_missing_that_they_are_is_all_that_is_told(name: str) -> None:
     """Wherever the hole lies and however large it is, while the journal goes on behind it."""

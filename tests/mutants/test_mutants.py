@@ -49,6 +49,7 @@ def test_each_finds_its_text_exactly_once() -> None:
     assert [one.name for one in ALL if text_of(one.source).count(one.old) != 1] == []
 
 
+@pytest.mark.long
 def test_each_is_a_program() -> None:
     """What cannot be compiled fails everywhere, and shows of no test that it would notice."""
     for one in ALL:

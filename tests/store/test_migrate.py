@@ -53,6 +53,7 @@ def test_versions_are_numbered_without_gaps() -> None:
     assert all(step.name.startswith(f"{step.version:03d}_") for step in migrations)
 
 
+@pytest.mark.long
 def test_every_older_version_becomes_a_fresh_one(tmp_path: Path) -> None:
     steps = (*known_migrations(), NEXT)
     fresh = apsw.Connection(str(tmp_path / "fresh.db"))

@@ -356,6 +356,7 @@ def test_the_log_is_copied_into_the_database_when_it_has_grown(
     store.close()
 
 
+@pytest.mark.long
 def test_a_writer_outside_is_waited_for_and_then_refused(path: Path) -> None:
     store = SqliteStore.open(path, node="a")
     prepare(store)

@@ -421,6 +421,7 @@ def test_an_endpoint_without_a_type_is_for_all_purposes() -> None:
     assert view.partner.endpoints[0].type is EndpointType.ALL_PURPOSE
 
 
+@pytest.mark.long
 @given(st.text(max_size=400) | st.binary(max_size=400))
 def test_anything_else_is_an_agreement_problem(junk: str | bytes) -> None:
     with pytest.raises(AgreementProblem):

@@ -108,6 +108,7 @@ def test_verify_counts_what_others_sent_us(pair: Path, document: Path, tmp_path:
     assert (both["submitted"], both["confirmed_once"]) == (1, 1)
 
 
+@pytest.mark.long
 def test_what_failed_in_an_outage_is_sent_again_with_one_command(
     pair: Path, document: Path
 ) -> None:

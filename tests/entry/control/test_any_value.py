@@ -108,6 +108,7 @@ def _is_named(answer: language.ControlFrame) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("verb", "name"), EVERY)
 @given(value=VALUES)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)

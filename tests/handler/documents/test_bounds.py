@@ -232,6 +232,7 @@ def test_a_part_is_taken_without_a_look_at_other_documents(
     assert len(taken(pair)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("encrypt", "acks"), [(False, False), (True, False), (False, True)])
 def test_signed_and_encrypted_parts_become_a_document_too(encrypt: bool, acks: bool) -> None:
     pair = signed_pair(more=EBMS2, encrypt=encrypt, signed_acks=acks)

@@ -126,6 +126,7 @@ def test_no_part_is_a_copy_of_the_document() -> None:
         assert spooled.read() == DATA
 
 
+@pytest.mark.long
 @pytest.mark.requirement("BIG-6")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("profile", "extra"), WAYS)
@@ -146,6 +147,7 @@ def test_lost_parts_and_answers_are_sent_again_alone(profile: str, extra: str, s
     clean(pair)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("crashes", ["alpha", "beta", "both"])
 @pytest.mark.parametrize(("profile", "extra"), WAYS)
 def test_a_crash_in_the_middle_loses_nothing(profile: str, extra: str, crashes: str) -> None:

@@ -325,11 +325,9 @@ def answered_by_the_seller(chain: Chain) -> Engine:
     return hub
 
 
+@pytest.mark.long
 @pytest.mark.requirement("STO-3", "SYNC-11")
-@pytest.mark.parametrize(
-    "sync",
-    [pytest.param(BOTH, id="both"), pytest.param(ACKS, id="acks", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("sync", [BOTH, ACKS], ids=["both", "acks"])
 @PROFILE
 @MODE
 def test_a_hub_that_dies_in_between_loses_nothing(profile: str, mode: str, sync: str) -> None:

@@ -94,6 +94,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], St
     return lambda name: SqliteStore.open(tmp_path / name, node=name)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("RTY-1", "RTY-2", "RTY-18")
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 2 * DAY, -10 * YEAR, 10 * YEAR])
 @pytest.mark.parametrize("answer", ["put right", "accepted", "left"])
@@ -118,6 +119,7 @@ def test_resends_keep_their_pace_when_the_clock_is_set(
     pair.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 2 * DAY, -10 * YEAR])
 def test_a_restart_changes_nothing_of_that(by: Duration, stores: Callable[[str], Store]) -> None:
     pair = SetPair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)

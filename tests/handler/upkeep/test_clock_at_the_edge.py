@@ -24,6 +24,7 @@ def refused(pair: SetPair, begin: int, count: int) -> int:
     return len(pair.rows("refused", "beta")) - before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 10 * YEAR, -10 * YEAR])
 @pytest.mark.parametrize("accepted", [True, False], ids=["accepted", "left"])
 def test_rows_for_refusals_are_given_by_the_steady_clock(by: Duration, accepted: bool) -> None:

@@ -76,6 +76,7 @@ def _check(bits: Iterable[int]) -> tuple[int, int]:
     return refused, equal
 
 
+@pytest.mark.long
 def test_a_bit_flip_in_every_byte() -> None:
     # One bit of each byte, another one from byte to byte; the soak run takes all eight.
     refused, equal = _check(byte * 8 + byte % 8 for byte in range(SIZE))

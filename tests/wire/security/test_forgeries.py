@@ -26,6 +26,7 @@ def test_the_good_messages_are_believed() -> None:
         assert _accepted(forger.Forgery(name, envelope)), name
 
 
+@pytest.mark.long
 def test_no_forgery_is_accepted() -> None:
     print(f"seed {SEED}")
     made = forger.forgeries(SEED)

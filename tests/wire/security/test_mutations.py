@@ -86,6 +86,7 @@ def _believe(envelope: bytes) -> None:
     signature.inspect(envelope, parts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2_000, pytest.param(60_000, marks=pytest.mark.soak)])
 def test_mutated_signed_messages(count: int) -> None:
     print(f"seed {SEED}")

@@ -62,6 +62,7 @@ def test_the_good_messages_are_believed() -> None:
         ], name
 
 
+@pytest.mark.long
 def test_no_forgery_is_seen_as_anything_but_the_original() -> None:
     goods = {name: view(parcel) for name, parcel in parcel_forger.goods().items()}
     made = list(parcel_forger.forgeries())
