@@ -8,7 +8,7 @@ from zlib import crc32
 
 from tests.parts import ROOT
 
-SHARE = 3
+SHARE = 5
 """One mutant of so many is run by `make test`, all others by `make soak`."""
 
 PLAIN = "messages=40"
