@@ -60,6 +60,26 @@ def test_a_folder_that_rests_is_not_listed_again(
     assert listed
 
 
+def test_of_many_partners_only_the_one_that_is_asked_for_is_looked_at(
+    acme: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = the_file(acme)
+    other = file.with_stem("initech")
+    other.write_text(file.read_text().replace('cpa_id = "', 'cpa_id = "other-', 1))
+    monkeypatch.setattr(module, "SETTLED_NS", -1)
+    folder = AgreementFolder(acme)
+    first = folder.readable()
+    assert find_agreement(first, "initech") is not find_agreement(first, "globex")
+    look, looked = module._stamp, []
+    monkeypatch.setattr(module, "_stamp", lambda name: looked.append(Path(name)) or look(name))
+    assert folder.readable("globex") is first
+    assert other not in looked
+    for changed in (file, other):
+        changed.write_text(with_values(changed.read_text(), {"delivery.retries": "77"}))
+        found = find_agreement(folder.readable(changed.stem), changed.stem)
+        assert found.sending.terms.retries == 77
+
+
 def test_a_file_that_comes_within_one_tick_is_found(
     acme: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from oncewire.entry.bench import growth
 from oncewire.entry.bench.configuration import Configuration
 from oncewire.entry.bench.delay import Delay
+from oncewire.entry.bench.exchange import open_sides
 from oncewire.entry.bench.figures import Figure, Outcome, PeerFigure
+from oncewire.entry.bench.parties import RECEIVER, SENDER, add_agreements, make_pair
 from oncewire.entry.bench.peers import as2, nats, rabbitmq
 from oncewire.entry.bench.results import HISTORY, HISTORY_MAX, save
 from oncewire.entry.cli.main import build
+from oncewire.entry.party.settings import load
+from oncewire.entry.running.assemble import open_store, store_path
 
 SMALL = ("--seconds", "0.05", "--repeats", "1", "--no-peers", "--json")
 FIGURE = {"what", "rate", "limit", "ratio", "spread"}
@@ -82,6 +88,27 @@ def test_a_restart_takes_up_what_was_outstanding() -> None:
     told = bench("restart", "--messages", "3", "--no-default")
     check(told, "restart")
     assert told["figures"][0]["seconds_until_first"] > 0
+
+
+@pytest.mark.process
+@pytest.mark.long
+def test_parties_that_hold_much_hold_real_messages(tmp_path: Path) -> None:
+    configuration = Configuration(in_flight=4, taken=True)
+    ports = make_pair(tmp_path, configuration)
+    with open_sides(tmp_path, configuration, ports) as pair:
+        first = growth.exchange(pair, 10)
+    for side, state in ((SENDER, "out.delivered"), (RECEIVER, "in.confirmed")):
+        settings = load(tmp_path / side, environ={}).settings
+        growth.multiply(store_path(settings), 3)
+        add_agreements(tmp_path / side, 3)
+        store = open_store(settings)
+        with store.reader() as reader:
+            assert reader.counts()[state] == 3 * first
+            kinds = Counter(row.kind for row in reader.journal_since(0, 1_000))
+        assert kinds["acknowledged" if side == SENDER else "confirmed"] == 3 * first
+        store.close()
+    with open_sides(tmp_path, configuration, ports) as pair:
+        assert pair.push(0.2, partners=3)["messages"] > 0
 
 
 @pytest.mark.long

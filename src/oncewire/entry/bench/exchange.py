@@ -41,11 +41,15 @@ class Pair:
         self._sides, self._pusher = sides, pusher
         self.ports = ports
 
-    def push(self, seconds: float) -> Task:
-        """Exchange documents for so long."""
+    def push(self, seconds: float, *, partners: int = 1) -> Task:
+        """Exchange documents for so long, under that many agreements in turn."""
         wanted = self._configuration
         return self._pusher.ask(
-            "push", seconds=seconds, size=wanted.size, in_flight=wanted.in_flight
+            "push",
+            seconds=seconds,
+            size=wanted.size,
+            in_flight=wanted.in_flight,
+            partners=partners,
         )
 
     def count(self) -> None:
@@ -67,6 +71,15 @@ def open_pair(
 ) -> Iterator[Pair]:
     """Make two parties in the folder and open them."""
     ports = make_pair(folder, configuration, public)
+    with open_sides(folder, configuration, ports) as pair:
+        yield pair
+
+
+@contextlib.contextmanager
+def open_sides(
+    folder: Path, configuration: Configuration, ports: Mapping[str, int]
+) -> Iterator[Pair]:
+    """Open two parties that are there."""
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(Child(SIDE, folder / RECEIVER))
         sender = stack.enter_context(Child(SIDE, folder / SENDER))

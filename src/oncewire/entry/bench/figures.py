@@ -14,7 +14,7 @@ class Plan:
     repeats: int = 3
     # Whether others that do a similar job are measured too, where they are installed.
     peers: bool = True
-    # Messages outstanding at a restart.
+    # Messages outstanding at a restart, or kept where growth is measured.
     messages: int = 100_000
     # Whether a party as `oncewire init` makes it is measured beside the first configuration.
     default: bool = True

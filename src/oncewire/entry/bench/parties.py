@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,6 +58,21 @@ def make_pair(
         added = add_partner(settings, read_card(folder / partner), options)
         _change(added.agreement, configuration.agreed())
     return ports
+
+
+def add_agreements(folder: Path, count: int) -> None:
+    """Have so many agreements with the one partner of a party, each under a CPAId of its own."""
+    settings = load(folder, environ={}).settings
+    (first,) = settings.path(settings.agreements.folder).glob("*.toml")
+    text = read_text(first, "agreement")
+    for number in range(1, count):
+        named = re.sub(r"(?m)^cpa_id = .*$", f'cpa_id = "{number}@bench"', text)
+        write_new(first.with_stem(name_of(first.stem, number)), named)
+
+
+def name_of(partner: str, number: int) -> str:
+    """What the agreements with one partner are called."""
+    return partner if number == 0 else f"{partner}-{number}"
 
 
 def _change(file: Path, said: dict[str, str]) -> None:

@@ -16,11 +16,12 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.bench.counting import Counting
-from oncewire.entry.bench.parties import RECEIVER
+from oncewire.entry.bench.parties import RECEIVER, name_of
 from oncewire.entry.running import event_loop
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ class Side:
         document = b"<line>7 boxes</line>" * (task["size"] // 20 + 1)
         document = document[: task["size"]]
         options = SendOptions(conversation_id="bench")
+        names = cycle([name_of(RECEIVER, number) for number in range(task.get("partners", 1))])
         began = time.perf_counter()
         end, took = began + task["seconds"], []
 
         async def one_after_the_other() -> None:
             while (start := time.perf_counter()) < end:
                 sent = await self._party.send(
-                    RECEIVER, document, media_type="application/xml", options=options
+                    next(names), document, media_type="application/xml", options=options
                 )
                 outcome = await self._party.wait(sent.message_id, timeout=PATIENCE)
                 if outcome != "delivered":

@@ -26,6 +26,7 @@ class Benchmark(enum.StrEnum):
     SIGNATURE = "signature"
     STORE = "store"
     RESTART = "restart"
+    GROWTH = "growth"
     DOCUMENT = "document"
 
 
@@ -54,7 +55,7 @@ Every = Annotated[
     bool, typer.Option("--every", help="Every one of these beside the first configuration.")
 ]
 Messages = Annotated[
-    int, typer.Option(min=1, max=10_000_000, help="Messages outstanding at a restart.")
+    int, typer.Option(min=1, max=10_000_000, help="Messages outstanding at a restart, or kept.")
 ]
 Peers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Measure others too, where installed.")
@@ -155,7 +156,16 @@ _CHANGES: tuple[dict[str, Any], ...] = (
 
 def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> Outcome:
     """Loaded when it is run: some need what others do not."""
-    from oncewire.entry.bench import codec, document, exchange, restart, signature, store, window
+    from oncewire.entry.bench import (
+        codec,
+        document,
+        exchange,
+        growth,
+        restart,
+        signature,
+        store,
+        window,
+    )
 
     first = configurations[0]
     works: dict[Benchmark, Callable[[], Outcome]] = {
@@ -165,6 +175,7 @@ def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> O
         Benchmark.SIGNATURE: lambda: signature.run(plan),
         Benchmark.STORE: lambda: store.run(plan),
         Benchmark.RESTART: lambda: restart.run(first, plan),
+        Benchmark.GROWTH: lambda: growth.run(first, plan),
         Benchmark.DOCUMENT: lambda: document.run(first, plan, document.size_of(first)),
     }
     return works[which]()

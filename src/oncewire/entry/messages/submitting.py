@@ -85,7 +85,7 @@ def find_agreement(readable: Readable, to: str = "", cpa_id: str = "") -> Agreem
 
 def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
     """The same with its file."""
-    kept = tuple(readable.kept)
+    kept = readable.kept
     for file, problem in readable.problems.items():
         # The file of another partner is no trouble of this one.
         if not kept or to == file.stem or not (to or cpa_id):
@@ -101,8 +101,7 @@ def find_kept(readable: Readable, to: str = "", cpa_id: str = "") -> Kept:
         ]
     elif to:
         # A name of ours is one agreement's; a PartyId may be that of several.
-        found = [paper for paper in kept if to in (paper.file.stem, paper.agreement.cpa_id)]
-        found = found or [paper for paper in kept if _is_called(paper, to)]
+        found = readable.named.get(to) or [paper for paper in kept if _is_called(paper, to)]
     else:
         found = list(kept)
     if len({paper.file for paper in found}) == 1:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -119,12 +120,21 @@ def each_readable(settings: Settings) -> Iterator[Kept]:
             yield Kept(path, read_file(path, own=settings.party.party_id or None))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Readable:
     """The agreements that can be read, and what is wrong with the other files."""
 
     kept: list[Kept]
     problems: dict[Path, OncewireError]
+
+    @cached_property
+    def named(self) -> dict[str, list[Kept]]:
+        """By the name of its file, which is a partner's, and by its CPAId."""
+        found: dict[str, list[Kept]] = {}
+        for paper in self.kept:
+            for name in {paper.file.stem, paper.agreement.cpa_id}:
+                found.setdefault(name, []).append(paper)
+        return found
 
 
 def load_readable(settings: Settings) -> Readable:
@@ -140,21 +150,29 @@ class AgreementFolder:
         self._own = settings.party.party_id or None
         self._able = able(settings)
         self._read: dict[Path, _Read] = {}
-        # What was found, and how each file looked then, the folder first.
-        self._found: tuple[Readable, list[tuple[str, Stamp]]] | None = None
+        # What was found, and how the folder and the files of each agreement looked then.
+        self._found: tuple[Readable, _Seen, dict[str, _Seen]] | None = None
 
-    def readable(self) -> Readable:
-        """The agreements as the files say now, and what is wrong with those that say nothing."""
+    def readable(self, of: str = "") -> Readable:
+        """The agreements as the files say now, and what is wrong with those that say nothing.
+
+        `of`: only the agreement whose file has that name need be as its file says now. Who has a
+        thousand partners looks at one for each message.
+        """
         if self._found is not None:
-            found, seen = self._found
-            if all(_stamp(name) == stamp for name, stamp in seen):
+            found, folder, files = self._found
+            asked = [files[of]] if of in files else files.values()
+            if _is_as(folder) and all(map(_is_as, asked)):
                 return found
-        folder = stamp_of(self._folder)
+        looked = stamp_of(self._folder)
         found = self._look()
-        seen = [(str(self._folder), folder)]
-        for read in self._read.values():
-            seen += zip(map(str, read.files), read.seen, strict=True)
-        self._found = (found, seen) if _is_settled(folder) else None
+        files = {}
+        for file, read in self._read.items():
+            files.setdefault(file.stem, []).extend(
+                zip(map(str, read.files), read.seen, strict=True)
+            )
+        folder = [(str(self._folder), looked)]
+        self._found = (found, folder, files) if _is_settled(looked) else None
         return found
 
     def _look(self) -> Readable:
@@ -215,6 +233,14 @@ class _Read:
     files: tuple[Path, ...]
     seen: tuple[Stamp, ...]
     result: Agreement | AgreementProblem
+
+
+_Seen: TypeAlias = list[tuple[str, Stamp]]
+
+
+def _is_as(seen: _Seen) -> bool:
+    """Whether files look as they did."""
+    return all(_stamp(name) == stamp for name, stamp in seen)
 
 
 def stamp_of(file: Path) -> Stamp:

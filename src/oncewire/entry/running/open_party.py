@@ -87,7 +87,7 @@ class _Party(PartyVerbs):
         _given("to", to, str, "name the partner first, then the documents")
         wishes = AS_AGREED if options is None else options
         _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
-        agreement = find_agreement(self._reached.agreements.readable(), to)
+        agreement = find_agreement(self._reached.agreements.readable(to), to)
         payloads = payloads_of(documents, media_type)
         there = self._reached.transports
         return await self._reached.verbs.send(submission_of(agreement, payloads, wishes, there))

@@ -70,20 +70,20 @@ class Reloading:
         """The same, of agreements only those that have changed."""
         self._seen = await asyncio.to_thread(self._look)
         found = self._agreements.readable()
-        for file in found.problems:
-            if file in self._in_force:
-                found.kept.append(self._in_force[file])
+        # Where a file cannot be read, what was agreed before holds.
+        still = [self._in_force[file] for file in found.problems if file in self._in_force]
+        kept = [*found.kept, *still]
         node = self._handler.engine.node
         try:
-            node.agreements = in_force(self._settings, found.kept)
+            node.agreements = in_force(self._settings, kept)
         except (OncewireError, OSError, ValueError) as problem:
             await self._tell(_unread(found) | {FILES: problem})
             return len(self._in_force)
-        self._in_force = {kept.file: kept for kept in found.kept}
-        logger.info("agreements were read anew", extra={"count": len(found.kept)})
-        trouble = self._take_certificates(found.kept)
+        self._in_force = {paper.file: paper for paper in kept}
+        logger.info("agreements were read anew", extra={"count": len(kept)})
+        trouble = self._take_certificates(kept)
         await self._tell(_unread(found) | trouble)
-        return len(found.kept)
+        return len(kept)
 
     def _take_certificates(self, kept: list[Kept]) -> dict[str, Exception]:
         """Our keys, and whom the connections believe: all of it or none, and then why not.
