@@ -9,9 +9,11 @@ from typer.testing import CliRunner
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import Row
+from oncewire.pipeline import judging
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.reconcile import reconcile
 from oncewire.pipeline.sample_year.plan import Plan
+from oncewire.pipeline.session import cores_of
 from oncewire.protocol.kinds import Kind
 from tests.entry.terminal import command_line
 from tests.pipeline.books import make_stores, small_year
@@ -68,6 +70,31 @@ def test_every_disagreement_is_listed_with_its_proof(spark, tmp_path: Path) -> N
     told = {message_id for _, message_id in plan.violations} | strangers
     for message_id, one in by_message.items():
         assert message_id in told or one["sender_says"] in ("unknown", "in_flight"), one
+
+
+def test_the_tasks_of_a_comparison_are_one_job_and_run_at_once(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iterator over the partitions would be a job for each, one after the other."""
+    _, nodes = small_year()
+    names = sorted(nodes, key=lambda node: len(nodes[node]))[-2:]
+    books = [open_book(store) for store in make_stores(tmp_path, {n: nodes[n] for n in names})]
+    tracker = spark.sparkContext.statusTracker()
+    seen = set(tracker.getJobIdsForGroup())
+    jobs, results = [], []
+    for rows_per_task in (judging.ROWS_PER_TASK, 100):
+        monkeypatch.setattr(judging, "ROWS_PER_TASK", rows_per_task)
+        results.append(reconcile(spark, *books))
+        new = set(tracker.getJobIdsForGroup()) - seen
+        seen |= new
+        jobs.append(new)
+    tasks = judging.tasks_for(sum(len(nodes[name]) for name in names), cores_of(spark))
+    assert tasks > 4
+    assert len(jobs[1]) == len(jobs[0])
+    stages = [tracker.getJobInfo(job).stageIds for job in jobs[1]]
+    counts = [tracker.getStageInfo(stage).numTasks for job in stages for stage in job]
+    assert counts.count(tasks) == 1
+    assert results[0] == results[1]
 
 
 def test_one_book_against_itself_is_refused(spark, tmp_path: Path) -> None:
