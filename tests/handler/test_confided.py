@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from cryptography.x509 import Certificate
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
@@ -263,3 +266,30 @@ def test_what_is_not_in_the_agreed_envelope_is_refused(harm: str) -> None:
     parcel = replace(parcel, body=parcel.body.replace(payload.data, other), headers=kept)
     assert refusal(pair, parcel)[1] == "SecurityFailure"
     assert pair.take() == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", [("-des3", "-stream"), ("-camellia256",)])
+@pytest.mark.requirement("TRN-3")
+def test_an_envelope_of_an_old_handler_is_read_and_one_of_a_strange_kind_ends_nothing(
+    how: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Norway's handlers close it: triple DES, in pieces."""
+    pair = closed_pair(SMIME, SMIME)
+
+    def others(content: bytes, media_type: str, recipient: Certificate) -> bytes:
+        (tmp_path / "crt").write_text(pem(recipient))
+        part = f"Content-Type: {media_type}\r\n\r\n".encode() + content
+        tool = ["openssl", "cms", "-encrypt", "-binary", *how, "-outform", "DER", "crt"]
+        done = subprocess.run(tool, cwd=tmp_path, input=part, capture_output=True, check=True)
+        return done.stdout
+
+    monkeypatch.setattr(smime, "envelop", others)
+    sent = pair.send()
+    known = "-des3" in how
+    assert (state_of(pair, sent.message_id) is OutgoingState.DELIVERED) == known
+    assert pair.take() == ([sent.message_id] if known else [])
+    monkeypatch.undo()
+    after = pair.send(2)
+    assert state_of(pair, after.message_id) is OutgoingState.DELIVERED
+    assert pair.take() == [after.message_id]

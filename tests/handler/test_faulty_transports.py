@@ -16,7 +16,7 @@ from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind, Transport
 from tests.handler.serving import journal
 from tests.handler.test_fallback import both_ways
-from tests.handler.test_other_transports import NAMES, WAYS, document
+from tests.handler.test_other_transports import NAMES, WAYS, by_ftps, by_mailbox, document
 from tests.transport.exchange import run
 
 
@@ -28,6 +28,7 @@ def patient(count: int) -> str:
 
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
+EVERY_WAY = {**WAYS, "ftps": by_ftps, "imap": by_mailbox}
 COUNTS = [30, pytest.param(1000, marks=pytest.mark.soak)]
 
 
@@ -65,14 +66,16 @@ class Faulty:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_each_message_arrives_once(way: str, count: int, tmp_path: Path) -> None:
     chance = random.Random(f"{way} {count}")
 
     async def work() -> None:
-        async with WAYS[way](tmp_path, patient(count)) as world:
+        async with EVERY_WAY[way](tmp_path, patient(count)) as world:
             for name in NAMES:
-                world.ways[name] = {way: Faulty(world.ways[name][way], chance)}
+                world.ways[name] = {
+                    kind: Faulty(transport, chance) for kind, transport in world.ways[name].items()
+                }
             async with world.running() as (alpha, beta):
                 sent = [await alpha.send(document(number)) for number in range(count)]
                 for each in sent:

@@ -1,6 +1,7 @@
 """Real handlers over real servers: mail, SFTP and FTP, with nothing but the agreement changed."""
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,14 +23,16 @@ from oncewire.transport.broker.transport import BrokerTransport
 from oncewire.transport.contract import Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
+from oncewire.transport.http_tls import PeerTls, client_context
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.serving import journal
 from tests.ports import free_port
 from tests.transport.brokers import broker
-from tests.transport.exchange import run
+from tests.transport.exchange import Certificates, run
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings
+from tests.transport.mailboxes import mailboxes
 
 QUICK = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 20\n'
 NAMES = ("alpha", "beta")
@@ -95,17 +98,44 @@ async def by_sftp(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
 
 
 @contextlib.asynccontextmanager
-async def by_ftp(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
+async def by_mailbox(folder: Path, extra: str = QUICK) -> AsyncIterator[World]:
+    """Each has its mail on a server that it looks into."""
+    ways: dict[str, dict[str, Transport]] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        servers = {name: stack.enter_context(mailboxes(user=name)) for name in NAMES}
+        ports = {
+            name: await stack.enter_async_context(server.mail_server())
+            for name, server in servers.items()
+        }
+        for name, other in zip(NAMES, reversed(NAMES), strict=True):
+            relay = RelaySettings(f"{name}@{name}.test", "127.0.0.1", ports[other], MailTls.NONE)
+            ways[name] = {"smtp": SmtpTransport(relay, mailbox=servers[name].settings())}
+        addresses = {name: {"smtp": f"mailto:{name}@{name}.test"} for name in NAMES}
+        yield World(folder, addresses, ways, extra)
+
+
+@contextlib.asynccontextmanager
+async def by_ftp(
+    folder: Path, extra: str = QUICK, *, protected: bool = False
+) -> AsyncIterator[World]:
     root = folder / "root"
     for name in NAMES:
         (root / name).mkdir(parents=True)
-    with ftp_server(root) as port:
-        at = {name: f"ftp://127.0.0.1:{port}/{name}" for name in NAMES}
+    identity = context = None
+    if protected:
+        certificates = Certificates(folder)
+        identity = certificates.identity("localhost")
+        context = client_context(PeerTls(trusted=(certificates.pem,)))
+    with ftp_server(root, identity) as port:
+        at = {name: f"{'ftps' if protected else 'ftp'}://127.0.0.1:{port}/{name}" for name in NAMES}
         ways: dict[str, dict[str, Transport]] = {
-            name: {"ftp": ftp_transport(ftp_settings(inbox=at[name], reader=name))}
+            name: {"ftp": ftp_transport(ftp_settings(inbox=at[name], reader=name, context=context))}
             for name in NAMES
         }
         yield World(folder, {name: {"ftp": at[name]} for name in NAMES}, ways, extra)
+
+
+by_ftps = functools.partial(by_ftp, protected=True)
 
 
 @contextlib.asynccontextmanager

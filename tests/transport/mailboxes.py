@@ -26,14 +26,14 @@ _SERVE = "from pymap.main import main; main()"
 class Mailboxes:
     """The running server."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, user: str = USER) -> None:
+        self.port, self.user = port, user
         self._client: IMAPClient | None = None
         self._one_at_a_time = threading.Lock()
 
     def settings(self, **more: Any) -> MailboxSettings:
         said = {"tls": MailTls.NONE, "every": 0.02, **more}
-        return MailboxSettings("127.0.0.1", USER, PASSWORD, self.port, **said)
+        return MailboxSettings("127.0.0.1", self.user, PASSWORD, self.port, **said)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[IMAPClient]:
@@ -41,7 +41,7 @@ class Mailboxes:
         with self._one_at_a_time:
             if self._client is None:
                 self._client = IMAPClient("127.0.0.1", self.port, ssl=False)
-                self._client.login(USER, PASSWORD)
+                self._client.login(self.user, PASSWORD)
             self._client.select_folder("INBOX")
             yield self._client
 
@@ -59,7 +59,7 @@ class Mailboxes:
     @contextlib.asynccontextmanager
     async def mail_server(self) -> AsyncIterator[int]:
         """Takes mail and puts it into the mailbox."""
-        put = self.put
+        put, user = self.put, self.user
 
         class Put:
             async def handle_DATA(  # noqa: N802
@@ -72,7 +72,7 @@ class Mailboxes:
             async def handle_RCPT(  # noqa: N802
                 self, _server: Any, _session: Any, envelope: Any, address: str, _more: Any
             ) -> str:
-                if not address.startswith(f"{USER}@"):
+                if not address.startswith(f"{user}@"):
                     return "550 nobody of that name here"
                 envelope.rcpt_tos.append(address)
                 return "250 OK"
@@ -88,7 +88,7 @@ class Mailboxes:
 
 
 @contextlib.contextmanager
-def mailboxes(identity: Identity | None = None) -> Iterator[Mailboxes]:
+def mailboxes(identity: Identity | None = None, user: str = USER) -> Iterator[Mailboxes]:
     """A server in a process of its own, with STARTTLS where it has an identity."""
     port = free_port()
     arguments = [sys.executable, "-c", _SERVE, "--host", "127.0.0.1", "--port", str(port)]
@@ -96,11 +96,11 @@ def mailboxes(identity: Identity | None = None) -> Iterator[Mailboxes]:
         arguments.append("--no-tls")
     else:
         arguments += ["--cert", str(identity.certificate), "--key", str(identity.key)]
-    arguments += ["dict", "--demo-user", USER, "--demo-password", PASSWORD]
+    arguments += ["dict", "--demo-user", user, "--demo-password", PASSWORD]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         _wait(port, process)
-        yield Mailboxes(port)
+        yield Mailboxes(port, user)
     finally:
         process.kill()
         process.wait()

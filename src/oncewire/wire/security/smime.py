@@ -1,7 +1,8 @@
 """S/MIME of payload parts: a part becomes a CMS EnvelopedData that only the partner can open.
 
 What is inside is a MIME part with its own Content-Type (RFC 8551 §3.1). Some handlers put the
-document there as it is; that is read too.
+document there as it is; that is read too. AES-256 is written. Triple DES, which old handlers still
+write, is read: what that protects badly is the sender's, and its signature is another matter.
 """
 
 from __future__ import annotations
@@ -9,16 +10,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES, AES256
+from cryptography.hazmat.primitives.ciphers.modes import CBC
+from cryptography.hazmat.primitives.padding import PKCS7
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 
 from oncewire.errors import MimeProblem, SecurityFailure
 from oncewire.wire.mime.headers import header_lines, parameters
 from oncewire.wire.mime.transfer import decoded
+from oncewire.wire.security.ber import INTEGER, OBJECT_ID, OCTETS, SEQUENCE, SET, Cursor
 
 MEDIA_TYPE = "application/pkcs7-mime; smime-type=enveloped-data"
 _KINDS = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+
+# Object identifiers as CMS has them (RFC 5652 §14, RFC 3370, RFC 3565).
+_ENVELOPED = bytes.fromhex("2a864886f70d010703")
+_RSA_1_5 = bytes.fromhex("2a864886f70d010101")
+_CIPHERS: dict[bytes, tuple[type[AES] | type[TripleDES], int]] = {
+    bytes.fromhex("608648016503040102"): (AES, 16),
+    bytes.fromhex("608648016503040116"): (AES, 24),
+    bytes.fromhex("60864801650304012a"): (AES, 32),
+    bytes.fromhex("2a864886f70d0307"): (TripleDES, 24),
+}
+# Tags that mean what their place says: [0] and [1], with elements in them or without.
+_FIRST, _FIRST_PLAIN = 0xA0, 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +70,93 @@ def open_envelope(data: bytes, certificate: x509.Certificate, key: rsa.RSAPrivat
     """The part inside. Whatever is wrong with it, one SecurityFailure says so: who could tell a
     wrong key from wrong content could read it by asking often."""
     try:
-        inside = pkcs7.pkcs7_decrypt_der(data, certificate, key, [])
-        return _part(inside)
-    except (ValueError, TypeError, MimeProblem) as error:
+        return _part(_inside(_read(data), certificate, key))
+    except (ValueError, MimeProblem) as error:
         raise SecurityFailure("a payload cannot be decrypted") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    """An EnvelopedData (RFC 5652 §6.1), as far as it concerns us."""
+
+    # For whom the key of the content is encrypted, by the serial number of his certificate or by
+    # the identifier of his key, and the encrypted key.
+    keys: tuple[tuple[int | bytes, bytes], ...]
+    cipher: bytes
+    vector: bytes
+    content: bytes
+
+
+def _read(data: bytes) -> _Envelope:
+    cursor = Cursor(data)
+    cursor.enter(SEQUENCE)
+    if cursor.primitive(OBJECT_ID) != _ENVELOPED:
+        raise ValueError("it is no envelope")
+    cursor.enter(_FIRST)
+    cursor.enter(SEQUENCE)
+    cursor.primitive(INTEGER)
+    if cursor.tag() == _FIRST:
+        cursor.skip()  # certificates of the sender: whom we believe is agreed
+    cursor.enter(SET)
+    keys = []
+    while (tag := cursor.tag()) is not None:
+        if tag != SEQUENCE:
+            cursor.skip()  # a key that was agreed in another way than ours
+        elif (found := _key(cursor)) is not None:
+            keys.append(found)
+    cursor.leave()
+    cursor.enter(SEQUENCE)
+    cursor.primitive(OBJECT_ID)
+    cursor.enter(SEQUENCE)
+    cipher, vector = cursor.primitive(OBJECT_ID), cursor.octets()
+    cursor.leave()
+    content = cursor.octets(_FIRST_PLAIN)
+    for _ in range(4):
+        cursor.leave()
+    cursor.finish()
+    return _Envelope(tuple(keys), cipher, vector, content)
+
+
+def _key(cursor: Cursor) -> tuple[int | bytes, bytes] | None:
+    """One recipient (KeyTransRecipientInfo) and its key; None: of a kind that is not read."""
+    cursor.enter(SEQUENCE)
+    cursor.primitive(INTEGER)
+    whose: int | bytes
+    if cursor.tag() == SEQUENCE:
+        cursor.enter(SEQUENCE)
+        cursor.skip()
+        whose = int.from_bytes(cursor.primitive(INTEGER), "big")
+        cursor.leave()
+    else:
+        whose = cursor.octets(_FIRST_PLAIN)
+    cursor.enter(SEQUENCE)
+    method = cursor.primitive(OBJECT_ID)
+    cursor.leave()
+    encrypted = cursor.octets(OCTETS)
+    cursor.leave()
+    return (whose, encrypted) if method == _RSA_1_5 else None
+
+
+def _inside(envelope: _Envelope, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> bytes:
+    ours: set[int | bytes] = {certificate.serial_number}
+    try:
+        named = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+        ours.add(named.value.digest)
+    except x509.ExtensionNotFound:
+        pass
+    found = next((encrypted for whose, encrypted in envelope.keys if whose in ours), None)
+    if found is None or envelope.cipher not in _CIPHERS:
+        raise ValueError("it is for somebody else, or closed in another way")
+    kind, length = _CIPHERS[envelope.cipher]
+    # A key that was not encrypted as it should gives a random one, of any length.
+    chosen = key.decrypt(found, padding.PKCS1v15())
+    if len(chosen) != length:
+        raise ValueError("the key has another length")
+    cipher = kind(chosen)
+    decryptor = Cipher(cipher, CBC(envelope.vector)).decryptor()
+    unpadder = PKCS7(cipher.block_size).unpadder()
+    padded = decryptor.update(envelope.content) + decryptor.finalize()
+    return unpadder.update(padded) + unpadder.finalize()
 
 
 def _part(inside: bytes) -> Opened:
