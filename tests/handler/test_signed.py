@@ -38,9 +38,10 @@ def signed_pair(
     actor: str = "toPartyMSH",
     sign: bool = True,
     more: str = "",
+    profile: str = "ebms2",
 ) -> Pair:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
-    pair = Pair("ebms2")
+    pair = Pair(profile)
     people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         certificate = pem(people[partner].certificate).replace("\n", "\\n")
@@ -53,7 +54,7 @@ def signed_pair(
         if signed_acks:
             extra += '[ack]\nrequest = "always"\nsignature = "always"\n'
             extra += f'actor = "{actor}"\n'
-        agreement = read_toml(agreement_text(own, partner, "ebms2", extra + more))
+        agreement = read_toml(agreement_text(own, partner, profile, extra + more))
         node = pair.engines[own].node
         node.agreements = Agreements([agreement])
         node.keys = Keys(people[own].certificate, people[own].key)

@@ -15,6 +15,22 @@ _OUTCOME = "oncewire.handler.documents.outcome"
 
 IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
+        "a signed draft message says in no signed place that it is compressed",
+        "oncewire.message.form",
+        "        return extension in self.extensions and extension not in _CARRIES[self.dialect]\n",
+        "        return extension in self.extensions\n",
+        tests=(f"{_BOUNDS}::test_no_signature_covers_what_a_draft_says_beside_a_payload",),
+    ),
+    Mutant(
+        "a part is sent again when its document has ended",
+        "oncewire.handler.upkeep.operate",
+        "    _refuse_part_of_ended(tx, stored)\n",
+        "",
+        tests=(
+            f"{_LIFE}::test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_closed",
+        ),
+    ),
+    Mutant(
         "join a document twice",
         _JOINED,
         "    tx.save_document(document.moved(DocumentState.WHOLE))\n",

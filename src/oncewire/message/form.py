@@ -97,8 +97,8 @@ class Form:
 
     def carries_in_header(self, extension: Extension) -> bool:
         """Whether a feature stands in the header, where a signature covers it; the drafts say of a
-        payload what they say beside it."""
-        return extension in self.extensions
+        payload what they say beside it, whatever else is agreed."""
+        return extension in self.extensions and extension not in _CARRIES[self.dialect]
 
 
 # What each wire format carries by itself; ebMS 2.0 needs our extension

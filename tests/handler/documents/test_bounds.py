@@ -232,6 +232,19 @@ def test_a_part_is_taken_without_a_look_at_other_documents(
     assert len(taken(pair)) == 1
 
 
+@pytest.mark.parametrize("profile", ["rm-0.78", "ms-0.9x"])
+@pytest.mark.parametrize("said", [True, False], ids=["extensions said", "not said"])
+def test_no_signature_covers_what_a_draft_says_beside_a_payload(profile: str, said: bool) -> None:
+    # Where a draft has it anyway, naming the extension moves it nowhere.
+    more = '[wire]\nextensions = ["split", "compression"]\n' if said else ""
+    compress = SPLIT.replace("[payload]\n", '[payload]\ncompress = "gzip"\n')
+    pair = signed_pair(profile=profile, more=compress + more)
+    submit(pair, TEXT[:5_000])
+    (given,) = taken(pair)
+    assert [payload.data for payload in given.payloads] == [TEXT[:5_000]]
+    clean(pair)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("encrypt", "acks"), [(False, False), (True, False), (False, True)])
 def test_signed_and_encrypted_parts_become_a_document_too(encrypt: bool, acks: bool) -> None:

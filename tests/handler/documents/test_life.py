@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -308,6 +309,24 @@ def test_a_document_that_failed_is_not_resumed() -> None:
     pair.settle("alpha")
     with pytest.raises(NotAllowed, match="ended as"):
         pair.alpha.resume(message_id="doc@alpha")
+
+
+def test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_closed() -> None:
+    once = '[delivery]\nretries = 0\non_exhausted = "fail_message"\n'
+    pair = Pair("ms-0.9x", SPLIT + once, lose_request=lambda attempt: True)
+    submit(pair, DATA)
+    pair.pass_time(HOUR)
+    with pair.alpha.node.store.reader() as reader:
+        (part_id, *_) = [each.message_id for each in reader.incidents()]
+    assert part_id not in (None, "doc@alpha")
+    before = pair.kinds("alpha")
+    with pytest.raises(NotAllowed, match="document doc@alpha ended as"):
+        pair.alpha.resume(message_id=part_id)
+    pair.alpha.abandon(part_id)
+    pair.settle("alpha")
+    with pair.alpha.node.store.reader() as reader:
+        assert part_id not in [each.message_id for each in reader.incidents()]
+    assert Counter(pair.kinds("alpha")) - Counter(before) == {"resolved": 1}
 
 
 @pytest.mark.requirement("BIG-6")

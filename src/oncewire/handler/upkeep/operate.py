@@ -107,6 +107,7 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     if is_whole(stored):
         _resume_parts(node, tx, stored)
         return
+    _refuse_part_of_ended(tx, stored)
     _lift_pause(node, tx, stored.peer, {message_id})
     told = stored.relayed_from is not None and stored.facts.kind is MessageKind.NORMAL
     if told and stored.outgoing.state in FINAL_OUTGOING:
@@ -122,15 +123,27 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
 
 def _resume_parts(node: Node, tx: Transaction, whole: StoredOutgoing) -> None:
     """Of a document what is under way are its parts: each of them is sent again."""
+    _refuse_ended(whole)
+    for part in parts_sent(tx, tx.document("", whole.outgoing.message_id)):
+        if part.outgoing.state not in FINAL_OUTGOING:
+            resume_message(node, tx, part.outgoing.message_id)
+
+
+def _refuse_ended(whole: StoredOutgoing) -> None:
     message_id, state = whole.outgoing.message_id, whole.outgoing.state
     if state in FINAL_OUTGOING:
         raise NotAllowed(
             f"document {message_id} ended as {state.value}, which its application was told",
             remedy="send the document anew, under an id of its own",
         )
-    for part in parts_sent(tx, tx.document("", message_id)):
-        if part.outgoing.state not in FINAL_OUTGOING:
-            resume_message(node, tx, part.outgoing.message_id)
+
+
+def _refuse_part_of_ended(tx: Transaction, part: StoredOutgoing) -> None:
+    """A part that ended took its document with it, and joins it to nothing any more."""
+    split_id, ended = part.facts.split_id, part.outgoing.state in FINAL_OUTGOING
+    whole = tx.outgoing(split_id) if split_id is not None and ended else None
+    if whole is not None and is_whole(whole):
+        _refuse_ended(whole)
 
 
 def resume_channel(node: Node, tx: Transaction, key: str) -> None:
