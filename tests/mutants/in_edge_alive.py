@@ -214,8 +214,8 @@ KEEPING: tuple[Mutant, ...] = (
     Mutant(
         "agree on nothing new until the next start",
         "oncewire.entry.running.reloading",
-        "            node.agreements = in_force(self._settings, found.kept)\n",
-        "            in_force(self._settings, found.kept)\n",
+        "            node.agreements = in_force(self._settings, kept)\n",
+        "            in_force(self._settings, kept)\n",
         tests=(f"{_SECURE}::test_a_partner_that_is_added_is_known_at_once",),
     ),
     Mutant(
