@@ -78,11 +78,11 @@ def _force(path: Path) -> None:
         os.close(handle)
 
 
-def write_forced(path: Path, text: str) -> None:
+def write_forced(path: Path, content: str | bytes) -> None:
     """Write beside, force to disk, rename: the file is whole at every moment."""
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("w", encoding="utf-8") as opened:
-        opened.write(text)
+    with beside.open("wb") as opened:
+        opened.write(content.encode() if isinstance(content, str) else content)
         opened.flush()
         os.fsync(opened.fileno())
     beside.replace(path)

@@ -340,7 +340,8 @@ def with_silver(spark: SparkSession, lake: Lake, taken: TakenIn) -> TakenIn:
     for table, frame in (
         ("context", silver.context_rows(rows)),
         ("boots", silver.boots(rows, lake.read_folders(spark, QUARANTINE, held))),
-        ("documents", silver.document_rows(rows)),
+        # In order, because a run looks for those that are not settled yet.
+        ("documents", silver.document_rows(rows).sortWithinPartitions("at")),
         ("messages", silver.messages(rows)),
         ("attempts", silver.attempts(rows)),
     ):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
@@ -31,13 +32,14 @@ from oncewire.pipeline.intake import (
     take_ranges,
     with_silver,
 )
-from oncewire.pipeline.lake import Lake, count_values
+from oncewire.pipeline.lake import Lake, count_in
 from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.ranges import Range, new_range, where_chained
 from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.pipeline.session import pinned
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.tables import OPEN
 from oncewire.pipeline.version import Entry, Version
 
 CONTENT = ("file", "member", "position", "sha256")
@@ -86,7 +88,9 @@ def run(
         made = refresh(spark, lake, version, ended=ended, tell=tell)
         # That a journal was read again is noted when there is anything else to say.
         changed = made is not version or taken.entries or entries
-        published = lake.publish(compacted(lake, made)) if changed else before
+        published = (
+            lake.publish(_counted(lake, compacted(lake, made), before)) if changed else before
+        )
         return _done(spark, lake, published, taken.rows, taken.rows_quarantined, entries)
 
 
@@ -183,7 +187,8 @@ def _batch(
                 version = read_through(with_silver(spark, lake, taken).version, books, _now())
                 # A stream may run for months: what no version refers to any more goes with it.
                 made = refresh(spark, lake, version, ended=ended, tell=tell)
-                lake.sweep(lake.publish(compacted(lake, made)))
+                counts = _counted(lake, compacted(lake, made), version)
+                lake.sweep(lake.publish(counts))
         finally:
             held.unpersist()
         crash.reached("before_commit_log")
@@ -239,7 +244,9 @@ def _done(
     quarantined: int,
     archived: Sequence[Entry] = (),
 ) -> Done:
-    verdicts = count_values(lake, version, "verdict", "ledger_closed", "ledger_open")
+    verdicts: Counter[str] = Counter()
+    for counts in _verdicts(lake, version, version).values():
+        verdicts.update(counts)
     unreadable, cut_off = _doubtful(spark, lake, archived)
     return Done(
         version=version.number,
@@ -252,6 +259,22 @@ def _done(
         verdicts=dict(sorted(verdicts.items())),
         violations=version.rows("violations"),
     )
+
+
+def _counted(lake: Lake, version: Version, before: Version) -> Version:
+    """The version with how often each verdict occurs in each directory of its ledger, so that no
+    run reads the whole ledger to say what it comes to."""
+    verdicts = _verdicts(lake, version, before)
+    return replace(version, judged={**version.judged, "verdicts": verdicts})
+
+
+def _verdicts(lake: Lake, version: Version, before: Version) -> dict[str, dict[str, int]]:
+    """Of directories that were counted before it is known; none of them ever changes."""
+    known = before.judged.get("verdicts", {})
+    return {
+        entry.path: known.get(entry.path) or count_in([str(lake.root / entry.path)], "verdict")
+        for entry in OPEN["ledger"].entries(version)
+    }
 
 
 def _doubtful(spark: SparkSession, lake: Lake, archived: Sequence[Entry]) -> tuple[int, int]:

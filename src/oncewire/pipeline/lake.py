@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.errors import JournalProblem
+from oncewire.pipeline import names
 from oncewire.pipeline.book import CURRENT_FILE
 from oncewire.pipeline.days import Days
 from oncewire.pipeline.files import count_rows, local_path, write_forced
@@ -46,6 +47,9 @@ SIGNATURE = ".sig"
 """How the name of a version's signature ends, which stands beside it."""
 SHOWN = "SHOWN"
 """Beside the versions: the last one that other tools see."""
+
+ROW_GROUPS = {"parquet.block.row.count.limit": "50000"}
+"""So that what is in order can be read in part."""
 
 
 class Lake:
@@ -134,7 +138,7 @@ class Lake:
     ) -> Entry:
         """Write a directory whole, in place of what a killed run may have left there."""
         folder = self.root / path
-        frame.write.mode("overwrite").parquet(str(folder))
+        frame.write.mode("overwrite").options(**ROW_GROUPS).parquet(str(folder))
         return Entry(path, count_rows(folder), key, first, last)
 
     def write_table(self, table: pa.Table, path: str, *, key: str = "") -> Entry:
@@ -176,6 +180,7 @@ class Lake:
         """Make a version the current one: all of it, or nothing."""
         before = self.current_or_new()
         published = replace(version, number=before.number + 1)
+        names.note(self.root, published, before)
         self.storage.publish(published, before)
         self._show(published, before)
         return published

@@ -26,6 +26,7 @@ from oncewire.pipeline.files import local_path
 from oncewire.pipeline.intake import SMALL, Progress, forgetting, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Lake, count_in
+from oncewire.pipeline.names import Names
 from oncewire.pipeline.partner_service import partner_service
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
@@ -75,7 +76,7 @@ def refresh(
     given = version
     if not _stands(judging, version):
         version = _forgetting(version)
-    little = _is_little(version)
+    little = _is_little(lake, version)
     fresh: SmallRefresh | _Refresh = (
         SmallRefresh(lake, version, judging) if little else _Refresh(spark, lake, version, judging)
     )
@@ -92,11 +93,25 @@ def refresh(
     return fresh.finished()
 
 
-def _is_little(version: Version) -> bool:
+def _is_little(lake: Lake, version: Version) -> bool:
     """Whether what must be folded is not worth a job."""
-    new = sum(entry.rows for entry in new_entries(version))
-    tables = ("open_rows", "channel_rows", "documents")
-    return new + sum(version.rows(table) for table in tables) <= SMALL
+    rows = sum(entry.rows for entry in new_entries(version))
+    rows += sum(version.rows(table) for table in ("open_rows", "channel_rows"))
+    return rows <= SMALL and rows + _unsettled(lake, version) <= SMALL
+
+
+def _unsettled(lake: Lake, version: Version) -> int:
+    """How many rows of documents may still be followed by others, so far as gold knows them."""
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    settled = version.judged.get("settled_before")
+    if settled is None:
+        return 0
+    return sum(
+        ds.dataset(folder, format="parquet").count_rows(filter=pc.field("at") >= settled)
+        for folder in lake.folders(version, "documents")
+    )
 
 
 def _stands(judging: Judging, version: Version) -> bool:
@@ -272,7 +287,8 @@ class _Refresh:
             "message_id", f.col("_metadata.file_path").alias("file")
         )
         opened = self._aside("reopened", closed.join(ids, "message_id", "left_semi"))
-        files = {local_path(unquote(row["file"])) for row in opened.select("file").collect()}
+        found = opened.collect()
+        files = {local_path(unquote(row["file"])) for row in found}
         # Spark names them as they were given, and a lake may lie behind a link.
         folders = {file.parent.resolve() for file in files}
         self._reopened = [
@@ -282,9 +298,14 @@ class _Refresh:
         ]
         if not self._reopened:
             return rows
-        history = without_copies(self._read("journal", JOURNAL), self._judging).where(
-            ~self._is_new()
-        )
+        names = Names(row["message_id"] for row in found)
+        having = [
+            str(self._lake.root / entry.path)
+            for entry in self._before.journal
+            if names.among(self._lake.root, "journal", entry)
+        ]
+        every = self._lake.read_folders(self._spark, JOURNAL, having)
+        history = without_copies(every, self._judging).where(~self._is_new())
         return rows.unionByName(history.join(opened, "message_id", "left_semi"))
 
     def _without_reopened(self) -> list[Entry]:

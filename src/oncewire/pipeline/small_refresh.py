@@ -8,7 +8,7 @@ month's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ from oncewire.pipeline.days import Days, divided
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.ledger import FOLDED, RANK, ledger_fold, verdict
+from oncewire.pipeline.names import COLUMNS as NAMED_BY
+from oncewire.pipeline.names import Names
 from oncewire.pipeline.rows import batch_of, rows_of_batch
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (
@@ -101,8 +103,28 @@ class SmallRefresh:
         entries = (version or self._before).tables.get(table, ())
         return self._table((entry.path for entry in entries), schema)
 
-    def _rows(self, paths: Iterable[str], where: pc.Expression | None = None) -> list[Row]:
-        table = self._table(paths, JOURNAL, list(COLUMNS), where)
+    def _about(
+        self,
+        table: str,
+        names: Names,
+        schema: StructType,
+        columns: list[str] | None = None,
+        besides: Collection[str] = (),
+    ) -> Iterator[tuple[Entry, pa.Table]]:
+        """The rows about some names in the directories that have any; the others are not read."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for entry in self._before.tables.get(table, ()):
+            some = [] if entry.path in besides else names.among(self._lake.root, table, entry)
+            if some:
+                wanted = pc.field(NAMED_BY[table]).isin(pa.array(some, pa.string()))
+                yield entry, self._table([entry.path], schema, columns, wanted)
+
+    def _rows(self, paths: Iterable[str]) -> list[Row]:
+        return self._rows_of(self._table(paths, JOURNAL, list(COLUMNS)))
+
+    def _rows_of(self, table: pa.Table) -> list[Row]:
         copies = self._judging.copies
         return [
             row
@@ -186,7 +208,6 @@ class SmallRefresh:
 
     def documents(self) -> None:
         """Findings of every document that is not settled yet or has new rows."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         paths = [entry.path for entry in self._before.tables.get("documents", ())]
@@ -196,10 +217,10 @@ class SmallRefresh:
             unsettled = pc.field("at") >= settled
             found_in = self._table(paths, DOCUMENT_ROWS, ["document"], unsettled)
             touched.update(found_in["document"].to_pylist())
-        wanted = pc.field("document").isin(pa.array(sorted(filter(None, touched)), pa.string()))
         some = [
             (values.pop("document"), Row(**values))
-            for values in self._table(paths, DOCUMENT_ROWS, None, wanted).to_pylist()
+            for _, table in self._about("documents", Names(filter(None, touched)), DOCUMENT_ROWS)
+            for values in table.to_pylist()
             if values["node"] not in self._judging.copies
         ]
         some.sort(key=lambda pair: (pair[0], pair[1].node, pair[1].seq))
@@ -240,46 +261,23 @@ class SmallRefresh:
 
     def _rows_to_fold(self, told: list[Violation], before: list[Violation]) -> list[Row]:
         """New rows, rows of open messages, and all rows of closed ones that are opened again."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         rows = [row for row in self._new if row.message_id is not None]
         rows += self._rows(entry.path for entry in self._before.tables.get("open_rows", ()))
-        closed = self._before.tables.get("ledger_closed", ())
-        if not closed:
-            return rows
         changed = (Counter(told) - Counter(before)) + (Counter(before) - Counter(told))
-        ids = {row.message_id for row in self._new} | {
-            violation.message_id for violation in changed
-        }
-        wanted = pa.array(
-            sorted(message_id for message_id in ids if message_id is not None), pa.string()
-        )
-        named = pc.field("message_id").isin(wanted)
+        ids = {row.message_id for row in self._new}
+        ids |= {violation.message_id for violation in changed}
+        closed = self._about("ledger_closed", Names(filter(None, ids)), LEDGER, ["message_id"])
         self._opened = {
             message_id: entry.path
-            for entry in closed
-            for message_id in self._table([entry.path], LEDGER, ["message_id"], named)[
-                "message_id"
-            ].to_pylist()
+            for entry, table in closed
+            for message_id in table["message_id"].to_pylist()
         }
         if self._opened:
             new = {entry.path for entry in new_entries(self._before)}
-            history = [entry.path for entry in self._before.journal if entry.path not in new]
-            rows += self._rows_about(sorted(self._opened), history)
+            names = Names(self._opened)
+            for _, table in self._about("journal", names, JOURNAL, list(COLUMNS), new):
+                rows += self._rows_of(table)
         return rows
-
-    def _rows_about(self, messages: list[str], paths: list[str]) -> list[Row]:
-        """All rows of some messages. Every journal is looked through for them, so only those that
-        have one are read, beyond the names of their messages."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        wanted = pc.field("message_id").isin(pa.array(messages, pa.string()))
-        having = [
-            path for path in paths if self._table([path], JOURNAL, ["message_id"], wanted).num_rows
-        ]
-        return self._rows(having, wanted)
 
     def _judged(self, rows: list[Row], told: list[Violation]) -> pa.Table:
         """Ledger rows with all findings, and whether each is closed; message findings are kept."""
