@@ -146,7 +146,7 @@ def _transmit_on(
         name = changed.transport_name(terms)
         if name not in way.closed:
             step = _transmit(changed, channel, terms, now, name)
-            return replace(step, effects=(*closed, *step.effects))
+            return replace(step, effects=(*closed, *step.effects)) if closed else step
         closed += (_not_tried(changed, name, _NO_ADDRESS),)
         changed = _on_next_transport(changed, terms)
     raise NotAllowed(

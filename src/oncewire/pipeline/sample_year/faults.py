@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncewire.journal.predicates.retry import attempts_allowed
-from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
 from oncewire.pipeline.sample_year.stream import Force, Stream
 from oncewire.protocol.terms import ResetRule
 
-PARTS = 4
-"""Parts of every split document of the year."""
 WINDOW_MAX = 16
 """The largest window that counts as one here; `unrestricted` has none worth the name."""
 
@@ -32,13 +28,13 @@ class Recipe:
     forces: Callable[[Stream, int], dict[int, Force]]
     offset: int = 0
     """Whom the checker names: this many messages after the one with the misbehaviour."""
-    names: str = "message"
-    aligned: int = 1
+    stranger: bool = False
+    """Whether it names a message that was never submitted."""
 
     def margin(self, stream: Stream) -> int:
         """How many messages on each side go plainly."""
         if not stream.terms.numbered:
-            return 4 * self.aligned
+            return 4
         return 2 * min(stream.terms.window_size, WINDOW_MAX) + 4
 
 
@@ -94,7 +90,12 @@ def _after_unsettled(misbehaviour: str, gap: Duration) -> Callable[[Stream, int]
 
 
 def _direct(stream: Stream) -> bool:
-    return not stream.terms.numbered and stream.hub is None and not stream.split
+    return (
+        stream.terms.reliable
+        and not stream.terms.numbered
+        and stream.hub is None
+        and not stream.split
+    )
 
 
 def _single_way(stream: Stream) -> bool:
@@ -102,11 +103,12 @@ def _single_way(stream: Stream) -> bool:
 
 
 def _retrying(stream: Stream) -> bool:
-    return _single_way(stream) and attempts_allowed(stream.terms) > 1
+    return _single_way(stream) and stream.terms.resends > 0
 
 
 def _unordered(stream: Stream) -> bool:
-    return not stream.terms.ordered and stream.hub is None and not stream.split
+    plain = stream.hub is None and not stream.split
+    return stream.terms.reliable and not stream.terms.ordered and plain
 
 
 def _counted(stream: Stream) -> bool:
@@ -135,7 +137,7 @@ def _with_status(stream: Stream) -> bool:
 
 def _signed_ack(stream: Stream) -> bool:
     # A hub's stream has two acknowledgements, and only the To Party's is one of the agreement.
-    signed = stream.terms.ack_requested is AckRequest.SIGNED
+    signed = stream.terms.reliable and stream.terms.ack_requested is AckRequest.SIGNED
     return signed and stream.hub is None and not stream.split
 
 
@@ -151,58 +153,47 @@ def _split(stream: Stream) -> bool:
     return stream.split
 
 
-_K = ViolationKind
-
 RECIPES: tuple[Recipe, ...] = (
-    Recipe(_K.LOST.value, "never_handed_over", _unordered, _only("never_handed_over")),
-    Recipe(_K.LOST.value, "never_sent", _direct, _only("never_sent")),
-    Recipe(_K.LOST.value, "no_word", _direct, _only("no_word")),
-    Recipe(_K.LOST.value, "not_passed_on", _hubbed, _only("not_passed_on")),
-    Recipe(_K.UNCONFIRMED.value, "never_confirmed", _unordered, _only("never_confirmed")),
-    Recipe(_K.TWICE.value, "handed_over_twice", _unordered, _only("handed_over_twice")),
-    Recipe(_K.TWICE.value, "handed_over_twice", _ordered, _only("handed_over_twice")),
-    Recipe(_K.OUT_OF_ORDER.value, "after_the_next", _ordered_window, _close("after_the_next")),
-    Recipe(_K.ALTERED.value, "altered", _unordered, _only("altered")),
-    Recipe(_K.ALTERED.value, "given_otherwise", _ordered, _only("given_otherwise")),
-    Recipe(_K.UNNOTIFIED.value, "not_notified", _direct, _only("not_notified")),
-    Recipe(_K.UNTOLD.value, "told_again", _direct, _only("told_again")),
-    Recipe(_K.NEEDLESS_NOTICE.value, "notice_of_notice", _direct, _only("notice_of_notice")),
-    Recipe(_K.TAKEN_BACK.value, "taken_back", _direct, _only("taken_back")),
-    Recipe(_K.GAP.value, "number_left_out", _counted, _only("number_left_out")),
-    Recipe(_K.GAP.value, "no_skip", _ordered_window, _close("no_skip"), offset=1),
+    Recipe("lost", "never_handed_over", _unordered, _only("never_handed_over")),
+    Recipe("lost", "never_sent", _direct, _only("never_sent")),
+    Recipe("lost", "no_word", _direct, _only("no_word")),
+    Recipe("lost", "not_passed_on", _hubbed, _only("not_passed_on")),
+    Recipe("unconfirmed", "never_confirmed", _unordered, _only("never_confirmed")),
+    Recipe("twice", "handed_over_twice", _unordered, _only("handed_over_twice")),
+    Recipe("twice", "handed_over_twice", _ordered, _only("handed_over_twice")),
+    Recipe("out_of_order", "after_the_next", _ordered_window, _close("after_the_next")),
+    Recipe("altered", "altered", _unordered, _only("altered")),
+    Recipe("altered", "given_otherwise", _ordered, _only("given_otherwise")),
+    Recipe("unnotified", "not_notified", _direct, _only("not_notified")),
+    Recipe("untold", "told_again", _direct, _only("told_again")),
+    Recipe("needless_notice", "notice_of_notice", _direct, _only("notice_of_notice")),
+    Recipe("taken_back", "taken_back", _direct, _only("taken_back")),
+    Recipe("gap", "number_left_out", _counted, _only("number_left_out")),
+    Recipe("gap", "no_skip", _ordered_window, _close("no_skip"), offset=1),
     Recipe(
-        _K.REPEATED_NUMBER.value,
+        "repeated_number",
         "number_again",
         _counted,
         _after_unsettled("number_again", 2 * SECOND),
     ),
-    Recipe(_K.WINDOW_EXCEEDED.value, "beyond_window", _windowed, _beyond_window),
-    Recipe(_K.WRONG_STATUS.value, "wrong_status", _with_status, _only("wrong_status")),
-    Recipe(
-        _K.EARLY_RESET.value, "early_reset", _counted, _after_unsettled("early_reset", 2 * SECOND)
-    ),
-    Recipe(_K.EARLY_RETRY.value, "early_retry", _retrying, _only("early_retry")),
-    Recipe(_K.TOO_MANY_RETRIES.value, "one_more_retry", _single_way, _only("one_more_retry")),
-    Recipe(_K.LATE_SEND.value, "sent_after_ack", _retrying, _only("sent_after_ack")),
-    Recipe(_K.GAVE_UP_EARLY.value, "gave_up_early", _retrying, _only("gave_up_early")),
-    Recipe(_K.ACK_WITHOUT_STORE.value, "ack_of_nothing", _direct, _only("ack_of_nothing")),
-    Recipe(_K.ACK_WITHOUT_STORE.value, "ack_before_store", _unordered, _only("ack_before_store")),
-    Recipe(_K.FORGOTTEN.value, "forgotten", _unordered, _only("forgotten")),
-    Recipe(_K.INVENTED.value, "invented", _direct, _only("invented"), names="stranger"),
-    Recipe(_K.WRONG_OUTCOME.value, "wrong_outcome", _direct, _only("wrong_outcome")),
-    Recipe(_K.UNMATCHED_ACK.value, "second_ack", _direct, _only("second_ack")),
-    Recipe(_K.UNSIGNED.value, "unsigned_ack", _signed_ack, _only("unsigned_ack")),
-    Recipe(_K.UNSIGNED.value, "unverified", _signed_message, _only("unverified")),
-    Recipe(
-        _K.INCOMPLETE.value,
-        "missing_part",
-        _split,
-        _only("missing_part"),
-        names="document",
-        aligned=PARTS,
-    ),
-    Recipe(_K.UNFINISHED.value, "no_end", _direct, _only("no_end")),
-    Recipe(_K.IMPOSSIBLE_ORDER.value, "handed_over_first", _direct, _only("handed_over_first")),
-    Recipe(_K.CONTRADICTION.value, "other_number", _numbered, _only("other_number")),
+    Recipe("window_exceeded", "beyond_window", _windowed, _beyond_window),
+    Recipe("wrong_status", "wrong_status", _with_status, _only("wrong_status")),
+    Recipe("early_reset", "early_reset", _counted, _after_unsettled("early_reset", 2 * SECOND)),
+    Recipe("early_retry", "early_retry", _retrying, _only("early_retry")),
+    Recipe("too_many_retries", "one_more_retry", _single_way, _only("one_more_retry")),
+    Recipe("late_send", "sent_after_ack", _retrying, _only("sent_after_ack")),
+    Recipe("gave_up_early", "gave_up_early", _retrying, _only("gave_up_early")),
+    Recipe("ack_without_store", "ack_of_nothing", _direct, _only("ack_of_nothing")),
+    Recipe("ack_without_store", "ack_before_store", _unordered, _only("ack_before_store")),
+    Recipe("forgotten", "forgotten", _unordered, _only("forgotten")),
+    Recipe("invented", "invented", _direct, _only("invented"), stranger=True),
+    Recipe("wrong_outcome", "wrong_outcome", _direct, _only("wrong_outcome")),
+    Recipe("unmatched_ack", "second_ack", _direct, _only("second_ack")),
+    Recipe("unsigned", "unsigned_ack", _signed_ack, _only("unsigned_ack")),
+    Recipe("unsigned", "unverified", _signed_message, _only("unverified")),
+    Recipe("incomplete", "missing_part", _split, _only("missing_part")),
+    Recipe("unfinished", "no_end", _direct, _only("no_end")),
+    Recipe("impossible_order", "handed_over_first", _direct, _only("handed_over_first")),
+    Recipe("contradiction", "other_number", _numbered, _only("other_number")),
 )
 """Every kind of violation has at least one; what is wrong with a journal is no broken promise."""

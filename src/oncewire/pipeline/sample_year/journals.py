@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from oncewire import __version__
 from oncewire.journal.row import JOURNAL_VERSION, Row
+from oncewire.pipeline.sample_year.exchange import write_stream
 from oncewire.pipeline.sample_year.plan import Plan
 from oncewire.pipeline.sample_year.row_writer import KEYS, Draft, RowWriter
-from oncewire.pipeline.sample_year.writer import write_stream
 from oncewire.protocol import notes
-from oncewire.protocol.detail import write_terms
-from oncewire.protocol.kinds import Kind
+from oncewire.protocol.effects import Note
 
 
 def units(plan: Plan) -> int:
@@ -38,13 +37,13 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
         for handler in plan.handlers
     }
     for handler in plan.handlers:
-        said = notes.Started(__version__, JOURNAL_VERSION, (handler.party,)).write()
+        said = notes.Started(__version__, JOURNAL_VERSION, (handler.party,))
         for boot in handler.boots:
-            writer.write(handler, boot, Kind.STARTED, detail=said)
+            writer.note(handler, boot, Note(said))
         first = handler.boots[0] + 1
-        for terms_id, values in sorted(terms[handler.name].items()):
-            writer.write(handler, first, Kind.TERMS, terms_id=terms_id, detail=write_terms(values))
-        writer.write(handler, plan.end, Kind.STOPPED)
+        for _, values in sorted(terms[handler.name].items()):
+            writer.terms(handler, first, values)
+        writer.note(handler, plan.end, Note(notes.Stopped()))
     return writer.rows
 
 

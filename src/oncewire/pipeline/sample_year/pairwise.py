@@ -24,7 +24,7 @@ from oncewire.protocol.terms import (
 
 # Short ranges, so that numbers wrap around many times in a year.
 DIMENSIONS: Mapping[str, tuple[Any, ...]] = {
-    "shape": ("plain", "numbered", "ordered", "stop_and_wait", "unrestricted"),
+    "shape": ("plain", "numbered", "ordered", "stop_and_wait", "unrestricted", "best_effort"),
     "way": ("direct", "hub"),
     "window": (2, 4, 16),
     "numbers": (SequenceRange(0, 63), SequenceRange(1, 40), SLIDES_RANGE),
@@ -63,16 +63,17 @@ def deals() -> tuple[Deal, ...]:
 def _deal(choice: Mapping[str, Any]) -> Deal | None:
     """The deal of a choice; None where the values contradict each other."""
     shape = choice["shape"]
-    numbered = shape != "plain"
-    if choice["way"] == "hub" and numbered:
+    numbered = shape not in ("plain", "best_effort")
+    if choice["way"] == "hub" and shape != "plain":
         return None
     flow = FlowMode.WINDOW
-    if shape in ("plain", "unrestricted"):
+    if shape in ("plain", "unrestricted", "best_effort"):
         flow = FlowMode.UNRESTRICTED
     elif shape == "stop_and_wait":
         flow = FlowMode.STOP_AND_WAIT
     try:
         terms = Terms(
+            reliable=shape != "best_effort",
             numbered=numbered,
             ordered=numbered and shape != "numbered",
             flow=flow,

@@ -13,7 +13,7 @@ from random import Random
 
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Instant
-from oncewire.pipeline.sample_year.faults import PARTS, RECIPES, Recipe
+from oncewire.pipeline.sample_year.faults import RECIPES, Recipe
 from oncewire.pipeline.sample_year.pairwise import deals
 from oncewire.pipeline.sample_year.stream import Handler, Stream
 
@@ -61,12 +61,6 @@ def message_id(seed: int, stream: int, index: int, sender: str) -> str:
     return f"{hashlib.blake2b(text, digest_size=10).hexdigest()}@{sender}"
 
 
-def split_id(seed: int, stream: int, document: int) -> str:
-    """The SplitId of one document."""
-    text = f"{seed}/{stream}/document/{document}".encode()
-    return f"doc-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
-
-
 @cache
 def make_plan(messages: int, seed: int, days: int = YEAR) -> Plan:
     """The plan of a year with so many messages; a short one has fewer days."""
@@ -102,7 +96,9 @@ def _streams(
 ) -> tuple[Stream, ...]:
     """The first handlers are hubs; all others are companies that trade with each other."""
     every = deals()
-    plain = [deal for deal in every if not deal.terms.numbered and not deal.hub]
+    plain = [
+        deal for deal in every if deal.terms.reliable and not deal.terms.numbered and not deal.hub
+    ]
     # Every deal occurs; most business in most years is of the plain kind.
     choices = [deal for pair in zip(every, cycle(plain)) for deal in pair]
     wanted = max(len(choices), messages // PER_STREAM)
@@ -120,7 +116,7 @@ def _streams(
                 hub=handlers[rng.randrange(hubs)] if deal.hub else None,
                 terms=deal.terms,
                 signed=deal.signed,
-                split=deal in plain and index % 7 == 3,
+                split=deal in plain and index % 42 == 3,
                 count=messages // number + (index < messages % number),
             )
         )
@@ -152,18 +148,15 @@ def _place(stream: Stream, recipe: Recipe, taken: list[int]) -> int | None:
     margin = recipe.margin(stream)
     for share in (35, 65, 50, 25, 75, 45, 55):
         place = stream.count * share // 100
-        aligned = place - place % recipe.aligned
-        if aligned < 2 * margin or aligned + margin > stream.count * 85 // 100:
+        if place < 2 * margin or place + margin > stream.count * 85 // 100:
             continue
-        if all(abs(aligned - other) > 2 * margin for other in taken):
-            return aligned
+        if all(abs(place - other) > 2 * margin for other in taken):
+            return place
     return None
 
 
 def _culprit(seed: int, stream: Stream, recipe: Recipe, place: int) -> str:
-    if recipe.names == "document":
-        return split_id(seed, stream.index, place // recipe.aligned)
-    if recipe.names == "stranger":
+    if recipe.stranger:
         return message_id(seed, stream.index, -place, stream.sender.name)
     return message_id(seed, stream.index, place + recipe.offset, stream.sender.name)
 
@@ -181,11 +174,6 @@ def submissions(plan: Plan, stream: Stream, rng: Random) -> list[Instant]:
             found.append(min(moment, plan.end - MINUTE))
             moment += rng.randrange(5 * MILLISECOND, 1_500 * MILLISECOND)
     found.sort()
-    if stream.split:
-        # The parts of a document are submitted one right after the other.
-        for index in range(1, stream.count):
-            if index % PARTS:
-                found[index] = min(found[index], found[index - 1] + 40 * MILLISECOND)
     # What goes wrong must lie so far back that it can be told from what is under way.
     for index in range(max(stream.forces, default=-1) + 1):
         found[index] = min(found[index], plan.end - 5 * DAY + index * 5 * SECOND)

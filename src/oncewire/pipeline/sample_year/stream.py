@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.terms import Terms
@@ -21,7 +22,7 @@ class Force:
     """How much longer than usual its acknowledgement takes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Handler:
     """One node: its name, its party, its clock's error and the instants it was started."""
 
@@ -29,14 +30,19 @@ class Handler:
     skew: Duration
     boots: tuple[Instant, ...]
 
-    @property
+    @cached_property
     def party(self) -> str:
         """Its PartyId."""
         return f"urn:party:{self.name}"
 
+    @cached_property
+    def boot_names(self) -> tuple[str, ...]:
+        """What its journal calls its boots."""
+        return tuple(f"{self.name}-{boot + 1}" for boot in range(len(self.boots)))
+
     def boot_at(self, instant: Instant) -> int:
         """Which of its boots was running."""
-        return max(0, bisect_right(self.boots, instant) - 1)
+        return (bisect_right(self.boots, instant) or 1) - 1
 
 
 @dataclass(frozen=True, slots=True)
