@@ -9,7 +9,7 @@ from oncewire.agreement.profiles import profile_values
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.message import Actor, Dialect, SyncReplyMode
-from oncewire.message.form import SoapActionCheck
+from oncewire.message.form import PartsForm, SoapActionCheck
 from oncewire.message.instant import DAY, HOUR, MINUTE
 from oncewire.protocol.sequence import RM_078_RANGE, SLIDES_RANGE
 from oncewire.protocol.terms import (
@@ -34,7 +34,8 @@ NAMES = {
     "fujitsu-window", "digikoppeling-osb-be",
     "digikoppeling-osb-be-s", "digikoppeling-osb-be-e", "digikoppeling-osb-rm",
     "digikoppeling-osb-rm-s", "digikoppeling-osb-rm-e", "nhs-forward-reliable",
-    "nhs-async-reliable", "nhs-express", "norway-smtp", "norway-http-sync", "phinms",
+    "nhs-async-reliable", "nhs-express", "nhs-fragments",
+    "norway-smtp", "norway-http-sync", "phinms",
 }  # fmt: skip
 
 
@@ -165,6 +166,11 @@ def test_nhs() -> None:
     assert forward.terms.ack_requested.value == "None"
     assert forward.terms.sync_mode is SyncReplyMode.NONE
     assert forward.rules.duplicate_elimination is Requested.ALWAYS
+    fragments = compose(profile_values("nhs-fragments"))
+    assert fragments.form.parts is PartsForm.MID
+    assert fragments.form.fragment_action == "COPC_IN000001UK01"
+    assert (fragments.terms.max_size, fragments.terms.compress_encoding) == (5_000_000, "gzip")
+    assert forward.form.parts is PartsForm.SPLIT
     express = compose(profile_values("nhs-express"))
     assert not express.terms.reliable
     assert express.rules.duplicate_elimination is Requested.NEVER

@@ -86,12 +86,14 @@ class Desk:
         self.posts: list[Post] = []
         self.posted: list[PostAnswer] = []
         self.notices: list[Notice] = []
+        self.actions: list[Action] = []
         self.engine.start()
         self.commit()
 
     def commit(self) -> list[Action]:
         """Make it so, and keep what leaves."""
         actions = self.engine.commit()
+        self.actions += actions
         self.posts += [one for one in actions if isinstance(one, Post)]
         self.posted += [one for one in actions if isinstance(one, PostAnswer)]
         self.notices += [one for one in actions if isinstance(one, Notice)]

@@ -222,6 +222,9 @@ CASES = [
     Case("hop.mode", "store_and_forward", base=DRAFT, at=("hub",), stage=through_hub),
     # --- payloads and the wire
     Case("payload.max_size", 1_000, scenes.large),
+    Case("payload.parts", "mid", scenes.large, base={"payload.max_size": 1_000}),
+    Case("payload.fragment_action", "Fragment", scenes.large,
+         base={"payload.max_size": 1_000, "payload.parts": "mid"}),
     Case("wire.dialect", "ms-0.9x"),
     Case("wire.soap_action", "{service}/{action}"),
     Case("wire.soap_action_check", "strict", scenes.strange_action),

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from oncewire.handler.actions import Join
+from oncewire.handler.loop.joining import join_at_once
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.message import (
@@ -275,6 +277,32 @@ def test_a_reference_to_a_part_in_another_message_is_kept(corpus: Path) -> None:
         "mid:8F1D7DE1-02AB-48D7-A797-A947B09F347F@spine.nhs.uk",
     ]
     assert "LargeAttachment=No" in taken.references[1].descriptions[0][1]
+
+
+def test_a_part_in_another_message_is_joined_where_that_is_agreed(corpus: Path) -> None:
+    name, fragment = (
+        f"{SPINE}ebxml_request_one_external_attachment.msg",
+        (f"{SPINE}ebxml_request_one_attachment_text_plain_content_compressed_fragment.msg"),
+    )
+    agreement = nhs("A91424-9199121", "YES-0000806", extra='[payload]\nparts = "mid"\n')
+    desk = Desk(agreement, at="2019-05-04T20:55:20Z")
+    desk.hand_in(parcel_of(corpus, name))
+    assert desk.take() == []
+    # The other sample is no fragment of it: here it is made one, by its id.
+    parcel = parcel_of(corpus, fragment)
+    before, after = (
+        b"<eb:MessageId>C614484E-4B10-499A-9ACD-5D645CFACF61",
+        (b"<eb:MessageId>8F1D7DE1-02AB-48D7-A797-A947B09F347F@spine.nhs.uk"),
+    )
+    said = b"Filename=&quot;8F1D7DE1.txt&quot; Compressed=No"
+    body = parcel.body.replace(before, after).replace(b"Some description", said)
+    desk.hand_in(replace(parcel, body=body))
+    (join,) = [one for one in desk.actions if isinstance(one, Join)]
+    join_at_once(desk.engine, join)
+    desk.commit()
+    (taken,) = desk.take()
+    assert taken.message_id == "C614484E-4B10-499A-9ACD-5D645CFACF61"
+    assert [payload.size for payload in taken.payloads] == [51, 269]
 
 
 def test_a_frame_made_whole_gives_its_bytes_unchanged(corpus: Path) -> None:

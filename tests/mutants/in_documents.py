@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 _LIFE = "tests/handler/documents/test_life.py"
 _COLLISIONS = "tests/handler/documents/test_collisions.py"
 _BOUNDS = "tests/handler/documents/test_bounds.py"
+_FRAGMENTS = "tests/handler/documents/test_fragments.py"
 _JOINED = "oncewire.handler.arriving.joined"
 _JOINING = "oncewire.handler.documents.joining"
 _OUTCOME = "oncewire.handler.documents.outcome"
@@ -29,6 +30,20 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         tests=(
             f"{_LIFE}::test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_closed",
         ),
+        "call a document delivered when its fragments are, before it names them",
+        _OUTCOME,
+        "        if document.complete and not is_named_apart(tx, whole):\n",
+        "        if document.complete:\n",
+        requirement="BIG-6",
+        tests=(f"{_FRAGMENTS}::test_it_leaves_as_fragments_and_a_message_that_names_them",),
+    ),
+    Mutant(
+        "let two documents have one fragment",
+        "oncewire.handler.documents.claims",
+        "        _check_claim(tx, sender, name)\n",
+        "        pass\n",
+        requirement="BIG-6",
+        tests=(f"{_FRAGMENTS}::test_what_cannot_be_a_fragment_is_refused_by_name",),
     ),
     Mutant(
         "join a document twice",

@@ -165,8 +165,6 @@ def test_a_tiny_year_is_clean_or_told(messages: int) -> None:
         plan.violations
     )
     submitted = [
-        notes.Submitted.read(row.detail)
-        for row in rows_of_year(plan)
-        if row.kind == Kind.SUBMITTED
+        notes.Submitted.read(row.detail) for row in rows_of_year(plan) if row.kind == Kind.SUBMITTED
     ]
     assert sum(not said.is_part for said in submitted) == messages

@@ -29,6 +29,7 @@ from oncewire.message.form import (
     Base64Check,
     EncryptionSyntax,
     Form,
+    PartsForm,
     Security,
     SecurityOrder,
     SoapActionCheck,
@@ -182,6 +183,10 @@ _ALL = (
         "Largest payload in bytes; larger documents travel in parts."),
     Key("payload.compress", optional(kinds.TEXT), "terms.compress_encoding",
         "How documents above max_size are compressed: gzip, deflate or zstd."),
+    Key("payload.parts", choice(PartsForm), "form.parts",
+        "How a document above max_size travels: split into parts, or as NHS Spine's fragments."),
+    Key("payload.fragment_action", kinds.TEXT, "form.fragment_action",
+        "The Action of messages that carry a fragment of a document."),
     # --- the wire
     Key("wire.dialect", choice(Dialect), "form.dialect", "Which of the three wire formats."),
     Key("wire.soap_action", kinds.TEXT, "form.soap_action",

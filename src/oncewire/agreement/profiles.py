@@ -150,6 +150,12 @@ _NHS_RELIABLE = {
     "delivery.persist_duration": "PT5M",
 }
 
+_NHS_FRAGMENTS = {
+    # Joined by the handlers, without the application's word in between (docs/documents.md).
+    "payload.parts": "mid",
+    "payload.compress": "gzip",
+}
+
 _NORWAY_SMTP = {
     **_SIGNED,
     "delivery.transports": ["smtp"],
@@ -211,6 +217,8 @@ _ALL = (
             "nhs-express", {**_NHS_RELIABLE, "sync.mode": "mshSignalsOnly"}),
     Profile("nhs-forward-reliable", "NHS Spine as intermediary: the next handler acknowledges.",
             "nhs-express", {**_NHS_RELIABLE, "ack.actor": "nextMSH"}),
+    Profile("nhs-fragments", "NHS Spine, forward reliable: large documents in fragments.",
+            "nhs-forward-reliable", _NHS_FRAGMENTS),
     Profile("norway-smtp", "Norwegian health over mail, signed acknowledgements.", "ebms2",
             _NORWAY_SMTP),
     Profile("norway-http-sync", "Norwegian health over HTTP, answered at once.", "ebms2",

@@ -75,6 +75,18 @@ class Extension(StrEnum):
     TRANSIENT_ERROR = "transient_error"
 
 
+class PartsForm(StrEnum):
+    """How a document that is too large for one message travels (docs/documents.md)."""
+
+    SPLIT = "split"  # parts that say which of how many they are, and of which document
+    MID = "mid"  # NHS Spine: fragments, and a message whose Manifest names theirs
+
+
+FRAGMENT_ACTION = "COPC_IN000001UK01"
+"""The action of messages that carry a fragment, where nothing else is agreed: "common content" of
+NHS Spine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """How messages under one agreement look, and how tolerant their reader is."""
@@ -90,6 +102,13 @@ class Form:
     unknown_cpa: UnknownCpa = UnknownCpa.ERROR
     unknown_ref: UnknownRef = UnknownRef.IGNORE
     extensions: frozenset[Extension] = frozenset()
+    parts: PartsForm = PartsForm.SPLIT
+    fragment_action: str = FRAGMENT_ACTION
+
+    @property
+    def splits(self) -> bool:
+        """Whether a document may travel in several messages at all."""
+        return self.parts is PartsForm.MID or self.carries(Extension.SPLIT)
 
     def carries(self, extension: Extension) -> bool:
         """Whether a feature can travel: by the dialect itself, or because that was agreed."""

@@ -54,6 +54,29 @@ def parts_needed(sizes: tuple[int, ...], limit: int) -> int:
     return total
 
 
+FRAGMENTS_MAX = 900
+"""Fragments that one Manifest names: a reader takes no more than a thousand elements beside each
+other."""
+
+
+def fragments_needed(sizes: tuple[int, ...], limit: int) -> int:
+    """The same where one message has to name them all."""
+    total = parts_needed(sizes, limit)
+    if total > FRAGMENTS_MAX:
+        raise InvalidValue(
+            f"a document of {sum(sizes):,} bytes needs {total:,} fragments, and one message names "
+            f"{FRAGMENTS_MAX} of them at most",
+            remedy="agree on a larger MaxSize (payload.max_size), or send it as several documents",
+        )
+    return total
+
+
+def part_size(terms: Terms, *, base64: bool = False) -> int:
+    """Bytes of a document that one part has at most; base64 makes 78 of 57."""
+    agreed = terms.max_size or 1
+    return max(1, agreed * 57 // 78) if base64 else agreed
+
+
 def nth_part(sizes: tuple[int, ...], limit: int, number: int) -> Part:
     """The part with that ordinal: they are numbered from 1 through all payloads."""
     before = 0

@@ -350,6 +350,8 @@ class HandedOver(Detail):
     split_id: str | None = None
     """On a part: the document it was handed to, which is the part's confirmation too. On a
     document: its own SplitId, equal to the row's message_id."""
+    split_number: int | None = None
+    """On a fragment that came before the message which names it: the ordinal that it has there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,10 @@ def incoming_keep_until(incoming: Incoming, terms: Terms) -> Instant:
 
 
 def document_keep_until(document: SplitDocument, terms: Terms) -> Instant:
-    """Until then it is known how far it was: its last part may come persistDuration after its
-    first, and is kept as long as any message."""
-    return document.begun_at + 2 * terms.persist_duration + terms.keep
+    """Until then it is known how far it was: its last part may come persistDuration after the
+    latest that came, and is kept as long as any message."""
+    latest = max(document.begun_at, document.latest_at)
+    return latest + 2 * terms.persist_duration + terms.keep
 
 
 def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:

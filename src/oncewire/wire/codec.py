@@ -206,7 +206,8 @@ def lay_out(message: Message, form: Form, *, signer: Signer | None = None) -> La
     envelope = write_envelope(message, form)
     if signer is not None:
         envelope = signer(envelope, message.payloads)
-    frame, payloads = _frame(message, mail=False), message.payloads
+    # What is left out is put in as it lies there.
+    frame, payloads = _frame(message, mail=False), tuple(map(mime_writer.plain, message.payloads))
     boundary = mime_writer.boundary_for(envelope, payloads)
     body: list[bytes | Payload] = []
     written: list[bytes] = []

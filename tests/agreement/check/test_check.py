@@ -176,6 +176,10 @@ DANGERS = [
     ("compression that cannot be told", "payload.compress", "compression cannot travel", "hint",
      "ebms2", '[payload]\ncompress = "gzip"\n',
      '[payload]\ncompress = "gzip"\n[wire]\nextensions = ["compression"]\n'),
+    ("fragments on a numbered stream", "payload.parts", "no place in a numbered stream", "error",
+     "nhs-fragments", '[flow]\nmode = "window"\nwindow = 4\n', '[flow]\nmode = "unrestricted"\n'),
+    ("fragments compressed otherwise", "payload.compress", "by gzip or not at all", "error",
+     "nhs-fragments", '[payload]\ncompress = "deflate"\n', '[payload]\ncompress = "gzip"\n'),
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from oncewire.agreement.check.exposure import (
 )
 from oncewire.agreement.check.finding import Danger, Severity
 from oncewire.agreement.check.hops import via_dangers
+from oncewire.agreement.check.large import large_documents
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.form import Extension
 from oncewire.message.header import AckRequest, SyncReplyMode
@@ -136,7 +137,7 @@ def binding_dangers(
     yield from signatures(binding)
     yield from unprotected_ways(agreement, binding)
     yield from certificates(binding, now)
-    yield from _sizes(agreement, binding)
+    yield from large_documents(agreement, binding)
 
 
 def _times(binding: ActionBinding) -> Iterator[Danger]:
@@ -211,7 +212,7 @@ def _numbers(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
         )
     yield from _unseen_order(agreement, binding)
     by_hop = terms.scope is not Scope.CONVERSATION
-    if by_hop and not _can_carry(agreement, Extension.HOP_SEQUENCE):
+    if by_hop and not agreement.form.carries(Extension.HOP_SEQUENCE):
         yield Danger(
             Severity.ERROR,
             "wire.extensions",
@@ -344,23 +345,3 @@ def _addresses(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]
             "there is no address for errors and none for all purposes",
             "add one of type error or allPurpose",
         )
-
-
-def _sizes(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
-    terms = binding.terms
-    for key, wanted, extension in (
-        ("payload.max_size", terms.max_size is not None, Extension.SPLIT),
-        ("payload.compress", terms.compress_encoding is not None, Extension.COMPRESSION),
-    ):
-        if wanted and not _can_carry(agreement, extension):
-            what = "larger documents are refused" if key.endswith("size") else "nothing says so"
-            yield Danger(
-                Severity.HINT,
-                key,
-                f"{key} is agreed, but {extension.value} cannot travel: {what}",
-                f"agree on the extension {extension.value}",
-            )
-
-
-def _can_carry(agreement: Agreement, extension: Extension) -> bool:
-    return agreement.form.carries(extension)

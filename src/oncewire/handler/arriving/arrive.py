@@ -24,7 +24,7 @@ from oncewire.handler.answering.answer import (
     write_answer,
 )
 from oncewire.handler.answering.report import is_for_us, take_it
-from oncewire.handler.arrival import arrival_of, channel_of_arrival, facts_under
+from oncewire.handler.arrival import arrival_of, channel_of_arrival
 from oncewire.handler.arriving.conform import check_content, check_signing
 from oncewire.handler.arriving.original import known_as, removed_as
 from oncewire.handler.arriving.received_note import duplicate_note, refused_note
@@ -87,7 +87,7 @@ class Arriving(Storing):
     def take(self) -> Answer:
         """Judge it, store it with its answer, and let go what waited for it."""
         message, terms = self.message, self.resolution.terms
-        facts = facts_under(message, self.agreement, self.ahead)
+        facts = self._facts
         sender = facts.from_party
         owed = ack_owed(message, terms, final=self.final)
         known = known_as(self.tx, sender, self.agreement, message.header.message_id)
@@ -106,9 +106,10 @@ class Arriving(Storing):
             check_signing(self.node, owed)
             if self.final:
                 check_content(self.tx, message, self.resolution)
-                check_id(self.tx, sender, message.header.message_id, self._split)
-                if self._split is not None:
-                    check_gathering(self.node, self.tx, sender, message, self._split, facts)
+                split = self._split
+                check_id(self.tx, sender, message.header.message_id, message.header)
+                if split is not None:
+                    check_gathering(self.node, self.tx, sender, message, split, facts)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
@@ -210,7 +211,7 @@ class Arriving(Storing):
         self._journal_received(stored)
         follow(node, tx, judgement.channel, judgement.effects)
         if split is not None:
-            gather(node, tx, stored, self.message.header, last=joins)
+            gather(node, tx, stored, self.message, split, last=joins)
         if self.final:
             # Stored, then correlated, and only then acknowledged (RM-17).
             self._consume(stored, held=judgement.held)
@@ -237,7 +238,7 @@ class Arriving(Storing):
     def _patience(self, owed: AckOwed, plan: SyncPlan, kept: Terms | None = None) -> Patience:
         terms = kept or self.resolution.terms
         header, kind = self.message.header, self.message.kind
-        whole = kind is MessageKind.NORMAL and header.split is None
+        whole = kind is MessageKind.NORMAL and self._split is None
         if not self.final or not whole or is_trial(header.message_id):
             return Patience(terms)
         return Patience.of(terms, plan, owed, called=self.node.application_called)
@@ -282,7 +283,9 @@ class Arriving(Storing):
     def _joins(self, sender: str, judgement: First) -> bool:
         """Whether its document is complete with it: then what becomes of that answers it."""
         split = self._split
-        return split is not None and completes(self.tx, sender, split, judgement.deliver)
+        return split is not None and completes(
+            self.tx, sender, split, judgement.deliver, self.message
+        )
 
     def _waits_here(self, plan: SyncPlan) -> bool:
         """Whether its answer is to go back on the connection that it came on."""

@@ -8,29 +8,38 @@ part is refused, the document is given up and nothing of it is left (`refuse_joi
 
 from __future__ import annotations
 
-import base64
 import logging
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent
 from oncewire.handler.actions import PostReply, Ready
 from oncewire.handler.answering.answer import answer_error, post_signal
+from oncewire.handler.arriving.pieces import (
+    contents,
+    contents_named,
+    index_of,
+    read_part,
+    read_payloads,
+)
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.arriving.request import Request
-from oncewire.handler.delivering.accepted import accepted
-from oncewire.handler.delivering.view import View, read_view, write_view
-from oncewire.handler.documents.gathering import check_split_id, hand_to_document
+from oncewire.handler.delivering.view import View, write_view
+from oncewire.handler.documents.claims import (
+    hand_to_document,
+    is_early,
+    latest_of,
+    parts_of,
+    settle_claims,
+)
+from oncewire.handler.documents.gathering import check_split_id
 from oncewire.handler.documents.joining import Joined, Pieces
-from oncewire.handler.documents.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.node import Node
-from oncewire.handler.sealing.spooled import slices_of
 from oncewire.journal.identity import document_digest, identity_digest
 from oncewire.message.envelope import Message
 from oncewire.message.fault import Error
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload, Reference, Stretch
+from oncewire.message.payload import Reference
 from oncewire.protocol import notes
 from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.effects import Note
@@ -38,18 +47,14 @@ from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.receiver import close_number, hold_deadline
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
-from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
+from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.wire.received import PartPlace
+from oncewire.wire.resolve import reference_to
 
 logger = logging.getLogger("oncewire.handler")
 
 CONTENT_TYPE = "application/x-oncewire-joined"
 """Of a row whose bytes are payloads one after the other; its view says where each lies."""
-
-_AS_THEY_ARE = frozenset({"", "7bit", "8bit", "binary"})
-_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
-_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
-_OURS = frozenset({RANGE.lower(), WHOLE_DIGEST.lower()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +62,10 @@ class JoinPlan:
     """What a document is to be made of."""
 
     document: SplitDocument
-    # The first part: its header is the document's.
+    # The first part, or the message that names all parts: its header is the document's.
     first: Message
     contents: tuple[Pieces, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _PartRead:
-    """One part: its payload, what is said of it, and where its bytes lie."""
-
-    message: Message
-    payload: Payload
-    reference: Reference | None
-    body: tuple[bytes | SpoolSlice, ...]
-
-    @property
-    def stretch(self) -> Stretch | None:
-        """Which bytes of the payload these are. What the header says counts before what is said
-        beside the part, which no signature covers."""
-        if self.reference is not None and self.reference.stretch is not None:
-            return self.reference.stretch
-        told = {name.lower(): value for name, value in self.payload.mime_headers}
-        found = _RANGE.fullmatch(told.get(RANGE.lower(), "").strip())
-        if found is None:
-            return None
-        digest = _DIGEST.search(told.get(WHOLE_DIGEST.lower(), ""))
-        whole = "" if digest is None else base64.b64decode(digest.group(1)).hex()
-        return Stretch(int(found.group(1)), int(found.group(2)), whole)
+    named: bool = False
 
 
 def plan_join(node: Node, tx: Transaction, sender: str, split_id: str) -> JoinPlan | None:
@@ -92,89 +74,16 @@ def plan_join(node: Node, tx: Transaction, sender: str, split_id: str) -> JoinPl
     document = tx.document(sender, split_id)
     if document is None or document.state is not DocumentState.JOINING:
         return None
-    parts = [_read_part(node, tx, listed) for listed in tx.parts(sender, split_id)]
-    return JoinPlan(document, parts[0].message, tuple(_contents(node, tx, document, parts)))
-
-
-def _read_part(node: Node, tx: Transaction, listed: StoredIncoming) -> _PartRead:
-    stored = tx.incoming(listed.incoming.sender, listed.incoming.message_id) or listed
-    if stored.view is not None and stored.parcel is not None:
-        view = read_view(stored.view)
-        (payload,), (place,) = view.message.payloads, view.places
-        if place.encoding.lower() in _AS_THEY_ARE:
-            body = slices_of(stored.parcel, place.offset, place.length)
-            return _PartRead(view.message, payload, _reference(view.message), body)
-    message = accepted(node, stored)
-    (payload,) = message.payloads
-    name, length = node.store.spool.put((payload.data or b"",))
-    node.spooled.append(name)
-    return _PartRead(message, payload, _reference(message), (SpoolSlice(name, 0, length),))
-
-
-def _reference(message: Message) -> Reference | None:
-    return message.manifest[0] if message.manifest else None
-
-
-def _contents(
-    node: Node, tx: Transaction, document: SplitDocument, parts: Sequence[_PartRead]
-) -> Iterator[Pieces]:
-    """The payloads that the parts are of. Parts of one payload have its Content-ID, and say where
-    in it they lie; where they do not say, all are of one payload (slides)."""
+    index = index_of(node, tx, document)
+    listed = parts_of(tx, document, index)
+    if index is not None:
+        here = read_payloads(node, tx, listed[0])
+        fragments = [read_part(node, tx, each) for each in listed[1:]]
+        named = tuple(contents_named(document, index, here, fragments))
+        return JoinPlan(document, index, named, named=True)
+    parts = [read_part(node, tx, each) for each in listed]
     terms = node.terms_of(tx, document.terms_id)
-    silent = all(part.stretch is None for part in parts)
-    groups: list[list[_PartRead]] = []
-    for part in parts:
-        stretch = part.stretch
-        begins = not silent and stretch is not None and stretch.offset == 0
-        same = groups and (silent or groups[-1][0].payload.content_id == part.payload.content_id)
-        if groups and same and not (begins and part.payload.size):
-            groups[-1].append(part)
-        else:
-            groups.append([part])
-    names = [group[0].payload.content_id for group in groups]
-    if len(set(names)) < len(names):
-        raise _do_not_fit(document, "two of its payloads have one Content-ID")
-    for group in groups:
-        yield _pieces(document, group, terms.compress_encoding)
-
-
-def _pieces(document: SplitDocument, group: list[_PartRead], agreed: str | None) -> Pieces:
-    first, end = group[0], 0
-    for part in group:
-        stretch = part.stretch
-        told = (stretch.size, stretch.digest) if stretch else None
-        if stretch is not None and stretch.offset != end:
-            raise _do_not_fit(document, "its parts leave gaps, or lie over each other")
-        if told != ((first.stretch.size, first.stretch.digest) if first.stretch else None):
-            raise _do_not_fit(document, "its parts tell different things of the whole")
-        end += part.payload.size
-    made = first.reference.compression if first.reference is not None else None
-    encoding = made.encoding if made is not None else first.payload.content_encoding
-    told_headers = first.payload.mime_headers
-    headers = tuple(pair for pair in told_headers if pair[0].lower() not in _OURS)
-    # Who says where in the document a part lies means the whole of it; what else is compressed is
-    # the application's, unless that was agreed.
-    ours = made is not None or first.stretch is not None or encoding == agreed
-    undone = encoding if ours else None
-    kept = None if undone else first.payload.content_encoding
-    payload = replace(first.payload, data=None, content_encoding=kept, mime_headers=headers)
-    whole = first.stretch
-    return Pieces(
-        payload,
-        tuple(piece for part in group for piece in part.body),
-        undone,
-        None if whole is None else whole.size,
-        None if whole is None else whole.digest,
-        made.original_size if made is not None and undone else None,
-    )
-
-
-def _do_not_fit(document: SplitDocument, problem: str) -> Inconsistent:
-    return Inconsistent(
-        f"document {document.split_id} cannot be put together: {problem}",
-        location="//SplitNumber",
-        remedy="send the document again, under a SplitId of its own",
-    )
+    return JoinPlan(document, parts[0].message, tuple(contents(document, parts, terms)))
 
 
 # --- it is whole ---------------------------------------------------------------------------------
@@ -186,14 +95,23 @@ def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joine
     if document is None or document.state is not DocumentState.JOINING:
         return
     try:
-        check_split_id(tx, *document.key)
+        if not plan.named:
+            check_split_id(tx, *document.key)
     except Inconsistent as error:
         _give_up(node, tx, document, error)
         return
-    parts = tx.parts(*document.key)
+    index = plan.first if plan.named else None
+    parts = parts_of(tx, document, index)
+    settle_claims(tx, document, index)
     message = _whole(plan, joined)
     row = _row(node, document, parts[0], message, joined)
-    _hand_over(node, tx, parts)
+    if plan.named:
+        # The message that named the parts has its own row, by which its copies are known.
+        key = f"{document.sender} {node.world.new_id()}"
+        row = replace(row, incoming=replace(row.incoming, sender=key))
+    last = tx.incoming(document.sender, document.last_part) if document.last_part else None
+    request = None if last is None else Request.read(node, tx, last)
+    _hand_over(node, tx, [part for part in parts if part.incoming.message_id != document.split_id])
     for listed in parts:
         _end(tx, node, listed, IncomingEvent.JOINED, IncomingState.CONFIRMED)
     tx.add_incoming(row)
@@ -209,8 +127,6 @@ def finish_join(node: Node, tx: Transaction, plan: JoinPlan, joined: tuple[Joine
     tx.save_document(document.moved(DocumentState.WHOLE))
     node.joining.pop(document.key, None)
     node.actions.append(Ready(1))
-    last = tx.incoming(document.sender, document.last_part) if document.last_part else None
-    request = None if last is None else Request.read(node, tx, last)
     if request is not None and request.owed.owed:
         request.save_ack()
         node.actions.append(PostReply(document.sender, document.last_part))
@@ -235,7 +151,7 @@ def _end(
 def _whole(plan: JoinPlan, joined: tuple[Joined, ...]) -> Message:
     header = replace(plan.first.header, message_id=plan.document.split_id, split=None)
     payloads = tuple(whole.payload for whole in joined)
-    references = tuple(Reference(f"cid:{payload.content_id}") for payload in payloads)
+    references = tuple(Reference(reference_to(payload.content_id)) for payload in payloads)
     return replace(plan.first, header=header, manifest=references, payloads=payloads)
 
 
@@ -291,7 +207,9 @@ def refuse_join(node: Node, tx: Transaction, sender: str, split_id: str, error: 
 
 
 def _give_up(node: Node, tx: Transaction, document: SplitDocument, error: EbxmlError) -> None:
-    parts = tx.parts(*document.key)
+    index = index_of(node, tx, document)
+    parts = parts_of(tx, document, index)
+    settle_claims(tx, document, index)
     last = tx.incoming(document.sender, document.last_part) if document.last_part else None
     request = None if last is None else Request.read(node, tx, last)
     code, place, problem = error.code, error.location or None, str(error.problem)[:500]
@@ -300,7 +218,8 @@ def _give_up(node: Node, tx: Transaction, document: SplitDocument, error: EbxmlE
     node.write(tx, [Note(refused, document.split_id)], terms_id=document.terms_id, peer=peer)
     taken = [part for part in parts if part.incoming.state is IncomingState.GATHERED]
     # What was acknowledged is its document's, and shares its fate.
-    _hand_over(node, tx, [part for part in taken if part.answered])
+    theirs = [part for part in taken if part.incoming.message_id != document.split_id]
+    _hand_over(node, tx, [part for part in theirs if part.answered])
     for listed in parts:
         if listed.incoming.state is IncomingState.HELD:
             _settle_number(node, tx, listed)
@@ -355,9 +274,16 @@ def _answer(
 def give_up_incomplete(node: Node) -> None:
     """Forget documents of which a part is missing that nobody sends any more."""
     with node.transition() as tx:
-        for document in tx.open_documents():
+        waiting = tx.open_documents()
+        latest = latest_of(each for each in waiting if is_early(each.split_id))
+        for document in waiting:
             terms = node.terms_of(tx, document.terms_id)
-            late = node.now() >= hold_deadline(document.latest_at, terms)
+            came = document.latest_at
+            if is_early(document.split_id):
+                # The message that names it goes out when all of them are there, and may be
+                # persistDuration under way.
+                came = latest[document.sender, *document.about] + terms.persist_duration
+            late = node.now() >= hold_deadline(came, terms)
             if document.state is not DocumentState.OPEN or not late:
                 continue
             missing = document.total - document.count
@@ -365,4 +291,6 @@ def give_up_incomplete(node: Node) -> None:
                 f"{missing:,} of {document.total:,} parts of document {document.split_id} did not "
                 "come within persistDuration"
             )
+            if is_early(document.split_id):
+                problem = "no message named a fragment within persistDuration"
             _give_up(node, tx, document, DeliveryFailure(problem, location="//SplitNumber"))

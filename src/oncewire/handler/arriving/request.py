@@ -54,7 +54,8 @@ class Request:
     def read(cls, node: Node, tx: Transaction, stored: StoredIncoming) -> Request | None:
         """None where its bytes or its agreement are gone."""
         agreement = agreement_of_hop(node, tx, stored)
-        joined = stored.facts.split_id == stored.incoming.message_id
+        facts = stored.facts
+        joined = facts.split_id == stored.incoming.message_id and facts.split_number is None
         if agreement is None or stored.parcel is None or joined:
             # A document that came in parts was answered with the last of them.
             return None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement
+from oncewire.agreement.naming import sender_of
 from oncewire.agreement.resolve import Resolution
-from oncewire.handler.arrival import number_of_arrival
+from oncewire.handler.arrival import facts_under, number_of_arrival
 from oncewire.handler.arriving.received_note import received_note
 from oncewire.handler.delivering.view import view_of
+from oncewire.handler.documents.claims import split_by_name
 from oncewire.handler.documents.gathering import in_spool
 from oncewire.handler.node import Node
 from oncewire.handler.route import peer_label
 from oncewire.handler.source import Source
 from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.form import PartsForm
 from oncewire.message.header import Split
 from oncewire.protocol.effects import Note
 from oncewire.protocol.incoming import Incoming
@@ -55,7 +58,21 @@ class Storing:
         """Of which document it is a part that is put together here."""
         if not self.final or self.message.kind is not MessageKind.NORMAL:
             return None
+        form = self.resolution.form
+        if form.parts is PartsForm.MID:
+            sender = str(sender_of(self.agreement, self.message.header.from_party))
+            return split_by_name(self.tx, sender, self.message, form)
         return self.message.header.split
+
+    @property
+    def _facts(self) -> MessageFacts:
+        """What listings show of it."""
+        facts, split = facts_under(self.message, self.agreement, self.ahead), self._split
+        if split is None or self.message.header.split is not None:
+            return facts
+        return replace(
+            facts, split_id=split.split_id, split_number=split.number, split_total=split.total
+        )
 
     def _incoming(
         self, sender: str, facts: MessageFacts, channel: ReceivingChannel | None, terms: Terms

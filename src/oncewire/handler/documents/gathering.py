@@ -12,12 +12,17 @@ from dataclasses import replace
 
 from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Join
+from oncewire.handler.documents.claims import (
+    check_claims,
+    claim,
+    early,
+    hand_to_document,
+    is_early,
+)
 from oncewire.handler.node import Node
-from oncewire.handler.perform import journal_received
 from oncewire.message.envelope import Message
 from oncewire.message.header import Header, Split
 from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
-from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, SpoolSlice, StoredIncoming, StoredParcel
@@ -36,9 +41,9 @@ def is_gathered(tx: Transaction, sender: str, message_id: str) -> bool:
     return document is not None and document.state in UNFINISHED
 
 
-def check_id(tx: Transaction, sender: str, message_id: str, split: Split | None) -> None:
+def check_id(tx: Transaction, sender: str, message_id: str, header: Header) -> None:
     """Refuse a message under the id of a document: the document will be a message under it."""
-    own = split is not None and split.split_id == message_id
+    own = header.split is not None and header.split.split_id == message_id
     if own or is_gathered(tx, sender, message_id):
         raise Inconsistent(
             f"MessageId {message_id} is the SplitId of a document",
@@ -48,11 +53,14 @@ def check_id(tx: Transaction, sender: str, message_id: str, split: Split | None)
 
 
 def about_document(header: Header, facts: MessageFacts) -> tuple[str, ...]:
-    """What a part says of its document, in the order of `ABOUT`; parties by their agreed names."""
+    """What a part says of its document, in the order of `ABOUT`; parties by their agreed names.
+    A fragment has an Action of its own, and refers to nothing."""
+    split = header.split is not None
     return (
         *(facts.cpa_id, facts.from_party, header.from_party.role or ""),
         *(facts.to_party, header.to_party.role or ""),
-        *(facts.conversation_id, facts.service, facts.action, facts.ref_to or ""),
+        *(facts.conversation_id, facts.service),
+        *((facts.action, facts.ref_to or "") if split else ()),
     )
 
 
@@ -64,7 +72,9 @@ def check_gathering(
     check_part(known, split, about_document(message.header, facts))
     if known is None:
         check_split_id(tx, sender, split.split_id)
-    if len(message.payloads) != 1:
+    if message.header.split is None:
+        check_claims(tx, sender, message)
+    elif len(message.payloads) != 1:
         raise Inconsistent(
             f"part {split.number} has {len(message.payloads)} payloads",
             location="//SplitNumber",
@@ -92,7 +102,7 @@ def _check_bounds(
     split: Split,
     message: Message,
 ) -> None:
-    limits, size = node.limits, message.payloads[0].size
+    limits, size = node.limits, sum(payload.size for payload in message.payloads)
     if split.total > limits.document_parts:
         raise beyond(
             f"a document has {split.total:,} parts", "document_parts", limits.document_parts
@@ -121,10 +131,14 @@ def _check_bounds(
         )
 
 
-def completes(tx: Transaction, sender: str, split: Split, released: Collection[str]) -> bool:
+def completes(
+    tx: Transaction, sender: str, split: Split, released: Collection[str], message: Message
+) -> bool:
     """Whether the document is complete with this part; `released`: held messages that it frees."""
     known = tx.document(sender, split.split_id)
     count = 0 if known is None else known.count
+    if known is None:
+        count = len(early(tx, sender, message))
     if count + 1 < split.total:
         return False
     return all(
@@ -144,21 +158,26 @@ def in_spool(node: Node, parcel: StoredParcel) -> StoredParcel:
 
 
 def gather(
-    node: Node, tx: Transaction, stored: StoredIncoming, header: Header, *, last: bool
+    node: Node,
+    tx: Transaction,
+    stored: StoredIncoming,
+    message: Message,
+    split: Split,
+    *,
+    last: bool,
 ) -> None:
     """Note a part that is stored. `last`: the document is complete with it, and it waits for its
     answer."""
-    incoming, split = stored.incoming, header.split
-    if split is None:
-        return
+    incoming = stored.incoming
     document = tx.document(incoming.sender, split.split_id) or SplitDocument(
         incoming.sender,
         split.split_id,
         split.total,
         incoming.terms_id,
         node.now(),
-        about=about_document(header, stored.facts),
+        about=about_document(message.header, stored.facts),
     )
+    document = claim(node, tx, document, message)
     document = replace(
         document.add(split.number, stored.facts.size),
         latest_at=node.now(),
@@ -176,7 +195,10 @@ def gathered(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
     document = tx.document(incoming.sender, split_id)
     if document is None or document.state is not DocumentState.OPEN:
         return
-    if not document.last_part:
+    if is_early(split_id):
+        # Nobody has named it yet.
+        return
+    if not document.last_part and incoming.message_id != split_id:
         # Otherwise it is complete, and what its sender hears of the last part decides over all
         # whose turn came with it.
         hand_to_document(node, tx, stored)
@@ -200,14 +222,6 @@ def begin_all(node: Node, tx: Transaction) -> None:
     for document in tx.open_documents():
         if document.state is DocumentState.JOINING:
             begin(node, document)
-
-
-def hand_to_document(node: Node, tx: Transaction, stored: StoredIncoming) -> None:
-    """A part is its document's: that is its hand-over, and its confirmation too."""
-    incoming = replace(stored.incoming, hand_overs=1)
-    tx.save_incoming(incoming)
-    what = HandedOver(split_id=stored.facts.split_id)
-    journal_received(node, tx, stored, what, incoming, incoming.digest)
 
 
 def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:

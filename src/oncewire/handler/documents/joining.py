@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from oncewire.errors import Inconsistent, MimeProblem, StoreDamaged
 from oncewire.message.payload import Payload
@@ -17,9 +18,22 @@ from oncewire.store.records import SpoolSlice
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.mime.compression import Inflater
+from oncewire.wire.mime.transfer import decoder
 
 PIECE = 256 * 1024
 """Bytes of a document that are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Where a part lies that travelled as base64, or encoded in another way."""
+
+    body: tuple[bytes | SpoolSlice, ...]
+    encoding: str
+
+
+Piece: TypeAlias = bytes | SpoolSlice | Encoded
+"""The bytes of one part, or where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,7 @@ class Pieces:
 
     # Its name, media type and other headers; size and digest are found by joining.
     payload: Payload
-    body: tuple[bytes | SpoolSlice, ...]
+    body: tuple[Piece, ...]
     # How it was compressed; None: not at all.
     encoding: str | None = None
     # Size and SHA-256 of all that travelled, and size before the compression, where that is told.
@@ -81,7 +95,8 @@ def made_files(joined: Iterable[Joined], contents: Iterable[Pieces]) -> list[str
 
 def _join(spool: Spool, content: Pieces, limits: Limits, left: int, made: list[str]) -> Joined:
     travelled = _Travelled(spool, content)
-    if content.encoding is None:
+    lies = tuple(piece for piece in content.body if not isinstance(piece, Encoded))
+    if content.encoding is None and len(lies) == len(content.body):
         digest, size = hashlib.sha256(), 0
         for piece in travelled:
             digest.update(piece)
@@ -89,22 +104,11 @@ def _join(spool: Spool, content: Pieces, limits: Limits, left: int, made: list[s
             if size > left:
                 raise beyond("a document is too large", "document_bytes", left, mime=True)
         payload = replace(content.payload, size=size, digest=digest.hexdigest(), data=None)
-        return Joined(payload, content.body)
-    inflater = Inflater(content.encoding, limits, size_max=left)
+        return Joined(payload, lies)
     file = spool.begin()
     try:
-        for piece in travelled:
-            for inflated in inflater.feed(piece):
-                file.write(inflated)
-        for inflated in inflater.finish():
-            file.write(inflated)
-        if content.original_size not in (None, inflater.size):
-            raise MimeProblem(
-                f"the payload {content.payload.content_id} has {inflater.size:,} bytes, "
-                f"{content.original_size:,} were told",
-                location=f"cid:{content.payload.content_id}",
-                remedy="send the document again",
-            )
+        for piece in _undone(content, travelled, limits, left):
+            file.write(piece)
         name, size = file.finish()
     except BaseException:
         file.abandon()
@@ -112,6 +116,31 @@ def _join(spool: Spool, content: Pieces, limits: Limits, left: int, made: list[s
     made.append(name)
     payload = replace(content.payload, size=size, digest=name, data=None)
     return Joined(payload, (SpoolSlice(name, 0, size),))
+
+
+def _undone(
+    content: Pieces, travelled: Iterable[bytes], limits: Limits, left: int
+) -> Iterator[bytes]:
+    """What travelled, decompressed where it was compressed."""
+    if content.encoding is None:
+        size = 0
+        for piece in travelled:
+            size += len(piece)
+            if size > left:
+                raise beyond("a document is too large", "document_bytes", left, mime=True)
+            yield piece
+        return
+    inflater = Inflater(content.encoding, limits, size_max=left)
+    for piece in travelled:
+        yield from inflater.feed(piece)
+    yield from inflater.finish()
+    if content.original_size not in (None, inflater.size):
+        raise MimeProblem(
+            f"the payload {content.payload.content_id} has {inflater.size:,} bytes, "
+            f"{content.original_size:,} were told",
+            location=f"cid:{content.payload.content_id}",
+            remedy="send the document again",
+        )
 
 
 class _Travelled:
@@ -142,10 +171,16 @@ class _Travelled:
             )
 
 
-def _read(spool: Spool, body: Iterable[bytes | SpoolSlice]) -> Iterator[bytes]:
+def _read(spool: Spool, body: Iterable[Piece]) -> Iterator[bytes]:
     for piece in body:
         if isinstance(piece, bytes):
             yield piece
+            continue
+        if isinstance(piece, Encoded):
+            undo = decoder(piece.encoding)
+            for data in _read(spool, piece.body):
+                yield undo.feed(data)
+            yield undo.finish()
             continue
         with spool.open(piece.name) as spooled:
             spooled.seek(piece.offset)

@@ -16,7 +16,7 @@ from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 CONTENT_TYPE = "application/x-oncewire-document"
 """Of a row whose bytes are no message."""
 
-_HEADER = "payload"
+_HEADER, _ACTION = "payload", "fragment-action"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Content:
     # How it was compressed into that file; None: it is the payload itself.
     encoding: str | None = None
     mime_headers: tuple[tuple[str, str], ...] = ()
+    # It is small enough to travel whole, in the message that names the fragments of the others.
+    inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,24 @@ class Original:
 
     draft: bytes
     contents: tuple[Content, ...]
+    # The Action of its fragments (`mid:`); None: its parts say themselves what they are part of.
+    fragment_action: str | None = None
+
+    @property
+    def travelling(self) -> tuple[Content, ...]:
+        """The payloads that are cut into parts."""
+        return tuple(content for content in self.contents if not content.inline)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of each payload that travel."""
-        return tuple(content.length for content in self.contents)
+        """Bytes of each of them that travel."""
+        return tuple(content.length for content in self.travelling)
 
     def stored(self) -> StoredParcel:
         """As the store keeps it."""
         headers = tuple((_HEADER, json.dumps(asdict(content))) for content in self.contents)
+        if self.fragment_action is not None:
+            headers = ((_ACTION, self.fragment_action), *headers)
         files = (SpoolSlice(content.name, 0, content.length) for content in self.contents)
         return StoredParcel(CONTENT_TYPE, headers, (self.draft, *files))
 
@@ -63,7 +74,8 @@ class Original:
             contents = [json.loads(value) for name, value in parcel.headers if name == _HEADER]
             if not isinstance(draft, bytes):
                 raise TypeError("it has no header")
-            return cls(draft, tuple(_content(values) for values in contents))
+            action = next((value for name, value in parcel.headers if name == _ACTION), None)
+            return cls(draft, tuple(_content(values) for values in contents), action)
         except (ValueError, TypeError, KeyError) as problem:
             raise StoreDamaged(
                 f"the stored document {message_id} is damaged: {problem}",
@@ -72,16 +84,27 @@ class Original:
             ) from problem
 
 
+def names_fragments(parcel: StoredParcel | None) -> bool:
+    """Whether a message of the document's own will name its parts."""
+    return parcel is not None and any(name == _ACTION for name, _ in parcel.headers)
+
+
 def _content(values: dict[str, object]) -> Content:
     pairs = values.pop("mime_headers")
     headers = tuple((str(name), str(value)) for name, value in pairs)  # type: ignore[attr-defined]
     return Content(**values, mime_headers=headers)  # type: ignore[arg-type]
 
 
-def is_whole(stored: StoredOutgoing) -> bool:
-    """Whether a row of ours is a document, of which only the parts travel."""
+def has_parts(stored: StoredOutgoing) -> bool:
+    """Whether a row of ours is a document that travels in parts."""
     facts = stored.facts
     return facts.split_id == stored.outgoing.message_id and facts.split_number is None
+
+
+def is_whole(stored: StoredOutgoing) -> bool:
+    """Whether a row of ours is a document of which only the parts travel, now at least: the message
+    that names fragments goes out when they have arrived, and is then like any other."""
+    return has_parts(stored) and not stored.outgoing.attempts
 
 
 def is_part(stored: StoredOutgoing) -> bool:

@@ -1,13 +1,15 @@
 """Outcome: how its parts end decides how a document of ours ends, once.
 
 It is delivered when the last of its parts is acknowledged, whose receiver says so only when the
-document is whole there. It fails with the first part that does: then no further part is sent, and
-its From Party is told of the document, not of parts.
+document is whole there; where a message of its own names the parts (`fragments`), that is the last.
+It fails with the first part that does: then no further part is sent, and its From Party is told of
+the document, not of parts.
 """
 
 from __future__ import annotations
 
-from oncewire.handler.documents.original import is_part, is_whole
+from oncewire.handler.documents.fragments import is_named_apart
+from oncewire.handler.documents.original import has_parts, is_part
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.protocol.documents import (
@@ -40,13 +42,13 @@ def follow(node: Node) -> None:
 def _part_ended(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
     split_id, number = part.facts.split_id or "", part.facts.split_number or 0
     document, whole = tx.document("", split_id), tx.outgoing(split_id)
-    if document is None or whole is None or not is_whole(whole):
+    if document is None or whole is None or not has_parts(whole):
         return
     state = part.outgoing.state
     if state is OutgoingState.DELIVERED:
         document = document.add(number)
         tx.save_document(document)
-        if document.complete:
+        if document.complete and not is_named_apart(tx, whole):
             _delivered(node, tx, document, whole, part)
     elif state in _FAILED and document.state is not DocumentState.FAILED:
         _failed(node, tx, document, whole, part)
@@ -116,6 +118,7 @@ def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None
         or document is None
         or document.released < document.total
         or not all(part.outgoing.transmitted for part in parts_sent(tx, document))
+        or is_named_apart(tx, whole)
     )
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     given_up = whole.outgoing.failed(OutgoingEvent.ABANDONED, to, "abandoned by the operator")

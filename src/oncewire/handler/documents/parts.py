@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from oncewire.errors import StoreDamaged
+from oncewire.handler.documents.fragments import as_fragment, enter_index, may_be_named
 from oncewire.handler.documents.original import Content, Original, is_whole
 from oncewire.handler.node import Node
 from oncewire.handler.perform import first_attempt, perform
@@ -30,6 +31,7 @@ from oncewire.protocol.documents import (
     SplitDocument,
     nth_part,
     part_id,
+    part_size,
 )
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
@@ -79,19 +81,26 @@ def release(node: Node) -> Iterator[tuple[str, Exception]]:
 
 
 def _release_one(node: Node, message_id: str, went: list[bool], tx: Transaction) -> None:
-    """Send the next part, if there is one and room for it; tells `went` so."""
+    """Send the next part, if there is one and room for it, or what names them all; tells `went`
+    so."""
     stored = tx.outgoing(message_id)
     document = None if stored is None else document_of(tx, stored)
+    if stored is None or document is None or document.channel is not None:
+        went.append(False)
+        return
+    terms = node.terms_of(tx, stored.outgoing.terms_id)
+    if document.complete:
+        if may_be_named(stored, document):
+            enter_index(node, tx, stored, document, terms)
+        went.append(False)
+        return
     ready = (
-        stored is not None
-        and document is not None
-        and document.channel is None
-        and document.released < document.total
+        document.released < document.total
         and stored.outgoing.state not in FINAL_OUTGOING
         and may_go_on(tx, stored)
     )
-    if ready and stored is not None:
-        enter_next(node, tx, stored, None, node.terms_of(tx, stored.outgoing.terms_id))
+    if ready:
+        enter_next(node, tx, stored, None, terms)
     went.append(ready)
 
 
@@ -112,11 +121,12 @@ def enter_next(
         )
     number = document.released + 1
     original = Original.read(tx.outgoing_parcel(message_id), message_id)
-    part = nth_part(original.sizes, terms.max_size or 1, number)
+    mid = original.fragment_action is not None
+    part = nth_part(original.sizes, part_size(terms, base64=mid), number)
     composed, place = _compose(node, stored, original, document, part)
     route = route_of(node, stored, terms, composed)
     composed, stamped = _stamped(composed, channel, terms, node.now())
-    fresh = _row(node, stored, composed)
+    fresh = _row(node, stored, composed, number)
     _journal(node, tx, fresh)
     entered = enter_window(fresh.outgoing, stamped, terms, node.now())
     sequence = sequence_of(entered.outgoing, terms)
@@ -145,7 +155,7 @@ def _compose(
 ) -> tuple[Message, SpoolSlice]:
     """The message of a part, and where its content lies."""
     message = codec.read(unpack_draft(original.draft)).message
-    content = original.contents[part.payload]
+    content = original.travelling[part.payload]
     place = SpoolSlice(content.name, part.offset, part.length)
     with node.store.spool.open(content.name) as spooled:
         spooled.seek(part.offset)
@@ -156,23 +166,20 @@ def _compose(
             message_id=stored.outgoing.message_id,
             remedy="put it back from a backup, or give it up with `oncewire abandon`",
         )
-    payload = replace(
-        Payload.of(content.content_id, content.media_type, data),
-        content_encoding=content.encoding,
-        mime_headers=(*content.mime_headers, *_told(content, part)),
-    )
-    made = None if content.encoding is None else Compression(content.encoding, content.size)
-    reference = Reference(
-        f"cid:{content.content_id}",
-        compression=made,
-        stretch=Stretch(part.offset, content.length, content.name),
-    )
+    payload = Payload.of(content.content_id, content.media_type, data)
+    if original.fragment_action is None:
+        payload, reference = _as_part(content, part, payload)
+    else:
+        payload, reference = as_fragment(content, payload, _told(content, part))
     header = replace(
         message.header,
         message_id=part_id(document.split_id, part.number, document.total),
         # Strictly later than the part before, and than the document.
         timestamp=message.header.timestamp + part.number,
-        split=Split(document.split_id, part.number, document.total),
+        action=original.fragment_action or message.header.action,
+        split=None
+        if original.fragment_action is not None
+        else Split(document.split_id, part.number, document.total),
     )
     # What its sender warns of is said once.
     errors = message.error_list if part.number == 1 else None
@@ -180,6 +187,18 @@ def _compose(
         message, header=header, manifest=(reference,), payloads=(payload,), error_list=errors
     )
     return codec.as_stated(composed), place
+
+
+def _as_part(content: Content, part: Part, payload: Payload) -> tuple[Payload, Reference]:
+    """The payload of a part that says itself what it is a part of, and its reference."""
+    made = None if content.encoding is None else Compression(content.encoding, content.size)
+    reference = Reference(
+        f"cid:{content.content_id}",
+        compression=made,
+        stretch=Stretch(part.offset, content.length, content.name),
+    )
+    told = (*content.mime_headers, *_told(content, part))
+    return replace(payload, content_encoding=content.encoding, mime_headers=told), reference
 
 
 def _told(content: Content, part: Part) -> tuple[tuple[str, str], ...]:
@@ -202,8 +221,8 @@ def _stamped(
     return stamped(message, stamp), channel
 
 
-def _row(node: Node, stored: StoredOutgoing, message: Message) -> StoredOutgoing:
-    header, split = message.header, message.header.split
+def _row(node: Node, stored: StoredOutgoing, message: Message, number: int) -> StoredOutgoing:
+    header = message.header
     outgoing = Outgoing(
         header.message_id,
         stored.outgoing.terms_id,
@@ -216,7 +235,8 @@ def _row(node: Node, stored: StoredOutgoing, message: Message) -> StoredOutgoing
         timestamp=header.timestamp,
         digest=identity_digest(message),
         size=message.payloads[0].size,
-        split_number=None if split is None else split.number,
+        action=header.action or stored.facts.action,
+        split_number=number,
     )
     return StoredOutgoing(
         outgoing, facts, stored.peer, hop=stored.hop, agreement_id=stored.agreement_id

@@ -16,15 +16,21 @@ from oncewire.handler.route import Route
 from oncewire.handler.sealing.seal import draft_of
 from oncewire.journal.identity import document_digest
 from oncewire.message.envelope import Message
-from oncewire.message.form import Extension, Form, Security
+from oncewire.message.form import Extension, Form, PartsForm, Security
 from oncewire.message.payload import Payload
-from oncewire.protocol.documents import SplitDocument, is_document, parts_needed
+from oncewire.protocol.documents import (
+    SplitDocument,
+    fragments_needed,
+    is_document,
+    part_size,
+    parts_needed,
+)
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingEvent
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.terms import FlowMode, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, StoredOutgoing
 from oncewire.store.spool_contract import Spool
@@ -32,6 +38,9 @@ from oncewire.wire.mime.compression import ENCODINGS, compressed
 
 PIECE = 256 * 1024
 """Bytes of a document that are in memory at once while it is compressed."""
+
+FRAGMENT_ENCODING = "gzip"
+"""The one compression that a Manifest with `mid:` references has a word for."""
 
 
 def needs_parts(payloads: tuple[Payload, ...], terms: Terms) -> bool:
@@ -48,7 +57,7 @@ def check_splittable(
         f"payload {largest.content_id} has {largest.size:,} bytes, and no more than "
         f"{terms.max_size:,} are agreed"
     )
-    if not form.carries(Extension.SPLIT):
+    if not form.splits:
         raise InvalidValue(
             problem,
             remedy='agree on a larger payload.max_size, or on parts (wire.extensions = ["split"])',
@@ -65,7 +74,14 @@ def check_splittable(
             "back",
             remedy="agree on sync.mode = none or mshSignalsOnly, or on a larger payload.max_size",
         )
-    if security.sign and len(payloads) > 1 and not form.carries_in_header(Extension.SPLIT):
+    mid = form.parts is PartsForm.MID
+    if mid and (terms.numbered or terms.flow is not FlowMode.UNRESTRICTED):
+        raise InvalidValue(
+            f"{problem}; fragments (payload.parts) have no place in a numbered stream",
+            remedy="agree on sequence.numbered = false and flow.mode = unrestricted",
+        )
+    in_header = mid or form.carries_in_header(Extension.SPLIT)
+    if security.sign and len(payloads) > 1 and not in_header:
         raise InvalidValue(
             f"{problem}; of which payload a part is would be told beside it, where no signature "
             "covers it",
@@ -76,6 +92,11 @@ def check_splittable(
         raise InvalidValue(
             f"{problem}; {encoding} is agreed (payload.compress), which is not known here",
             remedy="agree on one of " + ", ".join(ENCODINGS),
+        )
+    if mid and encoding not in (None, FRAGMENT_ENCODING):
+        raise InvalidValue(
+            f"{problem}; fragments are compressed by gzip or not at all, {encoding} is agreed",
+            remedy="agree on payload.compress = gzip, or none",
         )
 
 
@@ -92,7 +113,8 @@ def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> t
         return ready
     terms, form = route.terms, route.form
     spool, encoding = node.store.spool, terms.compress_encoding
-    told = form.carries_in_header(Extension.COMPRESSION)
+    mid = form.parts is PartsForm.MID
+    told = mid or form.carries_in_header(Extension.COMPRESSION)
     if not told and (route.security.sign or not form.carries(Extension.COMPRESSION)):
         # What no signature covers is not believed, and the document would stay compressed.
         encoding = None
@@ -101,13 +123,21 @@ def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> t
         for payload in payloads:
             large = payload.size > (terms.max_size or payload.size)
             ratio = node.limits.compression_ratio
-            contents += [_content(spool, payload, encoding if large else None, ratio)]
-        parts_needed(tuple(content.length for content in contents), terms.max_size or 1)
+            content = _content(spool, payload, encoding if large else None, ratio)
+            contents += [replace(content, inline=mid and not large)]
+        _count_parts(Original(b"", tuple(contents), form.fragment_action if mid else None), terms)
     except BaseException:
         for content in contents:
             spool.give_back(content.name)
         raise
     return tuple(contents)
+
+
+def _count_parts(original: Original, terms: Terms) -> int:
+    """Into how many messages it is cut."""
+    mid = original.fragment_action is not None
+    needed = fragments_needed if mid else parts_needed
+    return needed(original.sizes, part_size(terms, base64=mid))
 
 
 def digests_of(payloads: tuple[Payload, ...]) -> tuple[str, ...]:
@@ -159,8 +189,9 @@ def store_document(
     node.spooled += [content.name for content in contents]
     bare = replace(message, payloads=(), manifest=())
     draft, _ = draft_of(bare, route.form)
-    original = Original(draft, contents)
-    total = parts_needed(original.sizes, terms.max_size or 1)
+    mid = route.form.parts is PartsForm.MID
+    original = Original(draft, contents, route.form.fragment_action if mid else None)
+    total = _count_parts(original, terms)
     key = route.channel(message)
     terms_id = node.keep_terms(tx, terms)
     outgoing = Outgoing(message_id, terms_id, now, key, expires_at=header.time_to_live)

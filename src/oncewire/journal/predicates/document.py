@@ -80,6 +80,9 @@ class DocumentFold:
             node.given_up = True
         elif row.message_id != self._split_id:
             node.parts_handed.add(row.message_id)
+            number = notes.HandedOver.read(row.detail).split_number
+            if number is not None:
+                node.parts.setdefault(number, set()).add(row.message_id)
         else:
             if node.joined is None:
                 self._note(node, ViolationKind.INCOMPLETE, "It was handed over, but not joined.")

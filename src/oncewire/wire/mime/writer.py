@@ -1,14 +1,14 @@
 """Writing multipart MIME: small messages as bytes, large ones as pieces that never meet.
 
-Payload bytes go out exactly as they are; only mail, which cannot carry eight bits safely,
-gets base64.
+Payload bytes go out exactly as they are; only mail, which cannot carry eight bits safely, gets
+base64, and a payload that says so of itself.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from oncewire.errors import InvalidValue
@@ -16,6 +16,9 @@ from oncewire.message import Payload
 from oncewire.wire.mime.transfer import BASE64_LINE, base64_lines, base64_size
 
 _READ = 65_536
+
+TRANSFER = ("Content-Transfer-Encoding", "base64")
+"""What a payload has among its headers that is to travel as base64."""
 
 
 class Readable(Protocol):
@@ -103,7 +106,8 @@ def laid_out(
     for number, payload in enumerate(payloads):
         # Inside the container the first boundary opens a line of its own already.
         start = b"" if nested and number == 0 else b"\r\n"
-        yield start + f"--{inner}\r\n".encode() + _part_headers(payload, base64=frame.base64)
+        coded = _is_coded(payload, frame)
+        yield start + f"--{inner}\r\n".encode() + _part_headers(payload, base64=coded)
         yield payload
     if nested:
         yield f"\r\n--{inner}--".encode()
@@ -123,7 +127,8 @@ def pieces(
         if isinstance(piece, bytes):
             yield piece
         else:
-            yield from _content(piece, sources.get(piece.content_id), base64=frame.base64)
+            coded = _is_coded(piece, frame)
+            yield from _content(piece, sources.get(piece.content_id), base64=coded)
 
 
 def body_size(
@@ -133,9 +138,22 @@ def body_size(
     empty = tuple(_hollow(payload) for payload in payloads)
     size = sum(len(piece) for piece in pieces(envelope, empty, {}, frame, boundary))
     for payload in payloads:
-        size += base64_size(payload.size) - 2 if frame.base64 and payload.size else 0
-        size += 0 if frame.base64 else payload.size
+        coded = _is_coded(payload, frame)
+        size += base64_size(payload.size) - 2 if coded and payload.size else 0
+        size += 0 if coded else payload.size
     return size
+
+
+def plain(payload: Payload) -> Payload:
+    """The payload without its wish to travel as base64."""
+    if TRANSFER not in payload.mime_headers:
+        return payload
+    kept = tuple(pair for pair in payload.mime_headers if pair != TRANSFER)
+    return replace(payload, mime_headers=kept)
+
+
+def _is_coded(payload: Payload, frame: Packaging) -> bool:
+    return frame.base64 or TRANSFER in payload.mime_headers
 
 
 def _hollow(payload: Payload) -> Payload:
@@ -166,6 +184,8 @@ def _part_headers(payload: Payload, *, base64: bool) -> bytes:
         lines += f"Content-Encoding: {payload.content_encoding}\n"
         count += 1
     for name, value in payload.mime_headers:
+        if (name, value) == TRANSFER:
+            continue
         lines += f"{name}: {value}\n"
         count += 1
     # A line end in a value would begin a header, or a content, that nobody wrote.
