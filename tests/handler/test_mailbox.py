@@ -9,7 +9,7 @@ from oncewire.journal.check import check_journal
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.smtp import listener
-from oncewire.transport.smtp import mailbox as mailbox_module
+from oncewire.transport.smtp.imap import ImapBox
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
@@ -30,16 +30,16 @@ def test_a_mail_that_could_not_be_removed_is_known_again(
 ) -> None:
     """The server is gone after each third commit, before the mail could be removed: to a handler
     that is as if it had died there."""
-    remove, asked = mailbox_module._remove, 0
+    remove, asked = ImapBox.remove, 0
 
-    def sometimes(client: object, mail_id: int) -> None:
+    def sometimes(box: ImapBox, mail_id: int) -> None:
         nonlocal asked
         asked += 1
         if asked % 3 == 0:
             raise OSError("the server is gone")
-        remove(client, mail_id)  # type: ignore[arg-type]
+        remove(box, mail_id)
 
-    monkeypatch.setattr(mailbox_module, "_remove", sometimes)
+    monkeypatch.setattr(ImapBox, "remove", sometimes)
     # The first of the two memories ends with a process; the handler's does not.
     monkeypatch.setattr(listener, "REMEMBERED", 0)
 

@@ -176,7 +176,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "a mail is removed from its mailbox before it is stored",
         "oncewire.transport.smtp.mailbox",
         "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
-        "            await asyncio.to_thread(_remove, client, mail_id)\n"
+        "            await asyncio.to_thread(box.remove, mail_id)\n"
         "            verdict = await door.take(content, Peer(address=self.settings.host))\n",
         requirement="TRN-3",
         tests=(f"{_MAILBOX}::test_a_mail_is_removed_when_it_is_stored_and_not_before",),

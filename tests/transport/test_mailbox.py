@@ -3,20 +3,22 @@ when its reader dies, cannot store it, or should never have got it."""
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from oncewire.transport.contract import Delivery, Reply, Transport
+from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
 from oncewire.transport.http_tls import PeerTls, client_context
+from oncewire.transport.smtp.imap import ImapBox, MailboxSettings
 from oncewire.transport.smtp.mail import write_mail
-from oncewire.transport.smtp.mailbox import MailboxSettings
+from oncewire.transport.smtp.mailbox import probe_mailbox
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.contract_checks import TransportContract, until
 from tests.transport.exchange import Certificates, Receiver, run
-from tests.transport.mailboxes import Mailboxes, empty, mailboxes
+from tests.transport.mailboxes import PASSWORD, Mailboxes, empty, mailboxes
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -147,16 +149,16 @@ def test_a_password_goes_over_tls_to_the_right_server_or_not_at_all(
         receiver = Receiver()
         with mailboxes(identity) as server:
             settings = server.settings(tls=MailTls.STARTTLS, context=context)
-            transport = SmtpTransport(mailbox=settings)
-            reader = transport._mailbox
-            assert reader is not None
+            outcome = await probe_mailbox(settings, timeout=20)
             if wrong:
-                with pytest.raises(Exception, match=r"(?i)tls|certificate"):
-                    await asyncio.to_thread(reader._connect)
+                assert outcome.kind is OutcomeKind.REFUSED
+                assert re.search(r"(?i)tls|certificate", outcome.reason)
+                assert PASSWORD not in outcome.reason
                 return
-            client = await asyncio.to_thread(reader._connect)
-            assert client.select_folder("INBOX")[b"EXISTS"] == 0
-            client.shutdown()
+            assert outcome.kind is OutcomeKind.SENT
+            box = await asyncio.to_thread(ImapBox, settings)
+            assert box.wanted() == []
+            box.close()
         assert not receiver.taken
 
     run(work())

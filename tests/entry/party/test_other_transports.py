@@ -1,10 +1,12 @@
 """A party set up for more than HTTP: its settings, its card, its agreements, its handler."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
+from oncewire.entry.doctor.inboxes import probe_inboxes
 from oncewire.entry.doctor.ping import Reached, ping, probe_ways
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_all, load_readable
@@ -18,8 +20,11 @@ from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message import Payload
 from oncewire.protocol.states import OutgoingState
+from tests.entry.terminal import run_json
 from tests.ports import free_port
 from tests.transport.exchange import run
+from tests.transport.file_servers import PASSWORD, USER, ftp_server
+from tests.transport.mailboxes import mailboxes
 
 NAMES = ("acme", "globex")
 
@@ -79,6 +84,51 @@ def test_two_parties_talk_by_mail_when_they_cannot_over_http(tmp_path: Path) -> 
         assert way.reached is Reached.UNREACHABLE
 
     run(work(), 100)
+
+
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.requirement("TRN-3", "TRN-4")
+def test_doctor_and_ping_try_the_places_that_we_look_into(tmp_path: Path) -> None:
+    make_party(
+        tmp_path / "acme", "acme", now=RealWorld().now(), port=free_port(),
+        key_kind=KeyKind.EC, transports=("smtp", "ftp"),
+    )  # fmt: skip
+    make_party(tmp_path / "globex", "globex", now=RealWorld().now(), transports=("smtp",))
+    (tmp_path / "root" / "acme").mkdir(parents=True)
+    file = tmp_path / "acme" / "oncewire.toml"
+    with mailboxes(user="acme") as server, ftp_server(tmp_path / "root") as port:
+        at = f"ftp://127.0.0.1:{port}/acme"
+        text = file.read_text().replace("ftps://localhost/acme", at)
+        text = re.sub(r"(?m)^(user|password) = .*\n", "", text)
+        text = text.replace("[ftp]\n", f'[ftp]\nuser = "{USER}"\npassword = "{PASSWORD}"\n')
+        text = text.replace(
+            "[smtp]\n",
+            f'[smtp]\nimap = "127.0.0.1"\nimap_port = {server.port}\nimap_user = "acme"\n'
+            f'imap_protection = "none"\nimap_password = "{PASSWORD}"\n',
+        )
+        file.write_text(text)
+        settings = load(tmp_path / "acme", environ={}).settings
+        tried = run(probe_inboxes(settings))
+        assert [(inbox.transport, inbox.problem) for inbox in tried] == [("ftp", ""), ("smtp", "")]
+        add_partner(settings, read_card(tmp_path / "globex"), PartnerOptions())
+        told = run_json("ping", "globex", "--config", file, exit_code=None)
+        assert list(told["inboxes"]) == [tried[1].address]
+        found = {row["what"]: row for row in checks(file)}
+        assert found["inbox over smtp"]["grade"] == found["inbox over ftp"]["grade"] == "good"
+        wrong = file.read_text().replace(f'imap_password = "{PASSWORD}"', 'imap_password = "wr0ng"')
+        file.write_text(wrong)
+        bad = {row["what"]: row for row in checks(file)}["inbox over smtp"]
+        assert bad["grade"] == "bad"
+        assert "smtp.imap_password" in bad["fix"]
+        assert "wr0ng" not in str(bad)
+
+
+def checks(file: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = run_json(
+        "doctor", "--timeout", "3", "--config", file, exit_code=None
+    )["checks"]
+    return found
 
 
 def test_a_card_tells_every_address_and_both_sides_use_what_both_have(tmp_path: Path) -> None:

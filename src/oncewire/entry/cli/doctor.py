@@ -81,6 +81,8 @@ def _findings(settings: Settings, timeout: float | None, *, quiet: bool) -> list
         found += problems
         found += check_agreed(settings, now(), kept)
         found += _itself(settings, timeout or 5.0)
+        if timeout is not None:
+            found += _inboxes(settings, timeout)
         if timeout is not None and kept:
             echoes = asyncio.run(ping_all(settings, kept, timeout))
             echoes += asyncio.run(probe_ways(settings, kept, timeout))
@@ -104,6 +106,24 @@ def _itself(settings: Settings, timeout: float) -> list[Finding]:
         return []
     (echo,) = asyncio.run(ping_all(settings, [itself], timeout))
     return [checkup.judged_itself(echo)]
+
+
+def _inboxes(settings: Settings, timeout: float) -> list[Finding]:
+    """The mailbox and the folders that others leave parcels in for us."""
+    import asyncio
+
+    from oncewire.entry.doctor.checkup import Finding, Grade
+    from oncewire.entry.doctor.inboxes import probe_inboxes
+
+    return [
+        Finding(
+            f"inbox over {inbox.transport}",
+            Grade.BAD if inbox.problem else Grade.GOOD,
+            f"{inbox.address}: {inbox.problem or 'it can be looked into'}",
+            inbox.fix,
+        )
+        for inbox in asyncio.run(probe_inboxes(settings, timeout))
+    ]
 
 
 def _handler(settings: Settings) -> Finding:
@@ -144,6 +164,7 @@ def ping(
     def work() -> Report:
         import asyncio
 
+        from oncewire.entry.doctor.inboxes import probe_inboxes
         from oncewire.entry.doctor.ping import Reached, probe_ways
         from oncewire.entry.doctor.ping import ping as ping_all
         from oncewire.entry.messages.submitting import find_kept
@@ -153,6 +174,9 @@ def ping(
         kept = [find_kept(load_readable(settings), partner)]
         echo = asyncio.run(ping_all(settings, kept, timeout))[0]
         others = asyncio.run(probe_ways(settings, kept, timeout))
+        # What a partner answers on those ways lies there.
+        agreed = kept[0].agreement.receiving.terms.transports
+        inboxes = asyncio.run(probe_inboxes(settings, timeout, agreed))
         if echo.reached is Reached.TAKEN:
             echo = asyncio.run(_ponged(settings, echo, timeout))
         good = echo.reached is Reached.ANSWERED
@@ -167,8 +191,13 @@ def ping(
                 "milliseconds": echo.milliseconds,
                 "clock_difference_ms": skew,
                 "other_ways": {way.address: way.finding for way in others},
+                "inboxes": {
+                    inbox.address: inbox.problem or "it can be looked into" for inbox in inboxes
+                },
             },
-            hints=(echo.next_step,) if echo.next_step else (),
+            hints=tuple(
+                step for step in (echo.next_step, *(inbox.fix for inbox in inboxes)) if step
+            ),
             exit_code=output.OK if good else output.WRONG,
         )
 

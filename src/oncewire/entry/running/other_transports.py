@@ -19,6 +19,7 @@ from oncewire.transport.http_tls import Identity, PeerTls, ServerTls, client_con
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.transport.contract import Transport
+    from oncewire.transport.smtp.imap import MailboxSettings
 
 
 def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
@@ -27,11 +28,10 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     if not said.mailbox:
         return None
     from oncewire.transport.smtp.listener import ListenerSettings
-    from oncewire.transport.smtp.mailbox import MailboxSettings
     from oncewire.transport.smtp.relay import MailTls, RelaySettings
     from oncewire.transport.smtp.transport import SmtpTransport
 
-    relay = listener = mailbox = None
+    relay = listener = None
     if said.relay:
         relay = RelaySettings(
             said.mailbox,
@@ -46,19 +46,28 @@ def smtp_transport(settings: Settings, *, listen: bool) -> Transport | None:
     if said.port and listen:
         tls = server_context(ServerTls(_identity(settings))) if said.tls else None
         listener = ListenerSettings(said.mailbox, said.host, said.port, tls, said.max_size)
-    if said.imap and listen:
-        mailbox = MailboxSettings(
-            said.imap,
-            said.imap_user or said.user,
-            said.imap_password or said.password,
-            said.imap_port,
-            MailTls(said.imap_protection.value),
-            _believing(settings, said.authorities),
-            said.imap_folder,
-            said.imap_every / SECOND,
-            said.max_size,
-        )
-    return SmtpTransport(relay, listener, mailbox)
+    return SmtpTransport(relay, listener, mailbox_settings(settings) if listen else None)
+
+
+def mailbox_settings(settings: Settings) -> MailboxSettings | None:
+    """The mailbox that we look into, if there is one."""
+    said = settings.smtp
+    if not said.imap:
+        return None
+    from oncewire.transport.smtp.imap import MailboxSettings
+    from oncewire.transport.smtp.relay import MailTls
+
+    return MailboxSettings(
+        said.imap,
+        said.imap_user or said.user,
+        said.imap_password or said.password,
+        said.imap_port,
+        MailTls(said.imap_protection.value),
+        _believing(settings, said.authorities),
+        said.imap_folder,
+        said.imap_every / SECOND,
+        said.max_size,
+    )
 
 
 def sftp_transport(settings: Settings, *, listen: bool) -> Transport | None:

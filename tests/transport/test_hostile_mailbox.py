@@ -1,0 +1,187 @@
+"""A server of mailboxes that lies: its reader keeps no more than a mail may have, waits no longer
+than it should, and takes what the others sent."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from oncewire.transport.contract import OutcomeKind
+from oncewire.transport.smtp import imap
+from oncewire.transport.smtp.imap import MailboxSettings
+from oncewire.transport.smtp.mail import write_mail
+from oncewire.transport.smtp.mailbox import probe_mailbox
+from oncewire.transport.smtp.relay import MailTls
+from oncewire.transport.smtp.transport import SmtpTransport
+from tests.transport.contract_checks import until
+from tests.transport.exchange import Receiver, run
+
+pytestmark = pytest.mark.long
+
+
+def mail(number: int) -> bytes:
+    return write_mail(
+        "text/xml",
+        (),
+        f"<mail number='{number}'/>".encode(),
+        sender="a@a.test",
+        recipient="b@b.test",
+        message_id=f"{number}@a.test",
+    )
+
+
+@dataclass
+class Liar:
+    """A mailbox of three mails; the second is not what it says."""
+
+    lie: str
+    mails: dict[int, bytes] = field(default_factory=lambda: {n: mail(n) for n in (1, 2, 3)})
+    told: int = 0
+    validity: int = 1
+    hung_up: int = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[int]:
+        server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+
+    async def _talk(self, lines: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+        self._out = out
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await self._greet()
+            while line := await lines.readline():
+                tag, _, command = line.decode().strip().partition(" ")
+                await self._answer(tag, command.upper())
+        self.hung_up += 1
+        out.close()
+
+    async def _say(self, words: bytes) -> None:
+        self.told += len(words)
+        self._out.write(words)
+        await self._out.drain()
+
+    async def _for_ever(self, words: bytes, wait: float = 0.0) -> None:
+        while True:
+            await self._say(words)
+            await asyncio.sleep(wait)
+
+    async def _greet(self) -> None:
+        if self.lie == "endless greeting":
+            await self._for_ever(b"x" * 65536)
+        await self._say(b"* OK [CAPABILITY IMAP4rev1 UIDPLUS] hello\r\n")
+
+    async def _answer(self, tag: str, command: str) -> None:
+        if command.startswith("CAPABILITY"):
+            await self._say(b"* CAPABILITY IMAP4rev1 UIDPLUS\r\n")
+        elif command.startswith("SELECT"):
+            # Another mailbox every time, if it is to be believed.
+            self.validity += self.lie == "validity"
+            await self._say(f"* 3 EXISTS\r\n* OK [UIDVALIDITY {self.validity}] now\r\n".encode())
+        elif command.startswith("UID SEARCH"):
+            more = " 999999999999 4" if self.lie == "strangers" else ""
+            await self._say(f"* SEARCH {' '.join(map(str, self.mails))}{more}\r\n".encode())
+        elif "RFC822.SIZE" in command:
+            await self._sizes(command)
+        elif "BODY" in command:
+            number = int(command.split()[2])
+            await (self._lie() if number == 2 else self._mail(number))
+        elif "STORE" in command and "DELETED" in command:
+            self.mails.pop(int(command.split()[2]), None)
+        await self._say(f"{tag} OK done\r\n".encode())
+
+    async def _sizes(self, command: str) -> None:
+        for number in self.mails:
+            if re.search(rf"\b{number}\b", command):
+                size = "-5" if self.lie == "size" and number == 2 else "300"
+                await self._say(f"* 1 FETCH (UID {number} RFC822.SIZE {size})\r\n".encode())
+        if self.lie == "strangers":
+            await self._say(b"* 9 FETCH (UID 77 RFC822.SIZE 1)\r\n* 8 FETCH (UID 4)\r\n")
+
+    async def _mail(self, number: int) -> None:
+        content = self.mails.get(number, b"")
+        head = f"* 1 FETCH (UID {number} BODY[] {{{len(content)}}}\r\n".encode()
+        await self._say(head + content + b")\r\n")
+
+    async def _lie(self) -> None:
+        if self.lie == "huge":
+            await self._say(b"* 1 FETCH (UID 2 BODY[] {99999999999}\r\n")
+            await self._for_ever(b"x" * 65536)
+        elif self.lie == "endless":
+            await self._for_ever(b"* 1 FETCH (UID 2 FLAGS ())\r\n" * 1000)
+        elif self.lie == "line":
+            await self._for_ever(b"x" * 65536)
+        elif self.lie == "trickle":
+            await self._say(b"* 1 FETCH (UID 2 BODY[] {300}\r\n")
+            await self._for_ever(b"x", 0.05)
+        elif self.lie == "slow line":
+            await self._for_ever(b"x", 0.05)
+        elif self.lie == "closes":
+            await self._say(b"* 1 FETCH (UID 2 BODY[] {300}\r\nhalf of it")
+            self._out.close()
+        elif self.lie == "number":
+            await self._say(b"* 1 FETCH (UID 2 BODY[] 99999999999)\r\n")
+        elif self.lie == "nested":
+            await self._say(b"* 1 FETCH (UID 2 BODY[] " + b"(" * 50_000 + b"\r\n")
+        elif self.lie == "garbage":
+            await self._say(b"\xff\0(((\r\n* FETCH FETCH {3}\r\n)))\r\n")
+        elif self.lie == "another":
+            await self._say(b"* 1 FETCH (UID 3 BODY[] {4}\r\n<no>)\r\n")
+        else:
+            await self._mail(2)
+
+    def settings(self, port: int, patience: float = 0.5) -> MailboxSettings:
+        return MailboxSettings(
+            "127.0.0.1", "me", "a word", port, MailTls.NONE,
+            every=0.01, max_size=10_000, patience=patience,
+        )  # fmt: skip
+
+
+LIES = [
+    "huge", "endless", "line", "trickle", "slow line", "closes", "number", "nested", "garbage",
+    "another", "size", "strangers", "validity",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.requirement("TRN-3")
+def test_the_mails_of_others_are_taken_whatever_the_server_says_of_one(
+    lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imap, "ANSWER_MAX", 500_000)
+    whole = {f"<mail number='{number}'/>".encode() for number in (1, 3)}
+
+    async def work() -> None:
+        liar, receiver = Liar(lie), Receiver()
+        async with liar.running() as port:
+            transport = SmtpTransport(mailbox=liar.settings(port))
+            await transport.start(receiver)
+            await until(lambda: {1, 3}.isdisjoint(liar.mails))
+            if lie in {"huge", "endless", "line"}:
+                # It was left before it had said much more than a mail may have.
+                await until(lambda: liar.hung_up > 1)
+                assert liar.told < 40_000_000
+            await transport.stop()
+        bodies = [taken.body for taken in receiver.taken]
+        assert whole <= set(bodies)
+        assert len(bodies) == len(set(bodies))
+
+    run(work(), 20)
+
+
+@pytest.mark.parametrize("lie", ["endless greeting", ""])
+def test_a_mailbox_is_tried_out(lie: str) -> None:
+    async def work() -> None:
+        liar = Liar(lie)
+        async with liar.running() as port:
+            outcome = await probe_mailbox(liar.settings(port), timeout=5)
+            wanted = OutcomeKind.REFUSED if lie else OutcomeKind.SENT
+            assert outcome.kind is wanted, outcome.reason
+            assert "a word" not in outcome.reason
+
+    run(work(), 20)
