@@ -30,6 +30,8 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         tests=(
             f"{_LIFE}::test_no_part_of_a_document_that_failed_is_resumed_and_its_incident_can_be_closed",
         ),
+    ),
+    Mutant(
         "call a document delivered when its fragments are, before it names them",
         _OUTCOME,
         "        if document.complete and not is_named_apart(tx, whole):\n",
