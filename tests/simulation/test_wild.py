@@ -112,7 +112,10 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         15152,
         15769,
         15886,
+        16951,
+        17566,
         17823,
+        19338,
         18200,
     ],
 )
