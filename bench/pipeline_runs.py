@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 200_000
-RUNS = 40
+RUNS = 150
 BATCH, BATCHES = 400, 12
 SKEWED = 20_000
 AIM_MORE, AIM_LITTLE, AIM_VERIFY, AIM_BATCH, AIM_HOT = 0.05, 10.0, 1.3, 5.0, 1.8

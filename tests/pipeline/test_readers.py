@@ -14,7 +14,8 @@ import pytest
 from lxml import html
 
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
-from oncewire.pipeline import delta, intake, jobs, refresh, report, rules, shown
+from oncewire.pipeline import compact, delta, intake, jobs, refresh, report, rules, shown
+from oncewire.pipeline.check import judge_lake
 from oncewire.pipeline.failure import own_error, spoken
 from oncewire.pipeline.files import safe_name
 from oncewire.pipeline.lake import Lake
@@ -167,6 +168,29 @@ def test_a_little_work_needs_no_job(spark, tmp_path: Path) -> None:
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
     jobs.run(spark, Lake(tmp_path / "lake"), make_stores(tmp_path / "stores", NODES))
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup()) == before
+
+
+@pytest.mark.soak
+def test_many_small_runs_leave_a_lake_like_that_of_one(spark, tmp_path: Path) -> None:
+    """A reader pays for every directory, so there are few of them however many runs there were."""
+    runs, lake, fresh = 150, Lake(tmp_path / "lake"), Lake(tmp_path / "fresh")
+    _, nodes = small_year(600, 7)
+    for step in range(runs):
+        part = {
+            node: rows[len(rows) * step // runs : len(rows) * (step + 1) // runs]
+            for node, rows in nodes.items()
+        }
+        stores = make_stores(tmp_path / "stores", part)
+        jobs.run(spark, lake, stores)
+    jobs.run(spark, fresh, stores)
+    version = lake.current()
+    assert len(version.journal) < len(nodes) * compact.MANY
+    for table, entries in version.tables.items():
+        assert table == "journal" or len(entries) <= compact.MANY, table
+    found = [judge_lake(spark, each) for each in (lake, fresh)]
+    assert found[0].violations == found[1].violations
+    assert found[0].outcomes == found[1].outcomes
+    assert not differences(*(tables(spark, each) for each in (lake, fresh)))
 
 
 def test_other_rules_judge_again(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncewire.pipeline.archive import contents, pieces
-from oncewire.pipeline.tarball import data_of, members
+from oncewire.pipeline.tarball import _sum, data_of, members
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 
@@ -40,6 +40,12 @@ NAMES = st.text(st.sampled_from("ab/é0"), min_size=1, max_size=140).map(
 )
 def test_the_same_members_as_tarfile_finds(files: list[tuple[str, bytes]], how: int) -> None:
     assert found(written(files, how)) == files
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256])
+@pytest.mark.parametrize("byte", [0, 1, 32, 255])
+def test_a_header_is_summed_exactly(size: int, byte: int) -> None:
+    assert _sum(bytes([byte] * size)) == byte * size
 
 
 @pytest.mark.parametrize("how", FORMATS)

@@ -27,6 +27,9 @@ BUNDLE_SUFFIXES = TAR_SUFFIXES + PACKED_TAR_SUFFIXES + ZIP_SUFFIXES
 BYTES_PER_PIECE = 16 * 1024 * 1024
 FILES_PER_PIECE = 4_000
 
+READ_AHEAD = 256 * 1024
+"""A tar of small messages is read in so large steps; a step for each would cost more than it."""
+
 TOO_LARGE = 256 * 1024 * 1024
 """A message beyond this is told as a row with that problem; tasks have bounded memory."""
 
@@ -216,7 +219,7 @@ def _zip_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
 
 
 def _tar_members(found: Found, piece: Piece, largest: int) -> Iterator[Content]:
-    with open(found.path, "rb") as opened:  # noqa: PTH123 - as above
+    with open(found.path, "rb", READ_AHEAD) as opened:  # noqa: PTH123 - as above
         for member in tarball.members(opened, piece.start):
             if piece.end is not None and member.offset >= piece.end:
                 return
