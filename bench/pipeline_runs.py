@@ -48,6 +48,8 @@ class Journals:
     def __init__(self, folder: Path, nodes: dict[str, pa.Table]) -> None:
         self.folder, self._nodes = folder, nodes
         self._taken = dict.fromkeys(nodes, 0)
+        self.until = 0
+        """The last instant that they tell of: whoever reads them reads them then."""
         self._files = count()
         for node in nodes:
             (folder / node).mkdir(parents=True)
@@ -92,6 +94,7 @@ class Journals:
             [chunk for rows in self._nodes.values() for chunk in rows["at"].chunks]
         )
         until = pc.quantile(instants, share, interpolation="lower")[0].as_py()
+        self.until = until
         for node, rows in self._nodes.items():
             start = self._taken[node]
             # A journal is in the order of its positions, whatever its clock did.
