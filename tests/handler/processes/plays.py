@@ -61,7 +61,9 @@ def two_parties(
     return stage
 
 
-def three_parties(stage: Stage, orders: int, *, luck: Luck | None = None) -> Stage:
+def three_parties(
+    stage: Stage, orders: int, *, luck: Luck | None = None, extra: str = "", size: int = 40
+) -> Stage:
     """alpha sends orders to beta by way of a hub that stores and forwards."""
     ports = {name: free_port() for name in ("alpha", "hub", "beta")}
     for own in ports:
@@ -70,9 +72,10 @@ def three_parties(stage: Stage, orders: int, *, luck: Luck | None = None) -> Sta
             own,
             str(stage.folder),
             listen,
-            _agreements(own, ports),
+            [text + extra for text in _agreements(own, ports)],
             cpa_id="alpha-beta",
             orders=orders if own == "alpha" else 0,
+            size=size,
         )
     return stage
 
