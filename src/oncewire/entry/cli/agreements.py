@@ -214,6 +214,7 @@ def new(
         from oncewire.agreement.toml.reader import read_toml
         from oncewire.agreement.toml.writer import new as new_text
         from oncewire.entry.files import write_new
+        from oncewire.entry.party.partners import patience, with_values
 
         us, where = own, own_address
         if not us:
@@ -228,6 +229,7 @@ def new(
             own_address=where or None,
             party_type=party_type or None,
         )
+        text = with_values(text, patience(profile))
         # Whatever the options were, a file that cannot be read must not be handed out.
         read_toml(text)
         if to is None:
