@@ -56,6 +56,14 @@ def check(told: dict[str, Any], name: str) -> None:
         assert figure["rate"] > 0
 
 
+def test_what_is_measured_is_said_before_it_is() -> None:
+    """On stderr, so that the figures can be read by a program."""
+    found = CliRunner().invoke(build(), ["bench", "store", *SMALL])
+    told = [line for line in found.stderr.splitlines() if line.startswith("measuring: ")]
+    assert told[0] == "measuring: store"
+    assert len(told) > 2
+
+
 @pytest.mark.process
 @pytest.mark.long
 def test_an_exchange_says_what_it_cost_both_sides(tmp_path: Path) -> None:

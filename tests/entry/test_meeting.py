@@ -118,6 +118,7 @@ def test_what_does_not_work_is_said_and_leaves_nothing_behind(met: Served) -> No
     met.stop("globex")
     found = run_json("partner", "test", "globex", "--timeout", "0.5", exit_code=output.WRONG)
     assert [row["works"] for row in found["tried"]] == ["does not work", "not tried"]
+    assert found["next"][0].startswith("oncewire ping globex")
     assert run_json("notices", "-c", met.folder / "acme")["notices"] == []
 
 

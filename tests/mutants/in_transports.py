@@ -79,7 +79,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "half a file is a parcel",
         "oncewire.transport.files.parcel_file",
-        "                if self._left > 0:\n                    raise _cut_off()\n",
+        "                if self._left > 0:\n                    self._trouble = _cut_off()\n"
+        "                    raise self._trouble\n",
         "",
         requirement="TRN-4",
         tests=(f"{_READERS}::test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused",),

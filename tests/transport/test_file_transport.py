@@ -1,7 +1,7 @@
 """Files as a transport, on a server of the test's own: what it does while others are slow."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.files.parcel_file import ready_name
@@ -32,10 +32,11 @@ class _Line:
     async def alive(self) -> bool:
         return True
 
-    async def names(self, folder: str) -> list[str]:
+    async def names(self, folder: str, wanted: Callable[[str], bool]) -> list[str]:
         if self._shelf.surprises:
             raise self._shelf.surprises.pop()
-        return [path.rpartition("/")[2] for path in self._shelf.files if path.startswith(folder)]
+        names = [path.rpartition("/")[2] for path in self._shelf.files if path.startswith(folder)]
+        return [name for name in names if wanted(name)]
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         yield self._shelf.files[path]

@@ -42,12 +42,16 @@ def _found(agreement: Agreement, key: str, words: str = "") -> list[Finding]:
 
 AUTHORITY = to_pem(b"0authority").replace("\n", "\\n")
 
+SAID = "[delivery]\nretries = 3\n"
+
 # (name, key, words of the sentence, severity, profile, what trips it, what does not)
 DANGERS = [
     ("duplicate memory shorter than the retries", "delivery.persist_duration", "are retried",
      "danger", "ebms2",
      '[delivery]\nretries = 8\nretry_interval = "PT3H"\npersist_duration = "P1D"\n',
      '[delivery]\nretries = 7\nretry_interval = "PT3H"\npersist_duration = "P1D"\n'),
+    ("a patience that nobody chose", "delivery.retries", "nobody said", "hint", "ebms2",
+     "", "[delivery]\nretries = 3\n"),
     ("the same over two transports", "delivery.persist_duration", "are retried", "danger", "ebms2",
      '[delivery]\nretries = 4\nretry_interval = "PT3H"\ntransports = ["http", "http2"]\n',
      '[delivery]\nretries = 4\nretry_interval = "PT3H"\ntransports = ["http"]\n'),
@@ -394,7 +398,7 @@ def test_the_worst_comes_first_and_json_carries_all() -> None:
 
 
 def test_a_good_agreement_has_nothing_to_say() -> None:
-    assert check(samples.agreement(), now=NOW) == ()
+    assert check(samples.agreement(rest=SAID), now=NOW) == ()
 
 
 def test_a_file_that_cannot_be_read_is_reported_and_not_raised() -> None:
@@ -464,7 +468,7 @@ def test_algorithms_are_judged_against_those_there_are() -> None:
     assert not [one for one in check(agreement, abilities=able) if "algorithm" in one.sentence]
     assert not [one for one in check(agreement) if "algorithm" in one.sentence]
     # What is not used is not judged.
-    assert check(samples.agreement(), abilities=Abilities(TRANSPORTS, ())) == ()
+    assert check(samples.agreement(rest=SAID), abilities=Abilities(TRANSPORTS, ())) == ()
     signed = samples.toml(rest="[security]\nsign = true\n")
     report = check_toml(signed, abilities=Abilities(TRANSPORTS, ()))
     assert not report.ok
@@ -542,7 +546,7 @@ def test_a_hub_that_takes_responsibility_may_be_slow() -> None:
 
 
 def test_agreements_are_checked_together() -> None:
-    known = samples.agreement()
+    known = samples.agreement(rest=SAID)
     found = check_all([known, known])
     assert any("same parties" in one.sentence for one in found)
     assert not check_all([known], now=NOW)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from oncewire.agreement.toml.reader import read_toml
 from oncewire.entry.cli import output
 from oncewire.entry.cli.main import build
+from oncewire.message.instant import DAY
 from tests.entry.terminal import process, run, run_json, whole_command
 from tests.house_rules import modules_pulled
 
@@ -268,7 +270,11 @@ def test_agreement_new_writes_what_check_accepts(parties: Path, tmp_path: Path) 
     file = tmp_path / "new.toml"
     words = ("--partner", "urn:x:globex", "--address", "https://globex.example/msh")
     run("agreement", "new", *words, "-o", file)
-    assert run_json("agreement", "check", file)["checked"] == 1
+    checked = run_json("agreement", "check", file)
+    assert checked["checked"] == 1
+    # A partner may be away for a night.
+    assert read_toml(file.read_text()).sending.terms.longest_retry >= DAY
+    assert "delivery.retries" not in [finding["key"] for finding in checked["findings"]]
     shown = run("agreement", "new", *words).stdout
     assert shown == file.read_text()
     run("agreement", "new", *words, "-o", file, exit_code=output.NOT_ALLOWED)

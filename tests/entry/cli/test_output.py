@@ -1,6 +1,7 @@
 """One model, two forms: whatever the table says, the JSON says; errors say what to do next."""
 
 import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
 
@@ -190,3 +191,29 @@ def test_paths_are_shown_as_they_would_be_typed(
 def test_plain_values() -> None:
     assert output.plain(b"\x01\x02") == "0102"
     assert output.plain({"a": (Colour.RED, Path("x"))}) == {"a": ["red", "x"]}
+
+
+ID = "d0a1b2c3-0000-4444-8888-0123456789ab@a-long-name.example.org"
+MESSAGES = Report(
+    listings=(
+        Listing("messages", ("submitted", "message_id", "to", "state"), [("now", ID, "b", "sent")]),
+    )
+)
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_an_id_is_never_broken(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    output.show(MESSAGES, json=False)
+    told = capsys.readouterr().out
+    assert ID in told
+    assert "submitted" in told
+    assert "[" not in told
+
+
+def test_a_path_is_typed_as_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("plain", "with space", "it's", "$HOME", "-c"):
+        assert shlex.split(output.typed(tmp_path / name)) == [name]

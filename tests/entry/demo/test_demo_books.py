@@ -1,5 +1,6 @@
 """The demo's last word is Spark's: books that are not clean end it with 1, and a gap is told."""
 
+import shlex
 import sqlite3
 from collections import Counter
 from dataclasses import replace
@@ -109,10 +110,22 @@ def test_a_machine_without_spark_is_told_so(
     assert "install one" in found.stdout
 
 
+def test_what_to_type_next_can_be_typed_whatever_the_folder_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my demo's"
+    ended_well(monkeypatch, folder, [], 3)
+    for hint in run_json("demo", folder, "--no-spark")["next"]:
+        words = [word for word in shlex.split(hint) if "demo" in word]
+        assert all(word.startswith(str(folder)) for word in words), hint
+
+
 def test_leaving_spark_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended_well(monkeypatch, tmp_path / "d", [], 3)
     said = run_json("demo", tmp_path / "d", "--no-spark")
     assert said["spark"] == "Spark was left out"
+    # Who leaves it out has no trouble with it.
+    assert not said.get("problems")
     assert "the journals' word alone" in said["summary"]
 
 

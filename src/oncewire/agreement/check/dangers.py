@@ -10,6 +10,7 @@ from oncewire.agreement.agreement import (
     Agreement,
     Direction,
     EndpointType,
+    Origin,
     Requested,
 )
 from oncewire.agreement.check.exposure import (
@@ -170,7 +171,16 @@ def _times(binding: ActionBinding) -> Iterator[Danger]:
             f"messages live {format_duration(life)} and expire before the last of their retries",
             f"let them live longer than {format_duration(terms.longest_retry)}",
         )
-    if terms.retries == 0:
+    said = {value.key: value.origin for value in binding.values}
+    if said.get("delivery.retries") is Origin.DEFAULT:
+        yield Danger(
+            Severity.HINT,
+            "delivery.retries",
+            f"nobody said how long is tried: a message is given up after "
+            f"{format_duration(terms.longest_retry)}",
+            "say delivery.retries and delivery.retry_interval; a partner may be away for a night",
+        )
+    elif terms.retries == 0:
         yield Danger(
             Severity.HINT,
             "delivery.retries",

@@ -108,6 +108,7 @@ def rate_of(pushed: Task) -> float:
 
 def measure(configuration: Configuration, plan: Plan, limit: Child) -> Figure:
     """One configuration, by turns with its limit; then once more, counting."""
+    plan.tell(configuration.words())
     rates, limits = [], []
     with (
         tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name,
@@ -160,5 +161,6 @@ def run(configurations: Sequence[Configuration], plan: Plan) -> Outcome:
             default = measure(first.default, plan, limit)
     peers: tuple[PeerFigure, ...] = ()
     if plan.peers:
+        plan.tell("others, where they are installed")
         peers = measure_peers(plan, first.in_flight, first.size)
     return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, peers)

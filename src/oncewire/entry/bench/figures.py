@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -18,6 +19,8 @@ class Plan:
     messages: int = 100_000
     # Whether a party as `oncewire init` makes it is measured beside the first configuration.
     default: bool = True
+    # Hears of each stage before it begins.
+    tell: Callable[[str], None] = field(default=lambda _stage: None, compare=False)
 
     @property
     def warming(self) -> float:

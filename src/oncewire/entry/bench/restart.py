@@ -76,7 +76,8 @@ def _first(receiver: Child, began: float) -> float:
 def measure(configuration: Configuration, plan: Plan) -> Figure:
     """Starts in a second, with many outstanding and with one."""
     full, single = [], []
-    for _ in range(plan.repeats):
+    for number in range(plan.repeats):
+        plan.tell(f"start {number + 1} of {plan.repeats}, with {plan.messages} outstanding")
         single.append(start(configuration, 1, 0.1))
         full.append(start(configuration, plan.messages, plan.seconds))
     more = {

@@ -200,6 +200,7 @@ WORKS: dict[str, Callable[[Path, int, int], tuple[float, float]]] = {
 
 def measure(what: str, plan: Plan, group: int) -> Figure:
     """One kind of work, by turns with the limit."""
+    plan.tell(f"{what}, {group} in a commit")
     # So many that it lasts about as long as was asked for, on a machine as there are many.
     count = max(group, int(plan.seconds * (100 if group == 1 else 1500)))
     rates, limits, costs = [], [], []

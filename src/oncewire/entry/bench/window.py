@@ -24,6 +24,7 @@ AIM = 40.0
 
 def measure(configuration: Configuration, plan: Plan, round_trip: float) -> Figure:
     """One flow over the network; half of the round trip is in each direction."""
+    plan.tell(f"{round_trip * 1e3:.0f} ms, {configuration.words()}")
     with (
         tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name,
         Child(DELAY, round_trip / 2) as network,

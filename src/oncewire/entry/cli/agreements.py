@@ -10,7 +10,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.imports import import_cpa
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Json, Listing, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def export(
         if to is None:
             return Report({"cpa_id": agreement.cpa_id} if json else {}, text=text)
         write_new(to, text)
-        hint = f"the partner runs: oncewire agreement import {here(to)}"
+        hint = f"the partner runs: oncewire agreement import {typed(to)}"
         facts = {"file": str(to), "cpa_id": agreement.cpa_id}
         return Report(facts, summary=f"Written to {here(to)}.", hints=(hint,) if cpa else ())
 
@@ -214,6 +214,7 @@ def new(
         from oncewire.agreement.toml.reader import read_toml
         from oncewire.agreement.toml.writer import new as new_text
         from oncewire.entry.files import write_new
+        from oncewire.entry.party.partners import patience, with_values
 
         us, where = own, own_address
         if not us:
@@ -228,12 +229,13 @@ def new(
             own_address=where or None,
             party_type=party_type or None,
         )
+        text = with_values(text, patience(profile))
         # Whatever the options were, a file that cannot be read must not be handed out.
         read_toml(text)
         if to is None:
             return Report(text=text)
         write_new(to, text)
-        hint = f"oncewire agreement check {here(to)}"
+        hint = f"oncewire agreement check {typed(to)}"
         return Report({"file": str(to)}, summary=f"Written to {here(to)}.", hints=(hint,))
 
     output.answer(work, json=json)

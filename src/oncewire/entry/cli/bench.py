@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,9 +108,12 @@ def bench(
             taken=taken,
         )
         configurations = _configurations(base, in_flight or [64], size or [2048], every=every)
-        plan = Plan(seconds, repeats, peers, messages, default)
+        plan = Plan(seconds, repeats, peers, messages, default, _tell)
         chosen = list(Benchmark) if benchmark is None else [benchmark]
-        found = [_run(each, configurations, plan) for each in chosen]
+        found = []
+        for each in chosen:
+            _tell(each.value)
+            found.append(_run(each, configurations, plan))
         saved = _saved(results, found)
         reports = tuple(_report(each) for each in found)
         if len(reports) == 1:
@@ -119,6 +123,12 @@ def bench(
         return Report(parts=("benchmarks", reports), hints=saved)
 
     output.answer(work, json=json)
+
+
+def _tell(stage: str) -> None:
+    """Say what is measured now, for it takes long; on stderr, whoever reads the figures."""
+    sys.stderr.write(f"measuring: {stage}\n")
+    sys.stderr.flush()
 
 
 def _configurations(

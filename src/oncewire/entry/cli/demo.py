@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
+from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.spark import spark_lacks
 from oncewire.errors import OncewireError
 
@@ -31,6 +31,8 @@ class Unread:
     problem: Problem
     # Whether the demo may end well all the same.
     excused: bool
+    # Nobody asked for them: that is no trouble.
+    unwanted: bool = False
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +97,7 @@ def _run(plan: Plan, watch: Watch) -> DemoResult:
 
 
 def _left_out() -> Unread:
-    return Unread(Problem("Spark was left out", next="run the demo without --no-spark"), True)
+    return Unread(Problem("Spark was left out"), excused=True, unwanted=True)
 
 
 def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
@@ -228,7 +230,7 @@ def _report(outcome: DemoResult, books: Books | Unread) -> Report:
             Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),
             *_spark_listings(books),
         ),
-        problems=(books.problem,) if isinstance(books, Unread) else (),
+        problems=(books.problem,) if isinstance(books, Unread) and not books.unwanted else (),
         summary=_summary(outcome, books),
         hints=_hints(outcome.plan, books),
         exit_code=output.OK if outcome.good and fine else output.WRONG,
@@ -266,14 +268,13 @@ def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
 
 
 def _hints(plan: Plan, books: Books | Unread) -> tuple[str, ...]:
-    place = here(plan.folder)
     hints = [
-        _told_by(plan, place),
-        f"oncewire outbox -c {place}/buyer",
+        _told_by(plan),
+        f"oncewire outbox -c {typed(plan.folder / 'buyer')}",
     ]
     if not isinstance(books, Unread):
-        hints.append(f"oncewire pipeline verify --lake {place}/lake --ended")
-    return (*hints, f"rm -r {place}")
+        hints.append(f"oncewire pipeline verify --lake {typed(plan.folder / 'lake')} --ended")
+    return (*hints, f"rm -r {typed(plan.folder)}")
 
 
 def _summary(outcome: DemoResult, books: Books | Unread) -> str:
@@ -298,9 +299,10 @@ def _summary(outcome: DemoResult, books: Books | Unread) -> str:
     return f"The journals look good, but the ledger that Spark computed does not; {agreed}."
 
 
-def _told_by(plan: Plan, place: str) -> str:
+def _told_by(plan: Plan) -> str:
     """The command that tells an order's whole way."""
-    order = f"PO-{plan.messages // 2:04} -c {place}/buyer"
+    buyer, hub, seller = (typed(plan.folder / name) for name in ("buyer", "hub", "seller"))
+    order = f"PO-{plan.messages // 2:04} -c {buyer}"
     if plan.hub:
-        return f"oncewire show {order} --with {place}/hub --with {place}/seller"
-    return f"oncewire why {order} --with {place}/seller"
+        return f"oncewire show {order} --with {hub} --with {seller}"
+    return f"oncewire why {order} --with {seller}"

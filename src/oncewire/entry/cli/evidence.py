@@ -10,7 +10,7 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.history import MessageId
 from oncewire.entry.cli.listing import find_id
-from oncewire.entry.cli.output import Json, Report, here
+from oncewire.entry.cli.output import Json, Report, typed
 from oncewire.entry.cli.place import Config, loaded
 
 
@@ -64,7 +64,7 @@ def evidence(
             "signed_for": made.signed_for,
             "files": sorted(made.files),
         }
-        hints = (f"unzip {here(file)} -d evidence && sh evidence/verify.sh",)
+        hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
         return Report(facts, summary=made.proves, hints=hints)
 
     output.answer(work, json=json)

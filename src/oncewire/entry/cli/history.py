@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
 from oncewire.entry.cli.outlook import outlook
-from oncewire.entry.cli.output import Json, Listing, Problem, Report, here
+from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     place = at_party(settings)
     told = explain(rows, outlook=outlook(reader, found, now(), place))
     hops = _trail(rows + _rows_elsewhere(found, others))
-    hint = (f"oncewire why {found}{place}",)
+    hint = (f"oncewire why {quote(found)}{place}",)
     columns = ("file_name", "media_type", "bytes")
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
@@ -163,7 +164,7 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
     }
     if out is not None:
         write_new(out, data, PRIVATE)
-        hint = f"oncewire message decode {here(out)}"
+        hint = f"oncewire message decode {typed(out)}"
         facts["file"] = str(out)
         return Report(facts, summary=f"Written to {here(out)}.", hints=(hint,))
     if json:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Json, Listing, Report, typed
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _installed(
         (_findings(found),),
         summary=f"{made.partner} is a partner now, under the CPA {found.agreement.cpa_id}.",
         hints=(
-            f"oncewire agreement show {here(made.agreement)}",
-            f"oncewire ping {made.partner}{place}",
+            f"oncewire agreement show {typed(made.agreement)}",
+            f"oncewire ping {quote(made.partner)}{place}",
         ),
     )

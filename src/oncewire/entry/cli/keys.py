@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import typer
 
 from oncewire.entry.cli import output
@@ -77,7 +79,7 @@ def switch(config: Config = None, json: Json = False) -> None:
         settings = loaded(config).settings
         used = switch_keys(settings)
         taken_over(settings)
-        drop = f"oncewire partner revoke {settings.party.name} --all-but-newest"
+        drop = f"oncewire partner revoke {quote(settings.party.name)} --all-but-newest"
         return Report(
             {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
             summary=f"{here(used.certificate)} is our certificate now.",

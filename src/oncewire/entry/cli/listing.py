@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from oncewire.entry.cli.output import here
+from oncewire.entry.cli.output import typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def moment(instant: Instant | None) -> str:
 def at_party(settings: Settings) -> str:
     """What to add to a command so that it finds this party from here."""
     here_already = Path.cwd() == settings.folder
-    return "" if here_already else f" -c {here(settings.folder)}"
+    return "" if here_already else f" -c {typed(settings.folder)}"
 
 
 def complete_partner(context: typer.Context, incomplete: str) -> list[str]:

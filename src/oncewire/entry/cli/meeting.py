@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -124,7 +125,7 @@ def accept(
             place = str(reply)
             hints.append(_accept_there(reply, answer.options))
         else:
-            hints.append(f"oncewire partner test {added.partner}{at_party(settings)}")
+            hints.append(f"oncewire partner test {quote(added.partner)}{at_party(settings)}")
         try:
             planned.write()
         except OncewireError:
@@ -153,7 +154,7 @@ def accept(
 
 def _accept_there(file: Path, options: PartnerOptions) -> str:
     weak = "" if options.sign and not options.insecure else " --insecure"
-    return f"on the partner's machine: oncewire partner accept {file.name}{weak}"
+    return f"on the partner's machine: oncewire partner accept {quote(file.name)}{weak}"
 
 
 def try_out(
@@ -193,10 +194,16 @@ def try_out(
         summary = f"Everything that was tried works with {kept.file.stem}."
         if broken:
             summary = f"{len(broken)} of {len(found)} do not work with {kept.file.stem}."
+        hints: tuple[str, ...] = ()
+        if found and found[0].works is False:
+            # Nobody answered; that command says at once how far our words get.
+            place = f"{quote(kept.file.stem)}{at_party(settings)}"
+            hints = (f"oncewire ping {place}", "ask the partner whether its handler runs")
         return Report(
             {"partner": kept.file.stem, "cpa_id": kept.agreement.cpa_id},
             (Listing("tried", ("what", "works", "finding"), rows),),
             summary=summary,
+            hints=hints,
             exit_code=output.WRONG if broken else output.OK,
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Json, Listing, Report, here, typed
 from oncewire.entry.cli.place import now
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _built(
             "signed": keys is not None,
         },
         summary=f"Written to {here(to)}.",
-        hints=(f"oncewire message decode {here(to)}",),
+        hints=(f"oncewire message decode {typed(to)}",),
     )
 
 

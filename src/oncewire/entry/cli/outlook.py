@@ -110,7 +110,8 @@ def next_steps(
             if is_of_clock(incident):
                 found.setdefault("clock", f"oncewire clock accept{place}")
             if incident.channel is not None:
-                found.setdefault("channel", resume_channel(incident.channel, place))
+                kind, command = _of_channel(incident.channel, place)
+                found.setdefault(kind, command)
             continue
         named = f"{quote(incident.message_id)}{place}"
         found.setdefault("why", f"oncewire why {named}")
@@ -120,6 +121,19 @@ def next_steps(
         verb = _verb(reader, incident.message_id, now)
         found.setdefault(verb, f"oncewire {verb} {named}")
     return tuple(found.values())
+
+
+def _of_channel(channel: str, place: str) -> tuple[str, str]:
+    """What helps a channel on, and of which kind that is. What is about files, or about a way, is
+    resolved by itself when they are right again: to resume it would only silence it."""
+    from oncewire.entry.running.reloading import AGREEMENT, FILES
+    from oncewire.handler.perform import WAY
+
+    if channel.startswith(AGREEMENT):
+        return "agreement", f"oncewire agreement check{place}"
+    if channel == FILES or channel.startswith(WAY):
+        return "doctor", f"oncewire doctor{place}"
+    return "channel", resume_channel(channel, place)
 
 
 def _verb(reader: Reader, message_id: str, now: Instant) -> str:

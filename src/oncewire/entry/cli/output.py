@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -242,6 +243,10 @@ def _show_facts(out: Console, facts: Mapping[str, Any]) -> None:
     out.print(grid)
 
 
+_NARROWEST = 6
+"""Characters that a column of a table should have at least, beside ids."""
+
+
 def _show_listing(out: Console, listing: Listing) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -250,14 +255,40 @@ def _show_listing(out: Console, listing: Listing) -> None:
         if listing.empty:
             out.print(listing.empty, style="dim")
         return
+    if _too_narrow(out, listing):
+        _show_one_by_one(out, listing)
+        return
     table = Table(
         box=SIMPLE_HEAD, title=listing.title or None, title_justify="left", pad_edge=False
     )
     for column in listing.columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+        # Ids are copied: no line ends within one.
+        whole = column.endswith("_id")
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=whole)
     for row in listing.rows:
         table.add_row(*(_cell(value) for value in row))
     out.print(table)
+
+
+def _too_narrow(out: Console, listing: Listing) -> bool:
+    """Whether ids would not stay whole beside the other columns."""
+    ids = [place for place, column in enumerate(listing.columns) if column.endswith("_id")]
+    if not ids:
+        return False
+    needed = sum(max(len(_cell(row[place])) for row in listing.rows) for place in ids)
+    others = len(listing.columns) - len(ids)
+    return needed + others * _NARROWEST + 2 * len(listing.columns) > out.width
+
+
+def _show_one_by_one(out: Console, listing: Listing) -> None:
+    """A line for each value: for terminals that a table does not fit into."""
+    wide = max(map(len, listing.columns))
+    for row in listing.rows:
+        for column, value in zip(listing.columns, row, strict=True):
+            shown = column.replace("_", " ").ljust(wide)
+            # The terminal breaks it where it must, and copies it as one line.
+            out.print(f"{shown}  {_cell(value)}", soft_wrap=True, markup=False)
+        out.print()
 
 
 def _cell(value: Any) -> Any:
@@ -377,6 +408,11 @@ class _Lines:
 
 Advance = Callable[..., None]
 """What `progress` yields: call it with how many more are done."""
+
+
+def typed(path: Path | str) -> str:
+    """A path as a word of a command that is typed here, whatever is in it."""
+    return quote(here(Path(path)))
 
 
 def here(path: Path) -> str:

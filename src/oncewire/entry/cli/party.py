@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here
+from oncewire.entry.cli.output import Json, Listing, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ def init(
             },
             summary=f"The party {made.name} is ready in {place}.",
             hints=(
-                f"oncewire partner add OTHER_FOLDER_OR_CARD -c {place}",
-                f"oncewire partner card -c {place}",
+                f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
+                f"oncewire partner card -c {typed(made.folder)}",
             ),
         )
 
@@ -128,7 +129,7 @@ def card(
         return Report(
             {**facts, "file": str(to)},
             summary=f"The card of {own.name} is in {here(to)}.",
-            hints=(f"on the partner's machine: oncewire partner add {to.name}",),
+            hints=(f"on the partner's machine: oncewire partner add {quote(to.name)}",),
         )
 
     output.answer(work, json=json)
@@ -209,13 +210,13 @@ def _added(
         added.append(add_partner(theirs, card_of(settings), options, replace=replace))
         taken_over(theirs)
     first = added[0]
-    hints = [f"oncewire agreement check {here(first.agreement)}"]
+    hints = [f"oncewire agreement check {typed(first.agreement)}"]
     if not both:
         flags = f" --profile {options.profile}" if options.profile != "ebms2" else ""
         flags += " --insecure" if options.insecure else ""
         flags += " --sign" if options.insecure and options.sign else ""
         flags += " --ordered" if options.ordered else ""
-        flags += f" --cpa-id {options.cpa_id}" if options.cpa_id else ""
+        flags += f" --cpa-id {quote(options.cpa_id)}" if options.cpa_id else ""
         told = (
             *by_telephone(card),
             f"the partner runs: oncewire partner add OUR_CARD{flags}",
@@ -248,7 +249,7 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
     taken_over(settings)
     hints = [
         *by_telephone(card),
-        f"when it uses the new one: oncewire partner revoke {card.name} --all-but-newest",
+        f"when it uses the new one: oncewire partner revoke {quote(card.name)} --all-but-newest",
     ]
     if card.url not in (
         endpoint.address for endpoint in known_partner(settings, card.name).endpoints

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -310,7 +311,7 @@ def generate(
                 "envelopes": done.envelopes,
                 "seed": seed,
             },
-            hints=(f"oncewire pipeline verify --lake {out}",),
+            hints=(f"oncewire pipeline verify --lake {quote(str(out))}",),
         )
 
     output.answer(work, json=json)

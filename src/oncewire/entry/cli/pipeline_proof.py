@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -69,7 +70,7 @@ def sign(lake: LakePath, config: Config = None, json: Json = False) -> None:
         return Report(
             facts={"version": version.number, "signature": str(beside)},
             summary=f"version {version.number} is signed",
-            hints=(f"oncewire pipeline prove --lake {lake} --certificate CERTIFICATE",),
+            hints=(f"oncewire pipeline prove --lake {quote(str(lake))} --certificate CERTIFICATE",),
         )
 
     output.answer(work, json=json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.cli.output import OK, WRONG, Listing, Report
@@ -36,7 +37,7 @@ def report_of_run(done: Done, lake: str) -> Report:
             Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
         ),
         summary=f"{done.messages} messages in the ledger, {done.violations} violations",
-        hints=(f"oncewire pipeline verify --lake {lake}",),
+        hints=(f"oncewire pipeline verify --lake {quote(str(lake))}",),
     )
 
 

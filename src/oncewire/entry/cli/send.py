@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -215,6 +216,6 @@ def _sent_report(
     return Report(
         listings=(Listing("messages", columns, table),),
         summary=summary,
-        hints=(f"oncewire why {shown}{at_party(settings)}",),
+        hints=(f"oncewire why {quote(shown)}{at_party(settings)}",),
         exit_code=output.WRONG if waited and good < len(rows) else output.OK,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here, problem_of
+from oncewire.entry.cli.output import Json, Listing, Report, problem_of, typed
 from oncewire.entry.cli.place import Config, Set, loaded
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _detached(settings: Settings, given: list[str]) -> Report:
             "log": str(log_file(settings)),
         },
         summary=f"{settings.party.name} listens at {ready['url']}.",
-        hints=(f"oncewire stop {here(settings.folder)}",),
+        hints=(f"oncewire stop {typed(settings.folder)}",),
     )
 
 

@@ -256,8 +256,7 @@ def _agreement_text(
     if _left_open(values, "ack.request"):
         # The profile leaves it to each message; a newcomer wants every message to be reliable.
         said |= {"ack.request": quoted("always"), "duplicate.elimination": quoted("always")}
-    if "delivery.retries" not in values:
-        said |= {f"delivery.{key}": literal for key, literal in PATIENCE.items()}
+    said |= patience(options.profile)
     if options.ordered:
         said["sequence.ordered"] = "true"
     if options.sign:
@@ -296,6 +295,15 @@ def is_elliptic(certificate: str) -> bool:
 
     key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
     return isinstance(key, ec.EllipticCurvePublicKey)
+
+
+def patience(profile: str) -> dict[str, str]:
+    """What a new agreement says of how long is tried, where its profile does not."""
+    from oncewire.agreement.profiles import profile_values
+
+    if "delivery.retries" in profile_values(profile):
+        return {}
+    return {f"delivery.{key}": literal for key, literal in PATIENCE.items()}
 
 
 def with_values(text: str, said: dict[str, str]) -> str:

@@ -32,6 +32,7 @@ logger = logging.getLogger("oncewire.serve")
 LOOK_EVERY = 1.0
 
 FILES = f"{HANDLER} files"
+AGREEMENT = f"{HANDLER} agreement "
 """Where the incident is of files that could not be taken over together."""
 
 Seen = tuple[tuple[Path, Stamp], ...]
@@ -139,4 +140,4 @@ class Reloading:
 
 def _unread(found: Readable) -> dict[str, Exception]:
     """The agreements that cannot be read, by the channel under which an operator hears of each."""
-    return {f"{HANDLER} agreement {file.name}": error for file, error in found.problems.items()}
+    return {f"{AGREEMENT}{file.name}": error for file, error in found.problems.items()}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.files.remote import Place, Remote, ServerRefused
+from oncewire.transport.files.remote import Listing, Place, Remote, ServerRefused
 from oncewire.transport.files.transport import FileTransport
 from oncewire.transport.http_address import AddressRule, AllowedResolver
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 SCHEMES = {"ftps": 21, "ftp": 21}
 """`ftps` begins TLS before it says who we are (RFC 4217); `ftp` never does."""
+
+PATIENCE = 60.0
+"""Seconds that a server has for one answer, however many lines it has, and for a list of files."""
+
+LINES_MAX = 1000
+"""Lines of one answer."""
 
 _PIECE = 128 * 1024
 
@@ -55,16 +62,7 @@ def ftp_transport(settings: FtpSettings) -> FileTransport:
 
 
 async def _connect(settings: FtpSettings, place: Place) -> Remote:
-    import aioftp
-
-    # Looked at before we connect: an address of the inside is nobody's to name.
-    await AllowedResolver(settings.addresses).resolve(place.host, place.port)
-    client = aioftp.Client(
-        socket_timeout=settings.patience,
-        connection_timeout=settings.patience,
-        # PASV lets a server send us to any other machine; EPSV names a port of its own.
-        passive_commands=("epsv",),
-    )
+    client = _client(settings)
     try:
         with _told():
             await client.connect(place.host, place.port)
@@ -80,14 +78,60 @@ async def _connect(settings: FtpSettings, place: Place) -> Remote:
     return _Ftp(client)
 
 
+def _client(settings: FtpSettings) -> aioftp.Client:
+    """The library's client, which believes less of what a server says."""
+    import aioftp
+
+    class Client(aioftp.Client):
+        async def _open_connection(
+            self, host: str, port: int
+        ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            # Looked at each time, and what was looked at is connected to: an address of the inside
+            # is nobody's to name.
+            found = await AllowedResolver(settings.addresses).resolve(host, port)
+            if self._stream is not None and self._stream.writer.get_extra_info("ssl_object"):
+                self._siosocks_asyncio_kwargs = {"server_hostname": host}
+            return await super()._open_connection(found[0]["host"], port)
+
+        async def parse_line(self) -> tuple[aioftp.Code, str]:
+            self._lines += 1
+            if self._lines > LINES_MAX:
+                raise OSError("FTP: an answer without end")
+            return await super().parse_line()
+
+        async def parse_response(self) -> tuple[aioftp.Code, list[str]]:
+            self._lines = 0
+            async with asyncio.timeout(PATIENCE):
+                return await super().parse_response()
+
+        def parse_mlsx_line(self, b: bytes | str) -> Any:
+            try:
+                name, facts = super().parse_mlsx_line(b)
+            except ValueError:
+                # Others may give names to files that are no text.
+                name, facts = PurePosixPath(), cast("Any", {})
+            return name, {"type": "", **facts}
+
+    return Client(
+        socket_timeout=settings.patience,
+        connection_timeout=settings.patience,
+        # PASV lets a server send us to any other machine; EPSV names a port of its own.
+        passive_commands=("epsv",),
+    )
+
+
 class _Ftp:
     """One connection; it does one thing at a time."""
 
     def __init__(self, client: aioftp.Client) -> None:
         self._client = client
+        # Something was left in the middle: what comes next is still its rest.
+        self._spent = False
 
     async def alive(self) -> bool:
         """See `Remote`."""
+        if self._spent:
+            return False
         try:
             with _told():
                 await self._client.command("NOOP", "2xx")
@@ -95,19 +139,34 @@ class _Ftp:
             return False
         return True
 
-    async def names(self, folder: str) -> list[str]:
+    async def names(self, folder: str, wanted: Callable[[str], bool]) -> list[str]:
         """See `Remote`."""
+        listing = Listing(wanted)
         with _told():
-            await self._client.change_directory(_safe(folder))
-            listed = await self._client.list("", raw_command="MLSD")
-        return [path.name for path, info in listed if info.get("type") == "file"]
+            async with asyncio.timeout(PATIENCE):
+                await self._client.change_directory(_safe(folder))
+                async for path, info in self._client.list("", raw_command="MLSD"):
+                    if not listing.add(path.name, is_file=info["type"].lower() == "file"):
+                        self._leave()
+                        break
+        return listing.names
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """See `Remote`."""
-        with _told():
-            async with self._client.download_stream(_safe(path)) as stream:
-                async for piece in stream.iter_by_block(_PIECE):
-                    yield piece
+        whole = False
+        try:
+            with _told():
+                async with self._client.download_stream(_safe(path)) as stream:
+                    async for piece in stream.iter_by_block(_PIECE):
+                        yield piece
+            whole = True
+        finally:
+            if not whole:
+                self._leave()
+
+    def _leave(self) -> None:
+        self._spent = True
+        self._client.close()
 
     async def write(self, path: str, pieces: AsyncIterator[bytes]) -> None:
         """See `Remote`."""
@@ -152,6 +211,7 @@ def _told() -> Iterator[None]:
         raise OSError(f"FTP: {error}") from error
     except (EOFError, asyncio.IncompleteReadError) as error:
         raise OSError("FTP: the server ended the connection") from error
-    except ValueError as error:
-        # Not the text that it should be, or a line without end.
+    except (ValueError, LookupError, TypeError) as error:
+        # Not the text that it should be, or a line without end; the library takes it apart as if
+        # it were.
         raise OSError("FTP: the server says what nobody can read") from error

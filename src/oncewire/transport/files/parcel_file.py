@@ -7,6 +7,7 @@ rename moves it on, at one instant, so that no reader sees half of one and two n
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 import uuid
@@ -17,15 +18,33 @@ from oncewire.errors import MimeProblem, TransportProblem
 from oncewire.transport.contract import Cargo
 from oncewire.transport.header_block import BLOCK_MAX, read_block, write_block
 
+FOLLOWING_MAX = 64 * 1024
+"""Bytes behind a parcel that are read over; nobody waits for the end of a longer file."""
+
 _ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _READY = re.compile(rf"({_ID})\.parcel")
 _CLAIMED = re.compile(rf"({_ID})\.claimed-([A-Za-z0-9_-]{{1,64}})")
+_PART = re.compile(r"\.(([0-9]{16})-[0-9a-f]{32}-([0-9a-f]{16}))\.part")
 _READER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def new_id() -> str:
+def writer_mark(writer: str) -> str:
+    """What stands in the names of a writer's files, so that it knows its own again."""
+    return hashlib.sha256(writer.encode()).hexdigest()[:16]
+
+
+def new_id(mark: str) -> str:
     """A name that no other file has; those of one sender sort as they were made."""
-    return f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex}"
+    return f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex}-{mark}"
+
+
+def part_of(name: str, mark: str) -> tuple[str, int] | None:
+    """The id of a file that this writer began, and the microsecond of that; None for any other
+    name."""
+    found = _PART.fullmatch(name)
+    if found is None or found.group(3) != mark:
+        return None
+    return found.group(1), int(found.group(2))
 
 
 def part_name(file_id: str) -> str:
@@ -122,6 +141,8 @@ class ParcelBody:
 
     def __init__(self, first: bytes, pieces: AsyncIterator[bytes], length: int) -> None:
         self._first, self._pieces, self._left = first, pieces, length
+        self._over = 0
+        self._trouble: Exception | None = None
 
     def __aiter__(self) -> ParcelBody:
         return self
@@ -130,15 +151,33 @@ class ParcelBody:
         while True:
             piece, self._first = self._first, b""
             if not piece:
-                piece = await anext(self._pieces, b"")
-            if not piece:
+                piece = await self._next()
+            if self._left == 0:
+                self._over += len(piece)
+            if not piece or self._over > FOLLOWING_MAX:
                 if self._left > 0:
-                    raise _cut_off()
+                    self._trouble = _cut_off()
+                    raise self._trouble
                 raise StopAsyncIteration
             # What follows the parcel is nobody's.
             wanted, self._left = piece[: self._left], max(0, self._left - len(piece))
             if wanted:
                 return wanted
+
+    def check(self) -> None:
+        """Raise what went wrong while it was read, if anything did."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    async def _next(self) -> bytes:
+        """What comes next. What the server cannot give it cannot give however often it is asked:
+        that is no end of the file."""
+        self.check()
+        try:
+            return await anext(self._pieces, b"")
+        except Exception as problem:
+            self._trouble = problem
+            raise
 
 
 def _cut_off() -> TransportProblem:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable
 
 from oncewire.errors import OncewireError, TransportProblem
@@ -24,6 +25,13 @@ TRIES = 20
 
 AT_ONCE = 4
 """Files that are taken at once."""
+
+
+PATIENCE = 60.0
+"""Seconds that a server may keep us waiting for a file, and more for each part of it that came."""
+
+SLOWEST = 1024
+"""Bytes in a second at which a file may come."""
 
 
 class FolderReader:
@@ -72,9 +80,11 @@ class FolderReader:
     async def look(self, on_delivery: OnDelivery) -> None:
         """Take what is there now."""
         async with self._connections.to(self._place) as remote:
-            names = sorted(await remote.names(self._place.folder))
+            names = sorted(await remote.names(self._place.folder, self._is_ours))
         mine = [found for name in names if (found := named.claimed_id(name, self._reader))]
         ready = [found for name in names if (found := named.ready_id(name))]
+        self._taken &= set(mine)
+        self._cut_off = {name: tries for name, tries in self._cut_off.items() if name in mine}
         places = asyncio.Semaphore(AT_ONCE)
 
         async def each(file_id: str, *, claimed: bool) -> None:
@@ -88,11 +98,14 @@ class FolderReader:
             for file_id in ready:
                 tasks.create_task(self._safely(each(file_id, claimed=False)))
 
+    def _is_ours(self, name: str) -> bool:
+        return bool(named.ready_id(name) or named.claimed_id(name, self._reader))
+
     async def _safely(self, work: Awaitable[None]) -> None:
         """One file's trouble is its own; the next look finds it again."""
         try:
             await work
-        except (OncewireError, ServerRefused, OSError) as problem:
+        except Exception as problem:  # noqa: BLE001  (servers and libraries are not ours)
             logger.info("a file is looked at again later", extra={"problem": str(problem)})
 
     async def _claim(self, file_id: str) -> bool:
@@ -133,10 +146,12 @@ class FolderReader:
                     opened.length,
                     Peer(address=self._place.host),
                 )
-                reply = await on_delivery(delivery)
-                # To its end: only then is it known to be whole, and the connection free for others.
-                async for _ in opened.body:
-                    pass
+                verdict = verdict_of(await on_delivery(delivery))
+                opened.body.check()
+                if verdict is not Verdict.REFUSED:
+                    # To its end: only then is it known to be whole, and the connection free.
+                    async for _ in opened.body:
+                        pass
         except TransportProblem:
             # Whatever the handler made of it, half a parcel is none.
             tries = self._cut_off[file_id] = self._cut_off.get(file_id, 0) + 1
@@ -144,7 +159,7 @@ class FolderReader:
         except OncewireError as problem:
             logger.warning("a file holds no parcel", extra={"problem": str(problem)})
             return Verdict.REFUSED
-        return verdict_of(reply)
+        return verdict
 
     async def _rename(self, old: str, new: str) -> None:
         async with self._connections.to(self._place) as remote:
@@ -155,8 +170,22 @@ class FolderReader:
 async def _reading(remote: Remote, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
     file = remote.read(path)
     try:
-        yield file
+        yield _paced(file)
     finally:
         close = getattr(file, "aclose", None)
         if close is not None:
             await close()
+
+
+async def _paced(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same, from a server that does not keep us for ever."""
+    waited, came = 0.0, 0
+    while True:
+        begun = time.monotonic()
+        piece = await anext(pieces, b"")
+        waited, came = waited + time.monotonic() - begun, came + len(piece)
+        if waited > PATIENCE + came / SLOWEST:
+            raise TimeoutError("the server takes too long to give a file")
+        if not piece:
+            return
+        yield piece

@@ -11,6 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from oncewire.errors import TransportProblem
 
+LISTED_MAX = 10_000
+"""Names that are taken from one look at a folder; the others come when these are gone."""
+
+SCANNED_MAX = 200_000
+"""Names that a server may tell of a folder, ours or not, before nobody listens any more."""
+
 
 class ServerRefused(Exception):
     """The server heard the command and did not do it; the connection is as good as before."""
@@ -23,8 +29,9 @@ class Remote(Protocol):
     async def alive(self) -> bool:
         """Whether the server still listens on this connection."""
 
-    async def names(self, folder: str) -> list[str]:
-        """The plain files of a folder: neither folders nor links."""
+    async def names(self, folder: str, wanted: Callable[[str], bool]) -> list[str]:
+        """The plain files of a folder, neither folders nor links, whose names are wanted; no more
+        than LISTED_MAX."""
 
     def read(self, path: str) -> AsyncIterator[bytes]:
         """The bytes of a file; closed before its end, the connection is of no more use."""
@@ -40,6 +47,23 @@ class Remote(Protocol):
 
     async def close(self) -> None:
         """End the connection; never raises."""
+
+
+class Listing:
+    """What a server tells of a folder, as far as somebody wants to know it."""
+
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self.names: list[str] = []
+        self._wanted, self._told = wanted, 0
+
+    def add(self, name: bytes | str, *, is_file: bool) -> bool:
+        """Hear one name; False: that is enough. A name that is no ASCII is none of ours."""
+        self._told += 1
+        if is_file and name.isascii():
+            text = name if isinstance(name, str) else name.decode("ascii")
+            if self._wanted(text):
+                self.names.append(text)
+        return len(self.names) < LISTED_MAX and self._told < SCANNED_MAX
 
 
 @dataclass(frozen=True, slots=True)

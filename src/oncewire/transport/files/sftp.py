@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.errors import TransportProblem
-from oncewire.transport.files.remote import Place, Remote, ServerRefused
+from oncewire.transport.files.remote import Listing, Place, Remote, ServerRefused
 from oncewire.transport.files.transport import FileTransport
 from oncewire.transport.http_address import AddressRule, AllowedResolver, allowed_socket
 
@@ -123,16 +123,19 @@ class _Sftp:
         """See `Remote`."""
         return not self._connection.is_closed()
 
-    async def names(self, folder: str) -> list[str]:
+    async def names(self, folder: str, wanted: Callable[[str], bool]) -> list[str]:
         """See `Remote`."""
         import asyncssh
 
-        async with _told():
-            return [
-                str(entry.filename)
-                for entry in await self._client.readdir(folder)
-                if entry.attrs.type == asyncssh.FILEXFER_TYPE_REGULAR
-            ]
+        listing = Listing(wanted)
+        # As bytes: others may give names to files that are no text.
+        entries = self._client.scandir(folder.encode())
+        async with _told(), contextlib.aclosing(entries):  # type: ignore[type-var]
+            async for entry in entries:
+                is_file = entry.attrs.type == asyncssh.FILEXFER_TYPE_REGULAR
+                if not listing.add(entry.filename, is_file=is_file):
+                    break
+        return listing.names
 
     async def read(self, path: str) -> AsyncIterator[bytes]:
         """See `Remote`."""

@@ -18,6 +18,7 @@ from oncewire.transport.files.remote import (
     ServerRefused,
     place_of,
 )
+from oncewire.transport.files.sweeping import Sweeping
 
 _REASON_LENGTH = 300
 
@@ -45,6 +46,7 @@ class FileTransport:
         self._connections = Connections(connect)
         # Its own: whoever sends a thousand waits for their answers, which nobody would read.
         self._reading = Connections(connect)
+        self._sweeping = Sweeping(self._connections, named.writer_mark(reader))
         self._reader = None
         if inbox:
             place = place_of(inbox, schemes)
@@ -72,12 +74,13 @@ class FileTransport:
             # Nobody looks at what has no name yet; once it may have one, somebody may.
             kind = OutcomeKind.UNKNOWN if renaming else OutcomeKind.REFUSED
             return AttemptOutcome(kind, _words(problem))
+        self._sweeping.begin(place)
         return AttemptOutcome(OutcomeKind.SENT)
 
     @contextlib.asynccontextmanager
     async def _written(self, cargo: Cargo, place: Place) -> AsyncIterator[tuple[Remote, str, str]]:
         """A file that nobody looks at yet, and the name that it gets; else it is removed."""
-        file_id = named.new_id()
+        file_id = self._sweeping.new_id()
         part = place.path(named.part_name(file_id))
         begun = False
         try:
@@ -85,7 +88,9 @@ class FileTransport:
                 begun = True
                 await remote.write(part, named.file_pieces(cargo))
                 yield remote, part, place.path(named.ready_name(file_id))
+            self._sweeping.ended(file_id)
         except BaseException:
+            self._sweeping.ended(file_id)
             if begun:
                 with contextlib.suppress(TransportProblem, ServerRefused, OSError):
                     async with asyncio.timeout(5), self._connections.to(place) as remote:
@@ -97,7 +102,7 @@ class FileTransport:
         try:
             place = place_of(address, self._schemes)
             async with asyncio.timeout(timeout), self._connections.to(place) as remote:
-                await remote.names(place.folder)
+                await remote.names(place.folder, lambda _name: False)
         except (TransportProblem, ServerRefused, OSError) as problem:
             return AttemptOutcome(OutcomeKind.REFUSED, _words(problem))
         return AttemptOutcome(OutcomeKind.SENT)
@@ -106,6 +111,7 @@ class FileTransport:
         """Look no more, and end the connections."""
         if self._reader is not None:
             await self._reader.stop()
+        await self._sweeping.stop()
         await self._reading.close()
         await self._connections.close()
 
