@@ -19,6 +19,8 @@ _SMTP = "tests/transport/test_smtp_contract.py"
 _BROKER = "tests/transport/test_broker_contract.py"
 _CONFIDED = "tests/handler/test_confided.py"
 _MAILBOX = "tests/transport/test_mailbox.py"
+_HOSTILE_MAILBOX = "tests/transport/test_hostile_mailbox.py"
+_SWEEPING = "tests/transport/test_sweeping.py"
 _FAULTS = "tests/transport/test_server_faults.py"
 _FILES = "tests/transport/test_file_transport.py"
 
@@ -190,5 +192,49 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
         "    closed, enveloped = True, smime.is_enveloped(payload.media_type)\n",
         requirement="TRN-3",
         tests=(f"{_CONFIDED}::test_what_is_not_in_the_agreed_envelope_is_refused",),
+    ),
+    Mutant(
+        "a writer sweeps away what another is writing",
+        "oncewire.transport.files.parcel_file",
+        "    if found is None or found.group(3) != mark:\n",
+        "    if found is None:\n",
+        requirement="TRN-4",
+        tests=(f"{_SWEEPING}::test_only_what_we_began_long_ago_is_removed",),
+    ),
+    Mutant(
+        "a writer sweeps away what it is writing",
+        "oncewire.transport.files.sweeping",
+        "        if found is None or found[0] in self._writing:\n",
+        "        if found is None:\n",
+        requirement="TRN-4",
+        tests=(
+            f"{_SWEEPING}::test_what_a_broken_connection_left_goes_and_what_is_being_written_stays",
+        ),
+    ),
+    Mutant(
+        "an envelope of an old handler is not read",
+        "oncewire.wire.security.smime",
+        '    bytes.fromhex("2a864886f70d0307"): (TripleDES, 24),\n',
+        "",
+        requirement="TRN-3",
+        tests=(
+            (
+                f"{_CONFIDED}::test_an_envelope_of_an_old_handler_is_read_and_one_of_a_strange_kind_"
+                "ends_nothing"
+            ),
+        ),
+    ),
+    Mutant(
+        "one mail at which a look breaks off keeps the others waiting",
+        "oncewire.transport.smtp.mailbox",
+        "        found.sort(key=lambda mail_id: (mail_id in self._trouble, mail_id))\n",
+        "",
+        requirement="TRN-3",
+        tests=(
+            (
+                f"{_HOSTILE_MAILBOX}::"
+                "test_the_mails_of_others_are_taken_whatever_the_server_says_of_one"
+            ),
+        ),
     ),
 )
