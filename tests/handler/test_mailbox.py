@@ -8,7 +8,7 @@ import pytest
 from oncewire.journal.check import check_journal
 from oncewire.protocol.kinds import Kind
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.smtp import listener
+from oncewire.transport.smtp import imap, listener
 from oncewire.transport.smtp.imap import ImapBox
 from oncewire.transport.smtp.listener import ListenerSettings
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
@@ -18,6 +18,7 @@ from tests.handler.test_other_transports import World, document
 from tests.ports import free_port
 from tests.transport.exchange import run
 from tests.transport.mailboxes import mailboxes
+from tests.transport.test_hostile_mailbox import Liar
 
 PATIENT = '[delivery]\ntimeout = "PT1M"\nretry_interval = "PT1M"\nretries = 2\n'
 
@@ -76,3 +77,41 @@ def test_a_mail_that_could_not_be_removed_is_known_again(
                         assert not check_journal(journal(handler), healed=False).violations
 
     run(work(), 100)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lie", ["endless", "nested", "trickle"])
+@pytest.mark.requirement("TRN-3")
+def test_a_lying_server_of_mailboxes_keeps_nobody_from_being_served(
+    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The handler that looks into that mailbox takes and answers what comes in at its own door."""
+    monkeypatch.setattr(imap, "ANSWER_MAX", 500_000)
+
+    async def work() -> None:
+        liar = Liar(lie)
+        async with liar.running() as port:
+            doors = {name: free_port() for name in ("alpha", "beta")}
+            ways = {}
+            for name, other in (("alpha", "beta"), ("beta", "alpha")):
+                ways[name] = SmtpTransport(
+                    RelaySettings(f"{name}@{name}.test", "127.0.0.1", doors[other], MailTls.NONE),
+                    ListenerSettings(f"{name}@{name}.test", port=doors[name]),
+                    mailbox=liar.settings(port) if name == "beta" else None,
+                )
+            at = {name: {"smtp": f"mailto:{name}@{name}.test"} for name in ways}
+            world = World(
+                tmp_path, at, {name: {"smtp": way} for name, way in ways.items()}, PATIENT
+            )
+            async with world.running() as (alpha, beta):
+                while not any("cannot be read" in record.message for record in caplog.records):
+                    await asyncio.sleep(0.02)
+                sent = [await alpha.send(document(number)) for number in range(3)]
+                for each in sent:
+                    assert await alpha.wait(each.message_id, 30) is OutgoingState.DELIVERED
+                taken = [given.message_id for given in await beta.take(10)]
+                assert sorted(taken) == sorted(each.message_id for each in sent)
+                for handler in (alpha, beta):
+                    assert not check_journal(journal(handler), healed=False).violations
+
+    run(work(), 60)
