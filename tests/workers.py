@@ -21,6 +21,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_bad_input.py",
             "tests/pipeline/test_bucket.py",
             "tests/pipeline/test_damage.py",
+            "tests/pipeline/test_documents.py",
             "tests/pipeline/test_intake.py",
             "tests/pipeline/test_ledger.py",
             "tests/pipeline/test_names.py",

@@ -394,7 +394,7 @@ def test_the_folds_over_sorted_rows_find_what_verify_finds(name: str) -> None:
         ]
         assert sorted(found) == sorted([*report.violations, *report.quarantined])
         outcomes = [judged.outcome for judged in fold_ledger(_by(each, "message_id"), context)]
-        assert len(outcomes) == report.messages
+        assert len(outcomes) == report.messages + report.parts
 
 
 def _by(rows: list[Row], column: str) -> list[Row]:

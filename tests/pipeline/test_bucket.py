@@ -18,11 +18,13 @@ import pyarrow.dataset as ds
 import pytest
 from moto.server import ThreadedMotoServer
 
+from oncewire.entry.cli.lake_place import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
 from oncewire.pipeline import bucket, jobs, proof
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.intake import take_in
 from oncewire.pipeline.lake import Lake, storage_of
+from oncewire.pipeline.oncewire_source import OncewireSource
 from oncewire.pipeline.tables import OPEN
 from tests.pipeline.books import make_store, small_year, tables
 
@@ -116,6 +118,24 @@ def test_every_job_makes_the_same_of_both(spark, tmp_path: Path, store: Path) ->
         assert done[0] == done[1]
         make_store(store, "globex", more)
     assert tables(spark, disk) == tables(spark, there)
+
+
+def test_a_lake_in_a_bucket_is_a_book_and_nothing_else_there_is(store: Path) -> None:
+    taken_in(Lake(PLACE), store)
+    # The command line has made a path of it, with one slash.
+    root = book_at(Path(PLACE))
+    assert open_book(root).node == "globex"
+    # The source reads it by its name, as it reads a folder.
+    source = OncewireSource({"path": PLACE, "table": "journal"})
+    reader = source.reader(source.schema())
+    assert sum(len(batch) for part in reader.partitions() for batch in reader.read(part)) == 200
+    with pytest.raises(JournalProblem, match="there is no lake at s3://lakes/none"):
+        book_at(Path("s3://lakes/none"))
+    with pytest.raises(NotAllowed, match="s3://lakes/raw is not a folder") as refused:
+        archive_at(Path("s3://lakes/raw"))
+    assert "copy them into a folder" in refused.value.remedy
+    with pytest.raises(NotAllowed, match="hdfs://a/b is not a folder"):
+        book_at(Path("hdfs://a/b"))
 
 
 def test_other_tools_read_the_bucket_without_a_copy(store: Path, server: str) -> None:

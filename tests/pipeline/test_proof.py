@@ -26,6 +26,7 @@ from oncewire.pipeline.files import parquet_files
 from oncewire.pipeline.intake import take_in
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.signed import is_signed_by, sign_version
+from oncewire.pipeline.version import Entry, NodeState, Version
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.terminal import run, run_json
@@ -329,3 +330,24 @@ def test_many_small_directories_become_few_with_the_same_rows(tmp_path: Path) ->
 def test_a_range_that_gold_does_not_know_is_left_alone(lake: Lake) -> None:
     version = lake.current()
     assert compacted(lake, version, many=2).journal == version.journal
+
+
+def test_verify_reports_rows_that_are_unchained_and_does_not_call_the_lake_clean() -> None:
+    from oncewire.entry.cli.output import OK, WRONG
+    from oncewire.entry.cli.pipeline_reports import report_of_check
+    from oncewire.pipeline.check import Verification
+
+    kept = NodeState(20, 5, "boot-1", chain="cc")
+    entries = (
+        Entry("a", 10, "acme", 1, 10, chain="aa"),
+        Entry("b", 10, "acme", 11, 20, since="bb"),
+    )
+    version = Version(tables={"journal": entries}, nodes={"acme": kept})
+    found = Verification(rows=20, nodes=1, messages=4, unchained=tuple(proof.unchained(version)))
+    assert [(one.what, one.seq) for one in found.unchained] == [(proof.UNCHAINED, 1)]
+    told = report_of_check(found, json=False)
+    assert told.exit_code == WRONG
+    assert told.facts["unchained"] == 1
+    assert "unchained" in told.summary
+    assert any("rows 1 to 10" in str(listing.rows) for listing in told.listings)
+    assert report_of_check(Verification(20, 1, 4), json=False).exit_code == OK

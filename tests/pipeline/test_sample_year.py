@@ -92,7 +92,7 @@ def large_plan() -> Plan:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stream", [216, 888, 1350, 2938, 3198, 3870])
+@pytest.mark.parametrize("stream", [2, 6, 20, 66, 152, 2175])
 def test_trouble_right_before_a_fault_does_not_undo_it(large_plan: Plan, stream: int) -> None:
     """Retries filled the window that was to be exceeded, or the epoch ended where it mattered."""
     plan = large_plan

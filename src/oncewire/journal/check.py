@@ -8,7 +8,7 @@ partition: the same folds, so no rule is written twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -143,11 +143,12 @@ class JournalReport:
     rows: int
     nodes: int
     messages: int
+    """A document is one of them, its parts are none."""
     outcomes: Counter[str] = field(default_factory=Counter)
     extents: Counter[str] = field(default_factory=Counter)
     """How many messages were judged, not yet, or could not be because rows are missing."""
     parts: int = 0
-    """How many of the messages are parts of documents that are among them too."""
+    """How many parts of documents were judged beside the messages."""
 
     @property
     def clean(self) -> bool:
@@ -183,11 +184,14 @@ def check_journal(
     findings += [*found.findings, *context.problems]
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
-    messages = 0
+    messages = parts = 0
     for outcome, violations, extent, _ in fold_ledger(_grouped(ordered, message_key), context):
+        findings += violations
+        if outcome is not None and outcome.part_of is not None:
+            parts += 1
+            continue
         messages += 1
         extents[extent.value] += 1
-        findings += violations
         if outcome is not None:
             outcomes[outcome.outcome.value] += 1
     # Counted nowhere, and judged all the same.
@@ -204,15 +208,8 @@ def check_journal(
         messages=messages,
         outcomes=outcomes,
         extents=extents,
-        parts=len(_parts(ordered)),
+        parts=parts,
     )
-
-
-def _parts(rows: Sequence[Row]) -> set[str | None]:
-    """MessageIds of parts of documents that have rows of their own."""
-    ids = {row.message_id for row in rows if row.message_id is not None}
-    keys = ((row.message_id, document_key(row)) for row in rows)
-    return {name for name, split_id in keys if split_id != name and split_id in ids}
 
 
 def told_once(findings: Iterable[Violation]) -> list[Violation]:

@@ -76,6 +76,10 @@ class MessageOutcome(NamedTuple):
     sequence_number: int | None = None
     digest: str | None = None
     size: int | None = None
+    document: bool = False
+    """A document that travels in parts: one message to its parties, however many are sent."""
+    part_of: str | None = None
+    """The document that it is a part of: nobody's message by itself."""
 
     @property
     def final(self) -> bool:
@@ -143,6 +147,8 @@ def outcome_of(traces: Sequence[Trace], terms: Mapping[str, Terms]) -> MessageOu
         sequence_number=numbered.sequence_number if numbered else None,
         digest=source.digest if source else None,
         size=source.size if source else None,
+        document=source is not None and _split(source) == (traces[0].message_id, None),
+        part_of=_part_of(source),
     )
 
 
@@ -216,6 +222,26 @@ def _is_late(sender: Trace) -> bool:
         and acknowledged.seq > failed.seq
         and not sender.between(trace.RESUMED, failed.seq, acknowledged.seq)
     )
+
+
+def _split(row: Row) -> tuple[str | None, int | None]:
+    """SplitId and number; a document has no number, and its own id."""
+    if row.kind == trace.JOINED:
+        return row.message_id, None
+    if row.detail is None or "split_id" not in row.detail:
+        return None, None
+    if row.kind == trace.SUBMITTED:
+        submitted = notes.Submitted.read(row.detail)
+        return submitted.split_id, submitted.split_number
+    if row.kind == trace.RECEIVED:
+        received = notes.Received.read(row.detail)
+        return received.split_id, received.split_number
+    return None, None
+
+
+def _part_of(row: Row | None) -> str | None:
+    split_id, number = (None, None) if row is None else _split(row)
+    return None if number is None else split_id
 
 
 def _at(row: Row | None) -> Instant | None:

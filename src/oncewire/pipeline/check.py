@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from oncewire.journal.check import fold_ledger, told_once
 from oncewire.journal.predicates.violation import QUARANTINE, Violation
@@ -20,6 +20,7 @@ from oncewire.pipeline.intake import Progress, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.ledger import Peers, by_message
+from oncewire.pipeline.proof import Difference, unchained
 from oncewire.pipeline.refresh import without_copies
 from oncewire.pipeline.rows import batches_of, rows_of
 from oncewire.pipeline.rules import rules_digest
@@ -34,6 +35,7 @@ COUNTED = StructType(
         *(StructField(name, StringType()) for name in Way._fields),
         StructField("outcome", StringType()),
         StructField("extent", StringType()),
+        StructField("part", BooleanType()),
         StructField("messages", LongType()),
     ]
 )
@@ -63,11 +65,16 @@ class Verification:
     """How many messages were judged, not yet, or are in doubt because rows are missing."""
     rules: str = ""
     """Which rules judged: the digest of all that a verdict depends on."""
+    parts: int = 0
+    """How many parts of documents were judged beside the messages: a document is one of those."""
+    unchained: tuple[Difference, ...] = ()
+    """Ranges whose rows are not those that their node had chained: see `proof`."""
 
     @property
     def clean(self) -> bool:
         """Everything that can be judged by now was, and every promise was kept."""
-        return not self.violations and not self.quarantined and not self.rows_quarantined
+        aside = self.quarantined or self.rows_quarantined or self.unchained
+        return not self.violations and not aside
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -95,6 +102,7 @@ def judge_lake(
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
     ways: dict[Way, Extents] = {}
+    parts = 0
     # All tasks at once: an iterator over the partitions would run them one after the other.
     with pinned(spark):
         every = found.toArrow().to_pylist()
@@ -103,10 +111,14 @@ def judge_lake(
         if counted is None:
             violations.append(Violation(*(row[name] for name in Violation._fields)))
             continue
+        way = Way(*(counted[name] for name in Way._fields))
+        known = ways.setdefault(way, Extents())
+        if counted["part"]:
+            parts += counted["messages"]
+            continue
         outcomes[counted["outcome"]] += counted["messages"]
         extents[counted["extent"]] += counted["messages"]
-        way = Way(*(counted[name] for name in Way._fields))
-        ways[way] = ways.get(way, Extents()).adding(counted["extent"], counted["messages"])
+        ways[way] = known.adding(counted["extent"], counted["messages"])
     told = sorted(told_once(violations), key=_order)
     far = [
         dict(zip(JUDGED.fieldNames(), row_of(way, ways[way], judging), strict=True))
@@ -123,6 +135,8 @@ def judge_lake(
         judged=tuple(far),
         extents=dict(sorted(extents.items())),
         rules=rules_digest(),
+        parts=parts,
+        unchained=tuple(unchained(version)),
     )
 
 
@@ -155,14 +169,15 @@ def _message_fold(
         return batches_of(_judged(batches), arrow(CHECKED), 1_000)
 
     def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-        counts: Counter[tuple[str | None, ...]] = Counter()
+        counts: Counter[tuple[str | bool | None, ...]] = Counter()
         peers = Peers()
         for outcome, violations, extent, _ in fold_ledger(
             rows_of(peers.noting(batches)), judging.context
         ):
             way = peers.way(outcome)
             word = "unreadable" if outcome is None else outcome.outcome.value
-            counts[*way, word, extent.value] += 1
+            is_part = outcome is not None and outcome.part_of is not None
+            counts[*way, word, extent.value, is_part] += 1
             for violation in violations:
                 yield *violation, None
         for key, count in counts.items():

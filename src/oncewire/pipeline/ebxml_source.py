@@ -34,6 +34,7 @@ from oncewire.pipeline.archive import (
     pieces,
 )
 from oncewire.pipeline.envelopes import rows_of_content
+from oncewire.pipeline.files import OF_AN_ARCHIVE, local_path
 from oncewire.pipeline.rows import batches_of
 from oncewire.pipeline.schemas import ENVELOPES, ENVELOPES_WITH_PAYLOADS, arrow
 
@@ -160,7 +161,7 @@ def known_files(folders: Iterable[str]) -> frozenset[FileKey]:
 
 def _there(path: str) -> Path:
     """The archive, by its one true path."""
-    found = Path(path.removeprefix("file://").removeprefix("file:"))
+    found = local_path(path, OF_AN_ARCHIVE)
     if not found.exists():
         raise JournalProblem(
             f"there is no archive at {found}",

@@ -56,10 +56,13 @@ def judged_channels(
         new = {entry.path for entry in version.tables.get(table, ())}
         if table == "ledger_closed":
             new -= {entry.path for entry in before.tables.get(table, ())}
-        for row in _rows([str(lake.root / path) for path in sorted(new)], _COLUMNS):
+        columns = [*_COLUMNS, "part_of"]
+        for row in _rows([str(lake.root / path) for path in sorted(new)], columns):
             way = way_of(row)
             known = counted.get(way, Extents())
-            counted[way] = known if table == "ledger_closed" else known.adding(row["extent"])
+            # A part is nobody's message: its document is counted.
+            counts = table == "ledger_open" and row["part_of"] is None
+            counted[way] = known.adding(row["extent"]) if counts else known
     return [row_of(way, counted[way], judging) for way in sorted(counted, key=_order)]
 
 

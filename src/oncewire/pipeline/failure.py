@@ -52,6 +52,11 @@ def own_error(error: BaseException) -> OncewireError:
                 "--conf spark.pyspark.python=PATH"
             ),
         )
+    if "StatusCode.UNAVAILABLE" in text:
+        return StoreGone(
+            "the server of Spark Connect cannot be reached",
+            remedy="see that it runs, and that --master names its host and port: sc://HOST:15002",
+        )
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return StoreGone(
             "Spark's process died in the middle of the work",

@@ -19,17 +19,27 @@ def parquet_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.parquet"))
 
 
-def local_path(place: Path | str) -> Path:
+OF_A_LAKE = "nothing of a lake is kept"
+OF_AN_ARCHIVE = "raw messages are not read"
+"""What is said of a place that is no folder."""
+
+_REMEDIES = {
+    OF_A_LAKE: "name a folder that the driver and every executor can reach, or s3://BUCKET/PREFIX",
+    OF_AN_ARCHIVE: "copy them into a folder, or a tar or zip bundle, and name that",
+}
+
+
+def local_path(place: Path | str, said: str = OF_A_LAKE) -> Path:
     """The folder that is named; any other kind of place is refused, and no folder is made of it."""
-    text = str(place)
+    # A path of Python's makes one slash of two.
+    text = re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", str(place))
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     if scheme is None:
         return Path(text)
     if scheme.group(1) == "file":
         return Path("/" + text.removeprefix("file:").lstrip("/"))
     raise NotAllowed(
-        f"{text} is not a folder, and nothing of a lake is kept in {scheme.group(1)}",
-        remedy="name a folder that the driver and every executor can reach, or s3://BUCKET/PREFIX",
+        f"{text} is not a folder, and {said} in {scheme.group(1)}", remedy=_REMEDIES[said]
     )
 
 

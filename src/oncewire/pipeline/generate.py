@@ -85,7 +85,7 @@ def generate(
         key = [{"kind": kind, "message_id": message_id} for kind, message_id in plan.violations]
         violations.write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
     with lake.writing() as empty:
-        tell("writing the year")
+        tell(f"writing a year of {messages:,} messages in {len(plan.streams):,} streams")
         drafts = _drafts(spark, lake, plan)
         tell("giving positions")
         version = lake.publish(_journals(spark, lake, empty, drafts))

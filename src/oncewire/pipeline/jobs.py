@@ -16,13 +16,13 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from oncewire.errors import JournalProblem
+from oncewire.errors import InvalidValue, JournalProblem
 from oncewire.message.instant import Instant
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import Book
 from oncewire.pipeline.books import check_distinct, open_books
 from oncewire.pipeline.compact import compacted
-from oncewire.pipeline.files import local_path
+from oncewire.pipeline.files import OF_AN_ARCHIVE, local_path
 from oncewire.pipeline.intake import (
     Progress,
     TakenIn,
@@ -37,7 +37,7 @@ from oncewire.pipeline.oncewire_source import CHECKED
 from oncewire.pipeline.ranges import Range, new_range, where_chained
 from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
-from oncewire.pipeline.session import pinned
+from oncewire.pipeline.session import is_remote, pinned
 from oncewire.pipeline.silver import union
 from oncewire.pipeline.tables import OPEN
 from oncewire.pipeline.version import Entry, Version
@@ -60,7 +60,7 @@ class Done:
     cut_off: int
     """Envelopes that can be read, but whose end may be missing."""
     messages: int
-    """Messages in the ledger now."""
+    """Messages in the ledger now; a document is one, its parts are none."""
     verdicts: dict[str, int] = field(default_factory=dict)
     violations: int = 0
 
@@ -113,6 +113,10 @@ def stream(
     """
     books = [book for store in stores for book in open_books(store)]
     check_distinct(books)
+    if is_remote(spark):
+        return _run_again(
+            spark, lake, stores, every=every if forever else "", ended=ended, tell=tell
+        )
     counted = [0, 0]
     with pinned(spark), lake.writing() as version:
         frames = [_streamed(spark, version, book, rows_per_batch) for book in books]
@@ -131,6 +135,33 @@ def stream(
         finally:
             query.stop()
         return _done(spark, lake, lake.current_or_new(), counted[0], counted[1])
+
+
+def _run_again(
+    spark: SparkSession,
+    lake: Lake,
+    stores: Sequence[str | Path],
+    *,
+    every: str,
+    ended: bool,
+    tell: Progress,
+) -> Done:
+    """A stream over Spark Connect, whose batches would be taken in far from the lake: runs, one
+    after another. The lake itself knows how far each journal was taken in."""
+    done = run(spark, lake, stores, ended=ended, tell=tell)
+    while every:
+        time.sleep(_seconds(every))
+        done = run(spark, lake, stores, ended=ended, tell=tell)
+    return done
+
+
+def _seconds(every: str) -> int:
+    """`10 seconds`, as Spark writes it."""
+    number, _, unit = every.strip().partition(" ")
+    length = {"second": 1, "minute": 60, "hour": 3_600}.get(unit.strip().rstrip("s"))
+    if not number.isdigit() or length is None:
+        raise InvalidValue(f"{every!r} is no interval", remedy="say it as `10 seconds`")
+    return int(number) * length
 
 
 def _streamed(spark: SparkSession, version: Version, book: Book, rows_per_batch: int) -> DataFrame:
@@ -225,7 +256,7 @@ def _take_archive(spark: SparkSession, lake: Lake, version: Version, archive: st
     content.
     """
     known = lake.folders(version, "envelopes")
-    place = str(local_path(archive).resolve())
+    place = str(local_path(archive, OF_AN_ARCHIVE).resolve())
     frame = spark.read.format("ebxml").option("known", json.dumps(known)).load(place)
     if known:
         old = lake.read_folders(spark, ENVELOPES, known)
@@ -272,7 +303,8 @@ def _verdicts(lake: Lake, version: Version, before: Version) -> dict[str, dict[s
     """Of directories that were counted before it is known; none of them ever changes."""
     known = before.judged.get("verdicts", {})
     return {
-        entry.path: known.get(entry.path) or count_in([str(lake.root / entry.path)], "verdict")
+        entry.path: known.get(entry.path)
+        or count_in([str(lake.root / entry.path)], "verdict", empty="part_of")
         for entry in OPEN["ledger"].entries(version)
     }
 

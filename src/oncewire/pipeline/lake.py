@@ -251,12 +251,16 @@ class Lake:
 
 def storage_of(place: Path | str) -> Storage:
     """The storage that a place names; any other kind is refused, and no folder is made of it."""
-    found = re.fullmatch(r"s3:/{1,2}([^/]+)(?:/(.*))?", str(place))
+    found = _in_bucket(place)
     if found is None:
         return Folder(local_path(place))
     from oncewire.pipeline.bucket import Bucket
 
     return Bucket(found.group(1), (found.group(2) or "").strip("/"))
+
+
+def _in_bucket(place: Path | str) -> re.Match[str] | None:
+    return re.fullmatch(r"s3:/{1,2}([^/]+)(?:/(.*))?", str(place))
 
 
 def _begin_of(day: Column, begun: list[date]) -> Column:
@@ -269,18 +273,35 @@ def _begin_of(day: Column, begun: list[date]) -> Column:
     return f.coalesce(f.array_max(before), f.lit(begun[0]))
 
 
-def count_values(lake: Lake, version: Version, column: str, *tables: str) -> dict[Any, int]:
-    """How often each value of a column occurs in some tables; only that column is read."""
+def input_at(place: Path | str) -> Path:
+    """Where a book is read: of a lake in a bucket the copy, which is brought up to date first."""
+    if _in_bucket(place) is None:
+        return local_path(place)
+    lake = Lake(place)
+    lake.current()
+    return lake.root
+
+
+def count_values(
+    lake: Lake, version: Version, column: str, *tables: str, empty: str | None = None
+) -> dict[Any, int]:
+    """How often each value of a column occurs in some tables, in rows where another is empty;
+    only these columns are read."""
     folders = [folder for table in tables for folder in lake.folders(version, table)]
-    return count_in(folders, column)
+    return count_in(folders, column, empty)
 
 
-def count_in(folders: Iterable[str], column: str) -> dict[Any, int]:
+def count_in(folders: Iterable[str], column: str, empty: str | None = None) -> dict[Any, int]:
     """The same for some directories."""
+    import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
     found: Counter[Any] = Counter()
     for folder in folders:
-        values = ds.dataset(folder, format="parquet").to_table(columns=[column])[column]
+        there = ds.dataset(folder, format="parquet")
+        # An earlier version may have made it, which knew no such column.
+        known = empty is not None and empty in there.schema.names
+        chosen = pc.field(empty).is_null() if known else None
+        values = there.to_table(columns=[column], filter=chosen)[column]
         found.update({row["values"]: row["counts"] for row in values.value_counts().to_pylist()})
     return dict(found)

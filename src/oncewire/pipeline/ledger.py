@@ -92,7 +92,9 @@ class Peers:
 
         kinds = batch["kind"]
         self._to_peer.update(_values(batch, pc.equal(kinds, SUBMITTED), "message_id", "peer"))
-        received = _values(batch, pc.equal(kinds, RECEIVED), "message_id", "node", "peer")
+        # A document is received when it is joined.
+        came = pc.or_(pc.equal(kinds, RECEIVED), pc.equal(kinds, JOINED))
+        received = _values(batch, came, "message_id", "node", "peer")
         for message_id, node, peer in received:
             self._from_peer.setdefault(message_id, {})[node] = peer
 
@@ -117,13 +119,12 @@ class Peers:
 class _Page:
     """Ledger rows of one task, made column by column."""
 
-    __slots__ = ("_documents", "_judging", "_peers", "_suspended", "_waiting")
+    __slots__ = ("_judging", "_peers", "_suspended", "_waiting")
 
     def __init__(self, judging: Judging) -> None:
         self._judging = judging
         self._suspended = sorted({channel for _, channel in judging.context.suspended})
         self._peers = Peers()
-        self._documents: set[str] = set()
         self._waiting: set[str] = set()
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,8 +135,6 @@ class _Page:
         suspended = pa.array(self._suspended, pa.string())
         for batch in batches:
             self._peers.note(batch)
-            joined = _values(batch, pc.equal(batch["kind"], JOINED), "message_id")
-            self._documents.update(message_id for (message_id,) in joined)
             if len(suspended):
                 waits = pc.is_in(batch["channel"], value_set=suspended)
                 waiting = _values(batch, waits, "message_id")
@@ -164,7 +163,6 @@ class _Page:
         rest = {
             "verdict": _verdicts(judged, outcomes["outcome"]),
             "extent": [each_verdict.extent.value for each_verdict in judged],
-            "document": [message_id in self._documents for message_id in ids],
             "from_peer": [
                 self._peers.of(message_id, receiver)
                 for message_id, receiver in zip(ids, outcomes["receiver"].to_pylist(), strict=True)

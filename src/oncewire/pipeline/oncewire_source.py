@@ -40,7 +40,7 @@ from oncewire.pipeline import crash, filters
 from oncewire.pipeline.book import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.files import parquet_files
-from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.lake import Lake, input_at
 from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import (
     CHECKED_JOURNAL,
@@ -170,7 +170,7 @@ class OncewireSource(DataSource):
         path = options.get("path") or options.get("store")
         if not path:
             raise InvalidValue("no store is named", remedy="give its path to load()")
-        path = path.removeprefix("file://").removeprefix("file:")
+        path = str(input_at(path))
         table, known = options.get("table", "journal"), TABLES
         if is_lake(path):
             known = {CHECKED: CHECKED_JOURNAL} | {

@@ -1,5 +1,8 @@
 """Partner service: what each partner got and gave, hour by hour, from the ledger.
 
+A document counts as the one message that it is; what its parts took (resends, copies) and what is
+wrong with them counts too.
+
 Spark's own columns throughout: none of this is a rule of the protocol.
 """
 
@@ -16,7 +19,7 @@ _SECOND = 1_000_000
 
 def partner_service(ledger: DataFrame) -> DataFrame:
     """One row for each node, direction, partner and hour."""
-    messages = ledger.where(~f.col("document") & f.col("outcome").isNotNull())
+    messages = ledger.where(f.col("outcome").isNotNull())
     sent = messages.where(f.col("submitted_at").isNotNull()).select(
         f.col("sender").alias("node"),
         f.lit("out").alias("direction"),
@@ -41,21 +44,27 @@ def partner_service(ledger: DataFrame) -> DataFrame:
 
 def _by_hour(messages: DataFrame) -> DataFrame:
     # Exact, because an approximation would depend on how the rows were divided.
-    parts = f.percentile("waited", f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
+    whole = f.col("part_of").isNull()
+    waited = f.when(whole, f.col("waited"))
+    shares = f.percentile(waited, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
     counted = messages.groupBy("node", "direction", "partner", "hour").agg(
-        f.count("*").alias("messages"),
-        f.sum("size").alias("bytes"),
-        *(_count(f.col("outcome") == outcome.value).alias(outcome.value) for outcome in _OUTCOMES),
+        _count(whole).alias("messages"),
+        f.sum(f.when(whole, f.col("size"))).alias("bytes"),
+        *(
+            _count(whole & (f.col("outcome") == outcome.value)).alias(outcome.value)
+            for outcome in _OUTCOMES
+        ),
+        # No part is sent with best effort.
         _count(~f.col("reliable")).alias("best_effort"),
         _count(~f.col("reliable") & f.col("received_at").isNotNull()).alias("arrived"),
         _count(f.col("violations").isNotNull()).alias("violations"),
         f.sum("resends").alias("resends"),
         f.sum("duplicates_stopped").alias("duplicates_stopped"),
-        _count(f.col("late_ack")).alias("late_acks"),
-        parts.alias("parts"),
+        _count(whole & f.col("late_ack")).alias("late_acks"),
+        shares.alias("shares"),
     )
     for position, name in enumerate(("latency_p50", "latency_p95", "latency_p99")):
-        counted = counted.withColumn(name, f.col("parts")[position])
+        counted = counted.withColumn(name, f.col("shares")[position])
     return counted.select(*PARTNER_SERVICE.fieldNames())
 
 

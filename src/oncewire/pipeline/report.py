@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from oncewire.journal.predicates.violation import QUARANTINE
+from oncewire.message.instant import SECOND
 from oncewire.pipeline.files import safe_name
 from oncewire.pipeline.lake import Lake, count_values
-from oncewire.pipeline.report_page import bar, heat_map, page, section, table, time_line
+from oncewire.pipeline.report_page import bar, heat_map, page, section, table, time_line, words
 from oncewire.pipeline.tables import OPEN
 from oncewire.pipeline.version import Version
 
@@ -41,6 +42,11 @@ class Facts:
     findings: list[dict[str, Any]]
     gaps: list[dict[str, Any]]
     judged: list[dict[str, Any]]
+    moments: dict[str, int]
+    """When the neighbours of gaps were submitted or received."""
+
+
+_NEIGHBOURS = ("after_message_id", "before_message_id")
 
 
 def gather(lake: Lake) -> Facts:
@@ -56,15 +62,38 @@ def gather(lake: Lake) -> Facts:
             for row in ds.dataset(lake.root / entry.path, format="parquet").to_table().to_pylist()
         ]
 
-    verdicts = count_values(lake, version, "verdict", "ledger_closed", "ledger_open")
+    tables = ("ledger_closed", "ledger_open")
+    verdicts = count_values(lake, version, "verdict", *tables, empty="part_of")
+    gaps = rows("sequence_gaps")
+    folders = [folder for each_table in tables for folder in lake.folders(version, each_table)]
     return Facts(
         version,
         dict(sorted(verdicts.items())),
         rows("partner_service"),
         rows("violations"),
-        rows("sequence_gaps"),
+        gaps,
         rows("judged"),
+        _moments(folders, {gap[name] for gap in gaps for name in _NEIGHBOURS} - {None}),
     )
+
+
+def _moments(folders: list[str], message_ids: set[str]) -> dict[str, int]:
+    """When messages were submitted, or else received."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    found: dict[str, int] = {}
+    wanted = pc.field("message_id").isin(pa.array(sorted(message_ids), pa.string()))
+    columns = ["message_id", "submitted_at", "received_at"]
+    for folder in folders if message_ids else ():
+        for row in (
+            ds.dataset(folder, format="parquet").to_table(columns, filter=wanted).to_pylist()
+        ):
+            at = row["submitted_at"] or row["received_at"]
+            if at is not None:
+                found[row["message_id"]] = int(at.timestamp() * SECOND)
+    return found
 
 
 def sentence(facts: Facts) -> str:
@@ -142,30 +171,53 @@ def _latency(service: list[dict[str, Any]]) -> str:
             for name in ("latency_p50", "latency_p95", "latency_p99")
         ]
         worst = max(hour["latency_p99"] for hour in hours)
-        rows.append((partner, direction, *(f"{value:.3f}" for value in (*middle, worst))))
-    head = ("partner", "direction", "p50 s", "p95 s", "p99 s", "worst hour's p99 s")
+        rows.append((partner, direction, *map(_lasting, (*middle, worst))))
+    head = ("partner", "direction", "p50", "p95", "p99", "worst hour's p99")
     return table(head, rows, SHOWN_MAX)
+
+
+def _lasting(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.3f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3_600 else f"{seconds / 3_600:.1f} h"
 
 
 def _gaps(facts: Facts) -> str:
     states = Counter(gap["state"] for gap in facts.gaps)
     rows = [
         (gap["node"], gap["channel"], gap["side"], gap["epoch"], gap["first_missing"],
-         gap["missing"], gap["state"])
+         gap["missing"], words(gap["state"]))
         for gap in sorted(facts.gaps, key=lambda row: (row["state"], row["channel"]))
     ]  # fmt: skip
     head = ("node", "channel", "side", "epoch", "first", "how many", "state")
-    holes = [
-        (name, hole.before, hole.after, hole.last - hole.first + 1)
+    return time_line(_missing(facts)) + bar(dict(states)) + table(head, rows, SHOWN_MAX)
+
+
+def _missing(facts: Facts) -> list[tuple[str, int | None, int, str, str]]:
+    """Holes in journals and gaps in numbers, by when that was; numbers by their neighbours."""
+    found: list[tuple[str, int | None, int, str, str]] = [
+        (
+            f"{name}: rows",
+            hole.before,
+            hole.after,
+            f"{name}: {hole.last - hole.first + 1} rows are missing",
+            "rows",
+        )
         for name, state in sorted(facts.version.nodes.items())
         for hole in state.holes
     ]
-    return time_line(holes) + bar(dict(states)) + table(head, rows, SHOWN_MAX)
+    for gap in facts.gaps:
+        around = [facts.moments.get(gap[name]) for name in _NEIGHBOURS]
+        known = [moment for moment in around if moment is not None]
+        if known:
+            said = f"{gap['channel']}: {gap['missing']} from {gap['first_missing']}, {gap['state']}"
+            found.append((gap["node"], min(known), max(known), said, gap["state"]))
+    return found
 
 
 def _causes(findings: list[dict[str, Any]]) -> str:
     counted = Counter((finding["predicate"], finding["kind"]) for finding in findings)
-    rows = [(predicate, kind, count) for (predicate, kind), count in counted.most_common()]
+    rows = [(predicate, words(kind), count) for (predicate, kind), count in counted.most_common()]
     return table(("predicate", "kind", "how often"), rows, SHOWN_MAX)
 
 
@@ -184,21 +236,35 @@ def _best_effort(service: list[dict[str, Any]]) -> str:
 
 
 def _judged(judged: list[dict[str, Any]]) -> str:
-    ordered = sorted(
-        judged, key=lambda row: (-row["not_yet"], -row["in_doubt"], str(row["through"]))
-    )
+    # Ways that differ only in their terms are one to a reader.
+    ways: dict[tuple[str, ...], Counter[str]] = {}
+    for row in judged:
+        through = row["through"]
+        way = (
+            row["sender"] or "",
+            row["partner"] or row["receiver"] or "",
+            row["channel"] or "",
+            "everything" if through is None else f"{through:%Y-%m-%d %H:%M} UTC",
+            row["clock"],
+        )
+        counted = ways.setdefault(way, Counter(not_yet=0, in_doubt=0))
+        counted.update(not_yet=row["not_yet"], in_doubt=row["in_doubt"])
+    ordered = sorted(ways.items(), key=lambda pair: (-pair[1].total(), pair[0]))
     rows = [
-        (row["sender"] or "", row["partner"] or row["receiver"] or "", row["channel"] or "",
-         row["through"] or "everything", row["clock"], row["not_yet"], row["in_doubt"])
-        for row in ordered
-    ]  # fmt: skip
-    head = ("sender", "partner", "channel", "through", "clock", "not yet", "in doubt")
+        (*way[:3], counted["not_yet"], counted["in_doubt"], *way[3:]) for way, counted in ordered
+    ]
+    head = ("sender", "partner", "channel", "not yet", "in doubt", "through", "clock")
     return table(head, rows, SHOWN_MAX)
 
 
 def _findings(findings: list[dict[str, Any]]) -> str:
     rows = [
-        (finding["kind"], finding["message_id"] or "", finding["node"] or "", finding["sentence"])
+        (
+            words(finding["kind"]),
+            finding["message_id"] or "",
+            finding["node"] or "",
+            finding["sentence"],
+        )
         for finding in findings
     ]
     return table(("kind", "message", "node", "what"), rows, SHOWN_MAX)

@@ -273,7 +273,6 @@ LEDGER: Final = StructType(
         *OUTCOME.fields,
         StructField("verdict", _TEXT, False),
         StructField("extent", _TEXT, False),
-        StructField("document", _FLAG, False),
         StructField("from_peer", _TEXT),
         StructField("to_peer", _TEXT),
         StructField("closed_on", DateType()),

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -21,12 +22,16 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from oncewire.errors import NotAllowed
 from oncewire.pipeline.ebxml_source import EbxmlSource
 from oncewire.pipeline.oncewire_source import is_local, oncewire_source_for
 
 DEFAULT_MASTER = "local[2]"
+REMOTE = "sc://"
+"""How a server of Spark Connect is named."""
+CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc", "zstandard")
 
 LOG_VARIABLE = "ONCEWIRE_SPARK_LOG"
 """Names the level from which on Spark's own log is shown; without it Spark is silent."""
@@ -92,6 +97,8 @@ def open_session(
 ) -> SparkSession:
     """The running session, or a new one; both sources are registered in it."""
     chosen = dict(config or {})
+    if master is not None and master.startswith(REMOTE):
+        return _connect(name, master, chosen)
     _choose_interpreter(chosen.get("spark.pyspark.python"))
     builder = SparkSession.builder.appName(name)
     if _submitted():
@@ -117,11 +124,44 @@ def open_session(
     return register(session)
 
 
+def _connect(name: str, place: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session at a server that runs already: no Java is started here, and its processes have the
+    settings that they were started with."""
+    lacking = [package for package in CONNECT_PACKAGES if not _is_here(package)]
+    if lacking:
+        raise NotAllowed(
+            f"Spark Connect needs {', '.join(lacking)}, which is not installed",
+            remedy="pip install 'oncewire[connect]', or name another master than sc://",
+        )
+    builder = SparkSession.builder.appName(name).remote(place)
+    session = builder.getOrCreate()
+    for key, value in {**QUERIES, **settings}.items():
+        session.conf.set(key, value)
+    return register(session)
+
+
+def _is_here(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # What it lies in is not here either.
+        return False
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, whose Java is somewhere else."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_running() -> bool:
+    """Whether there is a session already that `open_session` would take."""
+    return SparkSession.getActiveSession() is not None
+
+
 def register(session: SparkSession) -> SparkSession:
     """Make `format("oncewire")` and `format("ebxml")` known in a session of any origin."""
     for key, value in SOURCES.items():
         session.conf.set(key, value)
-    session.dataSource.register(oncewire_source_for(session.sparkContext.master))
+    session.dataSource.register(oncewire_source_for(session.conf.get("spark.master", "")))
     session.dataSource.register(EbxmlSource)
     return session
 
@@ -148,7 +188,10 @@ def pinned(session: SparkSession) -> Iterator[SparkSession]:
 
 def cores_of(session: SparkSession) -> int:
     """How many tasks run at once."""
-    return max(1, session.sparkContext.defaultParallelism)
+    if not is_remote(session):
+        return max(1, session.sparkContext.defaultParallelism)
+    # A server does not say it, but divides what it makes itself by that.
+    return session.range(100_000).select(f.spark_partition_id()).distinct().count()
 
 
 def _submitted() -> bool:

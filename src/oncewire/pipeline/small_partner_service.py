@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from oncewire.pipeline.version import Entry
 
 SERVICE_COLUMNS = [
-    "document", "outcome", "reliable", "sender", "receiver", "to_peer", "from_peer",
+    "part_of", "outcome", "reliable", "sender", "receiver", "to_peer", "from_peer",
     "submitted_at", "received_at", "handed_over_at", "latency", "size", "violations", "resends",
     "duplicates_stopped", "late_ack",
 ]  # fmt: skip
@@ -67,7 +67,7 @@ def other_days(
 
 def _sides(row: dict[str, Any]) -> Iterator[tuple[Key, float | None]]:
     """The sender's hour and the receiver's."""
-    if row["document"] or row["outcome"] is None:
+    if row["outcome"] is None:
         return
     sent, received, handed = row["submitted_at"], row["received_at"], row["handed_over_at"]
     if sent is not None:
@@ -89,19 +89,20 @@ def _micros(later: datetime, earlier: datetime) -> int:
 
 
 def _counted(group: list[tuple[dict[str, Any], float | None]]) -> tuple[Any, ...]:
-    rows = [row for row, _ in group]
+    every = [row for row, _ in group]
+    rows = [row for row in every if row["part_of"] is None]
     sizes = [row["size"] for row in rows if row["size"] is not None]
     best_effort = [row for row in rows if row["reliable"] is False]
-    waits = sorted(waited for _, waited in group if waited is not None)
+    waits = sorted(waited for row, waited in group if waited is not None and row["part_of"] is None)
     return (
         len(rows),
         sum(sizes) if sizes else None,
         *(sum(row["outcome"] == outcome.value for row in rows) for outcome in _OUTCOMES),
         len(best_effort),
         sum(row["received_at"] is not None for row in best_effort),
-        sum(row["violations"] is not None for row in rows),
-        sum(row["resends"] for row in rows),
-        sum(row["duplicates_stopped"] for row in rows),
+        sum(row["violations"] is not None for row in every),
+        sum(row["resends"] for row in every),
+        sum(row["duplicates_stopped"] for row in every),
         sum(bool(row["late_ack"]) for row in rows),
         *(_percentile(waits, share) for share in (0.5, 0.95, 0.99)),
     )

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from oncewire.errors import InvalidValue
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.session import pinned
+from oncewire.pipeline.session import is_remote, pinned
 from oncewire.pipeline.tables import EVERY
 
 ROWS_MAX = 10_000
@@ -39,11 +39,18 @@ def make_views(spark: SparkSession, lake: Lake) -> int:
 
 def _check_question(spark: SparkSession, question: str) -> None:
     """Refuse a statement that would change something: Spark carries it out when it is read."""
-    # PySpark has no parser of its own.
-    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
-    parser.parsePlan(question)
+    remote = is_remote(spark)
+    if not remote:
+        # PySpark has no parser of its own.
+        parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+        parser.parsePlan(question)
     try:
-        parser.parseQuery(question)
+        if remote:
+            # The server parses it: what is no query cannot stand in the place of a table.
+            inner = question.rstrip().rstrip(";")
+            _ = spark.sql(f"SELECT * FROM (\n{inner}\n) LIMIT 0").columns  # noqa: S608
+        else:
+            parser.parseQuery(question)
     except ParseException:
         raise InvalidValue(
             "only a SELECT can be asked",

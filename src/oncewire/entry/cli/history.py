@@ -355,7 +355,7 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
 def _summary(verdict: Verdict) -> str:
     """What was found, and of how much it was not judged whether something is missing."""
     report = verdict.report
-    parts = f", {report.parts} of them parts of documents" if report.parts else ""
+    parts = f" and {report.parts} parts of documents" if report.parts else ""
     said = f"{len(report.violations)} violations in {report.messages} messages{parts}."
     if verdict.not_yet and verdict.through is not None:
         said += (

@@ -20,7 +20,11 @@ Stores = Annotated[list[Path] | None, typer.Option("--store", help=BOOK)]
 
 
 def book_at(path: Path) -> Path:
-    """Where a book is: a party's folder stands for the store that its settings name."""
+    """Where a book is: a party's folder stands for the store that its settings name, and a lake in
+    a bucket for the copy of it."""
+    from oncewire.pipeline.lake import input_at
+
+    path = input_at(path)
     if path.name != FILE and not (path / FILE).is_file():
         return there(path, "store, export or lake")
     settings = loaded(path).settings
@@ -32,6 +36,13 @@ def there(path: Path, what: str) -> Path:
     if not path.exists():
         raise NotHere(f"there is no {what} at {path}", remedy="give the path of one")
     return path
+
+
+def archive_at(path: Path) -> Path:
+    """Where raw messages are; nothing but files is read."""
+    from oncewire.pipeline.files import OF_AN_ARCHIVE, local_path
+
+    return there(local_path(path, OF_AN_ARCHIVE), "archive")
 
 
 def lake_at(path: Path) -> Lake:

@@ -19,6 +19,7 @@ import enum
 import json as jsonlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -359,6 +360,25 @@ def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Ite
             bar.update(task, advance=done, **more)
 
         yield advance
+
+
+@contextmanager
+def stages(what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """The stages of a long work on stderr: a line that changes where somebody watches, else a line
+    for each, with the seconds since the beginning."""
+    if quiet or sys.stderr.isatty():
+        with progress(what, quiet=quiet) as advance:
+            yield lambda step: advance(1, description=step)
+        return
+    begun = time.monotonic()
+
+    def tell(step: str) -> None:
+        sys.stderr.write(f"[{time.monotonic() - begun:6.1f} s] {step}\n")
+        sys.stderr.flush()
+
+    tell(what)
+    yield tell
+    tell("done")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.lake_place import BOOK, LakePath, Stores, book_at, lake_at, need_lake, there
+from oncewire.entry.cli.lake_place import (
+    BOOK,
+    LakePath,
+    Stores,
+    archive_at,
+    book_at,
+    lake_at,
+    need_lake,
+)
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.pipeline_proof import prove, sign
 from oncewire.entry.cli.pipeline_reports import (
@@ -28,7 +36,9 @@ if TYPE_CHECKING:
 
     from oncewire.pipeline.intake import Progress
 
-Master = Annotated[str, typer.Option(help="Spark's master; `local[2]` if nothing says otherwise.")]
+Master = Annotated[
+    str, typer.Option(help="Spark's master, or a server: sc://HOST; otherwise `local[2]`.")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; may be repeated.")
 ]
@@ -44,7 +54,7 @@ def register(app: typer.Typer) -> None:
         help="The journal as tables on Spark: ledger, checks, reconciliation.",
         no_args_is_help=True,
     )
-    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, generate)
+    commands = (run, stream, verify, reconcile, prove, sign, compact, sql, report, generate, shell)
     for command in commands:
         group.command(command.__name__)(command)
     app.add_typer(group, name="pipeline")
@@ -70,7 +80,7 @@ def run(
     def work() -> Report:
         place, settings = lake_at(lake), _settings(conf)
         books = [book_at(each_place) for each_place in store or []]
-        archives = [there(path, "archive") for path in archive or []]
+        archives = [archive_at(path) for path in archive or []]
         if not books and not archives:
             need_lake(lake)
         with session(master, settings, json=json) as (spark, tell):
@@ -317,6 +327,26 @@ def generate(
     output.answer(work, json=json)
 
 
+def shell(context: typer.Context, master: Master = "", conf: Settings = None) -> None:
+    """Run several of these commands in one session of Spark, a line each, also from a pipe.
+
+    Spark starts once. `oncewire pipeline` may be left out of a line; `exit` ends it. The status is
+    that of the first command that did not end with 0.
+    """
+    from oncewire.entry.cli.pipeline_shell import read_commands
+
+    def warm() -> Report:
+        with session(master, _settings(conf), json=False):
+            return Report(summary="ready")
+
+    def command(words: list[str]) -> None:
+        if context.parent is not None:
+            context.parent.command.main(words, prog_name="oncewire pipeline")
+
+    output.answer(warm)
+    read_commands(command)
+
+
 # --- the session ------------------------------------------------------------------------------
 
 
@@ -325,15 +355,18 @@ def session(
     master: str, settings: Mapping[str, str], *, json: bool
 ) -> Iterator[tuple[SparkSession, Progress]]:
     """A Spark session with a progress line, and Spark's errors in our words."""
-    lacking = spark_lacks()
+    lacking = spark_lacks(remote=master.startswith("sc://"))
     if lacking is not None:
         raise lacking
     from oncewire.pipeline.failure import spoken
-    from oncewire.pipeline.session import open_session
+    from oncewire.pipeline.session import is_running, open_session
 
-    with output.progress("starting Spark", quiet=json) as advance, spoken():
+    said = (
+        "using the Spark that runs" if is_running() else "starting Spark, which takes some seconds"
+    )
+    with output.stages(said, quiet=json) as tell, spoken():
         spark = open_session(master=master or None, config=settings)
-        yield spark, _teller(advance)
+        yield spark, tell
 
 
 def _settings(conf: list[str] | None) -> dict[str, str]:
@@ -345,10 +378,3 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
             raise InvalidValue(f"--conf {setting!r} has no value", remedy="write it as key=value")
         found[key] = value
     return found
-
-
-def _teller(advance: output.Advance) -> Callable[[str], None]:
-    def tell(step: str) -> None:
-        advance(1, description=step)
-
-    return tell

@@ -11,7 +11,7 @@ from oncewire.entry.cli.output import OK, WRONG, Listing, Report
 if TYPE_CHECKING:
     from oncewire.pipeline.check import Verification
     from oncewire.pipeline.jobs import Done
-    from oncewire.pipeline.proof import Proven
+    from oncewire.pipeline.proof import Difference, Proven
     from oncewire.pipeline.reconcile import Reconciliation
     from oncewire.pipeline.version import NodeState
 
@@ -46,6 +46,7 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
     facts: dict[str, Any] = {
         "clean": found.clean,
         "messages": found.messages,
+        "parts": found.parts,
         "rows": found.rows,
         "nodes": found.nodes,
         "outcomes": found.outcomes,
@@ -55,6 +56,7 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         "not_judged_yet": found.extents.get("not_yet", 0),
         "in_doubt": found.extents.get("in_doubt", 0),
         "rules": found.rules,
+        "unchained": len(found.unchained),
     }
     columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
     every = [_values(violation, columns) for violation in (*found.violations, *found.quarantined)]
@@ -62,6 +64,8 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         Listing("findings", columns, every if json else every[:SHOWN_MAX]),
         _extents_of_check(found, json=json),
     ]
+    if found.unchained:
+        listings.append(Listing("unchained", *_differences(found.unchained)))
     if json:
         short = ("kind", "message_id")
         listings.insert(
@@ -76,6 +80,8 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         facts=facts,
         listings=tuple(listings),
         summary=f"{len(found.violations)} violations in {found.messages:,} messages"
+        + (f" and {found.parts:,} parts of documents" if found.parts else "")
+        + (f", {len(found.unchained)} ranges of rows unchained" if found.unchained else "")
         + (f", {unjudged} things wrong with the journals" if unjudged else "")
         + (f", {waiting:,} messages not judged yet" if waiting else "")
         + (f", {doubted:,} in doubt" if doubted else ""),
@@ -104,10 +110,6 @@ def report_of_proof(
 ) -> Report:
     """What is not as it was taken in; and whether the version has the signature it must have."""
     differences = [difference for proven in found for difference in proven.differences]
-    rows = [
-        [difference.node, difference.seq, difference.what, difference.sentence]
-        for difference in differences
-    ]
     count = sum(proven.rows for proven in found)
     shown = {} if signed is None else {"signed": signed}
     return Report(
@@ -117,11 +119,16 @@ def report_of_proof(
             "rows": count,
             "heads": {name: state.chain for name, state in sorted(nodes.items())},
         },
-        listings=(Listing("differences", ("node", "seq", "what", "sentence"), rows),),
+        listings=(Listing("differences", *_differences(differences)),),
         summary=f"{len(differences):,} differences in {count:,} rows"
         + ("; the signature is of another version, or by another key" if signed is False else ""),
         exit_code=WRONG if differences or signed is False else OK,
     )
+
+
+def _differences(found: Sequence[Difference]) -> tuple[tuple[str, ...], list[list[Any]]]:
+    columns = ("node", "seq", "what", "sentence")
+    return columns, [_values(difference, columns) for difference in found]
 
 
 def report_of_books(found: Reconciliation, *, json: bool) -> Report:

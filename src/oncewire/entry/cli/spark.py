@@ -16,10 +16,16 @@ JAVA_WANTED = 17
 _REMEDY = f"install a Java {JAVA_WANTED}+ runtime, or set JAVA_HOME to one"
 
 
-def spark_lacks(environ: Mapping[str, str] | None = None) -> NotAllowed | None:
-    """What keeps Spark from running on this machine, with the remedy; None if nothing does."""
+def spark_lacks(
+    environ: Mapping[str, str] | None = None, *, remote: bool = False
+) -> NotAllowed | None:
+    """What keeps Spark from running on this machine, with the remedy; None if nothing does.
+
+    `remote`: it runs somewhere else, and is reached by Spark Connect."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         return NotAllowed("Spark is not installed", remedy="pip install 'oncewire[spark]'")
+    if remote:
+        return None
     said = os.environ if environ is None else environ
     if "PYSPARK_GATEWAY_PORT" in said:
         return None  # `spark-submit` started this process: its Java runs already.

@@ -19,6 +19,7 @@ from oncewire.pipeline.sample_year.letter import PLAIN, Letter, Trouble
 from oncewire.pipeline.sample_year.stream import Handler
 from oncewire.pipeline.sample_year.world import World
 from oncewire.protocol import notes
+from oncewire.protocol.attempts import OPEN
 from oncewire.protocol.effects import Admit, Effect, Note, Notify, Pause, Raise, Resolve, Transmit
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.sender import (
@@ -221,7 +222,8 @@ class SendingSide:
         if entered.outgoing.number is not None:
             number, status = entered.outgoing.number, entered.outgoing.status
             journey.letter.sequence = SequenceNumber(number, status)
-        step = attempt_due(entered.outgoing, entered.channel, terms, now, self._way)
+        way = self._way_of(journey)
+        step = attempt_due(entered.outgoing, entered.channel, terms, now, way)
         self._perform(when, journey, step, entered.effects)
 
     # --- what a step asks for ---
@@ -351,6 +353,10 @@ class SendingSide:
             self._asleep.append(journey)
             return
         now = when + self.handler.skew
-        self._perform(
-            when, journey, attempt_due(journey.outgoing, channel, journey.terms, now, self._way)
-        )
+        way = self._way_of(journey)
+        step = attempt_due(journey.outgoing, channel, journey.terms, now, way)
+        self._perform(when, journey, step)
+
+    def _way_of(self, journey: Journey) -> Way:
+        """A pause that another message brought about does not undo what is done wrong here."""
+        return self._way if journey.letter.twist is None else OPEN
