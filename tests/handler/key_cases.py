@@ -223,6 +223,12 @@ CASES = [
     # --- payloads and the wire
     Case("payload.max_size", 1_000, scenes.large),
     Case("payload.parts", "mid", scenes.large, base={"payload.max_size": 1_000}),
+    *(Case(f"payload.{name}", value, scenes.large,
+           base={"payload.max_size": 1_000, "wire.dialect": "ms-0.9x"}, at=("beta",))
+      for name, value in (("max_document", 1_500), ("max_parts", 1), ("quota", 500))),
+    Case("payload.max_ratio", 2, scenes.swelling,
+         base={"payload.max_size": 1_000, "payload.compress": "gzip",
+               "wire.extensions": ["split", "compression"]}),
     Case("payload.fragment_action", "Fragment", scenes.large,
          base={"payload.max_size": 1_000, "payload.parts": "mid"}),
     Case("wire.dialect", "ms-0.9x"),

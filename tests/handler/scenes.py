@@ -186,6 +186,18 @@ def large(stage: Stage) -> None:
     stage.arrive("beta", words(stage.sent(2), b"order 2", b"y" * 2_000))
 
 
+def swelling(stage: Stage) -> None:
+    """A document that is much smaller once it is compressed."""
+    stage.send(
+        1,
+        payloads=(
+            Payload.of(
+                "order-1", "text/plain", b"".join(b"line %d of an order\n" % n for n in range(200))
+            ),
+        ),
+    )
+
+
 def place(stage: Stage) -> None:
     """An order by the names that the sample CPA has."""
     stage.send(service=Service("urn:ex:orders"), action="Place")

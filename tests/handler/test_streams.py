@@ -7,6 +7,7 @@ import asyncio
 import base64
 import hashlib
 import io
+import random
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,8 +20,9 @@ import pytest
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.arriving.expected import PASSED_BYTES_MAX, _max_size
 from oncewire.handler.handler import Handler
+from oncewire.handler.loop.carrier import check_files
 from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
-from oncewire.handler.sealing.intact import check_kept
+from oncewire.handler.sealing.intact import check_kept, with_pieces_digest
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.handing_in import HandedIn
 from oncewire.handler.sending.submit import Submission
@@ -30,7 +32,7 @@ from oncewire.message.payload import DistantPayload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory.spool import MemorySpool
-from oncewire.store.records import SpoolSlice
+from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind
 from oncewire.wire.limits import DEFAULT_LIMITS
 from tests.handler.memory_wire import Wire
@@ -330,17 +332,30 @@ async def test_a_body_of_pieces_is_sent_with_the_digest_of_the_whole(tmp_path: P
     assert headers[0]["Content-Digest"] == f"sha-256=:{digest}:"
 
 
+@pytest.mark.parametrize(("offset", "length"), [(0, 10), (3, 5), (0, 3 * MEGABYTE), (7, MEGABYTE)])
+def test_the_digest_of_a_range_is_that_of_the_bytes_that_leave(offset: int, length: int) -> None:
+    spool = MemorySpool()
+    data = random.Random(offset).randbytes(3 * MEGABYTE)
+    name, _ = spool.put((data,))
+    kept = with_pieces_digest(StoredParcel("a/b", (), (b"front", SpoolSlice(name, offset, length))))
+    sent = check_files(spool, kept)
+    body = b"front" + data[offset : offset + length]
+    stated = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    assert sent.headers == (("Content-Digest", f"sha-256=:{stated}:"),)
+
+
 def test_what_must_be_held_is_bounded() -> None:
-    """What is encrypted is opened in memory, and a hub writes a message anew."""
+    """What is encrypted is opened in memory, and so is what a hub passes on unstored."""
     terms = Terms()
-    plain = SimpleNamespace(terms=terms, security=Security(), at_hop=False)
-    assert _max_size(plain) is None  # type: ignore[arg-type]
-    closed = SimpleNamespace(terms=terms, security=Security(encrypt=True), at_hop=False)
-    assert _max_size(closed) == 2 * ENCRYPTED_BYTES_MAX + 65_536  # type: ignore[arg-type]
-    passing = SimpleNamespace(terms=terms, security=Security(), at_hop=True)
-    assert _max_size(passing) == PASSED_BYTES_MAX  # type: ignore[arg-type]
-    agreed = SimpleNamespace(terms=replace(terms, max_size=10), security=Security(), at_hop=True)
-    assert _max_size(agreed) == 10  # type: ignore[arg-type]
+
+    def bound(terms: Terms, *, passed: bool = False, encrypt: bool = False) -> int | None:
+        resolution = SimpleNamespace(terms=terms, security=Security(encrypt=encrypt))
+        return _max_size(resolution, passed=passed)  # type: ignore[arg-type]
+
+    assert bound(terms) is None
+    assert bound(terms, encrypt=True) == 2 * ENCRYPTED_BYTES_MAX + 65_536
+    assert bound(terms, passed=True) == PASSED_BYTES_MAX
+    assert bound(replace(terms, max_size=10), passed=True) == 10
 
 
 def test_an_endless_document_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

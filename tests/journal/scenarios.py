@@ -776,6 +776,43 @@ def hub_in_a_stream() -> World:
 
 
 @scenario
+def documents() -> World:
+    """Two documents of two parts each, as handlers write them; the second one goes a little ahead,
+    and is named by a message of its own (`mid:`)."""
+    world = World(PLAIN)
+    for name in ("doc", "scan"):
+        world.submit(name, split_id=name, split_total=2, document_digest=f"sha-of-{name}")
+    for name in ("doc1", "doc2", "scan1", "scan2"):
+        facts: dict[str, Any] = {"split_id": name[:-1], "split_number": int(name[-1])}
+        world.submit(name, split_total=2, **facts)
+        world.send(name)
+    for name in ("doc1", "scan1", "scan2", "doc2"):
+        number = int(name[-1])
+        early = {"split_id": f"mid:{name}", "split_number": 1, "split_total": 2}
+        told = {"split_id": "doc", "split_number": number, "split_total": 2}
+        world.receive(name, **(told if name[:3] == "doc" else early))
+        if name[:3] == "doc":
+            world.hand_over(name, split_id="doc")
+        world.ack(name)
+        world.acknowledged(name)
+    globex = world.node("globex")
+    globex.add(Kind.JOINED, "doc", digest="sha-of-doc", size=6_000, said=notes.Joined(2))
+    by_parts = notes.Acknowledged("parts", split_id="doc")
+    world.node("acme").add(Kind.ACKNOWLEDGED, "doc", said=by_parts)
+    world.send("scan")
+    world.receive("scan", split_id="scan", split_number=3, split_total=3)
+    for number in (1, 2):
+        world.hand_over(f"scan{number}", split_id="scan", split_number=number)
+    globex.add(Kind.JOINED, "scan", digest="sha-of-scan", size=6_000, said=notes.Joined(3))
+    world.ack("scan")
+    world.acknowledged("scan")
+    for name in ("doc", "scan"):
+        world.hand_over(name, split_id=name)
+        world.confirm(name)
+    return world
+
+
+@scenario
 def split() -> World:
     world = World(ORDERED)
     for number in (1, 2, 3):

@@ -297,6 +297,50 @@ def a_document_handed_over_twice(rows: list[Row]) -> list[Row]:
     return repeat(rows, find(rows, Kind.HANDED_OVER, "doc")[0])
 
 
+@broken("documents", "S13", "incomplete")
+def a_document_joined_before_its_last_part_came(rows: list[Row]) -> list[Row]:
+    return move(rows, find(rows, Kind.JOINED, "doc")[0], find(rows, Kind.ACK_SENT, "doc1")[0])
+
+
+@broken("documents", "S13", "altered")
+def a_lost_part_joined_as_empty(rows: list[Row]) -> list[Row]:
+    return change(rows, find(rows, Kind.JOINED, "doc")[0], digest="sha-of-half", size=3_000)
+
+
+@broken("documents", "S13", "incomplete")
+def a_fragment_that_nobody_gave_to_its_document(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.node == "globex" and row.message_id != "scan2"]
+
+
+@broken("documents", "S13", "incomplete")
+def a_document_joined_before_the_turn_of_a_part(rows: list[Row]) -> list[Row]:
+    given = find(rows, Kind.HANDED_OVER, "doc2")[0]
+    return move(rows, given, find(rows, Kind.JOINED, "doc")[0])
+
+
+@broken("documents", "S13", "invented")
+def a_part_of_another_document_in_it(rows: list[Row]) -> list[Row]:
+    other = find(rows, Kind.HANDED_OVER, "doc2")[0]
+    stray = notes.Received("urn:party:acme", "urn:party:globex").write()
+    strange = find(rows, Kind.RECEIVED, "doc2")[0]._replace(message_id="stray", detail=stray)
+    rows = insert(rows, other, strange._replace(peer=None))
+    taken = other._replace(message_id="stray", digest=strange.digest)
+    return insert(rows, find(rows, Kind.RECEIVED, "stray")[0], taken)
+
+
+@broken("documents", "S13", "lost")
+def a_document_called_delivered_of_which_a_part_failed(rows: list[Row]) -> list[Row]:
+    """The part is nobody's to be told of, and the document has its outcome: a false one."""
+    gone = [row for row in rows if row.node == "globex" and row.message_id in ("doc", "doc2")]
+    acknowledged = find(rows, Kind.ACKNOWLEDGED, "doc2")[0]
+    failed = acknowledged._replace(kind=Kind.FAILED.value, ref_to=None)
+    failed = failed._replace(detail=notes.Failed("not_delivered", "error").write())
+    rows = insert(drop(rows, *gone), acknowledged, failed)
+    acknowledged = find(rows, Kind.ACKNOWLEDGED, "doc2")[0]
+    refused = notes.Rejected("Inconsistent", "Error")
+    return change(rows, acknowledged, kind=Kind.REJECTED.value, said=refused)
+
+
 # --- all of them --------------------------------------------------------------------------
 
 

@@ -156,7 +156,7 @@ def test_the_sweep_forgets_what_is_over_and_old(store: Store) -> None:
         tx.save_document(replace(DOCUMENT, split_id="whole", state=DocumentState.WHOLE))
         tx.save_document(DOCUMENT)
     store.commit()
-    for now, left in ((2 * DAY, True), (2 * DAY + 5, False)):
+    for now, left in ((2 * DAY + 5, True), (2 * DAY + 6, False)):
         with store.transition() as tx:
             tx.sweep(now, 10)
             assert (tx.document("buyer", "whole") is not None) is left

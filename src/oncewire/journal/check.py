@@ -29,7 +29,15 @@ from oncewire.journal.predicates.violation import (
 )
 from oncewire.journal.row import Row
 from oncewire.journal.survey import doubts, survey
-from oncewire.journal.trace import HANDED_OVER, JOINED, RECEIVED, REFUSED, SUBMITTED, gather
+from oncewire.journal.trace import (
+    ACKNOWLEDGED,
+    HANDED_OVER,
+    JOINED,
+    RECEIVED,
+    REFUSED,
+    SUBMITTED,
+    gather,
+)
 from oncewire.message.instant import Instant
 from oncewire.message.trial import is_trial
 from oncewire.protocol import notes
@@ -62,6 +70,8 @@ def document_key(row: Row) -> str | None:
             return notes.HandedOver.read(row.detail).split_id
         if row.kind == REFUSED:
             return notes.Refused.read(row.detail).split_id
+        if row.kind == ACKNOWLEDGED:
+            return notes.Acknowledged.read(row.detail).split_id
     except JournalProblem:
         return row.message_id  # The fold says what is wrong with it.
     return None

@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 
 KNOWN_BY = (Kind.SUBMITTED, Kind.RECEIVED, Kind.FORWARDED, Kind.JOINED)
 ATTEMPT_KINDS = (Kind.SENT, Kind.SEND_FAILED)
-_DOCUMENT_KINDS = (Kind.SUBMITTED, Kind.RECEIVED, Kind.HANDED_OVER, Kind.REFUSED)
+_DOCUMENT_KINDS = (
+    Kind.SUBMITTED,
+    Kind.ACKNOWLEDGED,
+    Kind.RECEIVED,
+    Kind.HANDED_OVER,
+    Kind.REFUSED,
+)
 
 _DETAIL_TYPES: dict[str, DataType] = {
     "str": StringType(),

@@ -253,7 +253,8 @@ def parts_arrived(whole: Outgoing, proved_by: Proof | None) -> SenderStep:
         notice_owed=False,
         proved_by=proved_by,
     )
-    what = Acknowledged("parts", late, hop=proved_by is Proof.HOP)
+    hop = proved_by is Proof.HOP
+    what = Acknowledged("parts", late, hop=hop, split_id=delivered.message_id)
     return SenderStep(delivered, None, (note_of(what, delivered),))
 
 

@@ -129,6 +129,8 @@ class Acknowledged(Detail):
     """Its signature was verified and it names exactly the digests that were sent."""
     hop: bool = False
     """It came from an intermediary: responsibility was taken, nothing more (HOP-8)."""
+    split_id: str | None = None
+    """On a document, by parts: its own SplitId, equal to the row's message_id."""
 
     @property
     def final(self) -> bool:

@@ -182,6 +182,13 @@ class Terms:
     # Large documents
     max_size: int | None = None
     compress_encoding: str | None = None
+    # What is taken of them; None: as much as the handler takes of anybody. Bytes of a document,
+    # decompressed too; its parts; decompressed to compressed; bytes of all of them that still wait
+    # for parts.
+    max_document: int | None = None
+    max_parts: int | None = None
+    max_ratio: int | None = None
+    quota: int | None = None
     # Kept beyond persistDuration for legal or business reasons (STO-8).
     keep: Duration = 0
 
@@ -324,8 +331,10 @@ def _check_times(terms: Terms) -> None:
         raise InvalidValue("retries is negative", remedy="give retries 0 or more")
     if terms.time_to_live is not None and terms.time_to_live <= 0:
         raise InvalidValue("time_to_live is not positive", remedy="give it a positive duration")
-    if terms.max_size is not None and terms.max_size < 1:
-        raise InvalidValue("max_size is below 1", remedy="give MaxSize in bytes, 1 or more")
+    for name in ("max_size", "max_document", "max_parts", "max_ratio", "quota"):
+        bound = getattr(terms, name)
+        if bound is not None and bound < 1:
+            raise InvalidValue(f"{name} is below 1", remedy=f"give {name} 1 or more, or none")
 
 
 def _check_contradictions(terms: Terms) -> None:

@@ -54,6 +54,19 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     file.write_bytes(os.urandom(1000 * PARTS))
     name = run_json("send", file, "--to", "globex", "--wait")["messages"][0]["message_id"]
     assert "Delivered in parts" in run("why", name).stdout
+    # What has no message to show or to ask about says where to look.
+    for command in (("show", "--raw", name), ("show", "--raw", name, "-c", there), ("ask", name)):
+        refused = run(*command, exit_code=None)
+        assert refused.exit_code != 0
+        said = refused.stdout + refused.stderr
+        assert "document" in said
+        assert "parts" in said
+    raw = tmp_path / "part.bin"
+    run("show", "--raw", f"2-of-{PARTS}.{name}", "--out", raw)
+    decoded = run("message", "decode", raw).stdout
+    assert f"2 of {PARTS}" in decoded or name in decoded
+    steps = run_json("why", name, "--with", there)["ladder"]
+    assert any("joined" in step["what"] for step in steps)
     assert run_json("status")["out.delivered"] == 1
     run("inbox", "take", "--out", tmp_path / "in", "-c", there)
     assert run_json("status", "-c", there)["in.confirmed"] == 1

@@ -7,19 +7,26 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from oncewire.agreement.agreements import Agreements
+from oncewire.agreement.toml.reader import read_toml
+from oncewire.errors import InvalidValue
+from oncewire.handler.actions import Post
 from oncewire.handler.answering.answer import NOTHING, Answer
+from oncewire.handler.engine import Engine
+from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import Message
 from oncewire.message.header import Split
-from oncewire.message.instant import HOUR
+from oncewire.message.instant import HOUR, SECOND
 from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
+from oncewire.protocol.states import OutgoingState
 from oncewire.store.transition.documents import DocumentSteps
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.mime.compression import ENCODINGS, compressed
 from oncewire.wire.parcel import Parcel
 from tests.handler.documents.test_life import DATA, EBMS2, SPLIT, clean, sent, submit, taken
-from tests.handler.pair import Pair
+from tests.handler.pair import Pair, agreement_text
 from tests.handler.test_signed import signed_pair
 
 Change = Callable[[Message], Message]
@@ -136,6 +143,50 @@ def test_a_part_that_is_too_short_is_refused_with_the_document() -> None:
     ends_with_one_notice(pair)
 
 
+@pytest.mark.requirement("BIG-6")
+@pytest.mark.parametrize("altered", [True, False])
+def test_a_document_that_is_complete_while_it_is_held_is_answered_when_it_is_whole(
+    altered: bool,
+) -> None:
+    """All its parts wait for an earlier message; what becomes of them is told of the last one."""
+    changes = {part(2, 5): with_data(b"x" * 1000)} if altered else {}
+    pair = Changing("window", SPLIT, changes=changes)
+    pair.send(1)
+    away = [True]
+    carry = pair._post
+
+    def post(name: str, engine: Engine, action: Post) -> None:
+        if action.message_id == "order-2@alpha" and away[0]:
+            lost = Transmission(action.message_id, action.attempt, sent=False, reason="lost")
+            engine.transmission_over(lost)
+            pair.settle(name)
+            return
+        carry(name, engine, action)
+
+    pair._post = post  # type: ignore[method-assign]
+    pair.send(2)
+    submit(pair, DATA[:5_000])
+    states = {name: kept.outgoing.state for name, kept in sent(pair).items()}
+    assert states[part(5, 5)] is OutgoingState.OUTSTANDING
+    assert states[part(4, 5)] is OutgoingState.DELIVERED
+    pair.crash("beta")
+    pair.pass_time(90 * SECOND)
+    assert sent(pair)[part(5, 5)].outgoing.state is OutgoingState.OUTSTANDING
+    away[0] = False
+    for _ in range(3):
+        pair.pass_time(90 * SECOND)
+    given = [each.message_id for each in taken(pair)]
+    if altered:
+        assert given == ["order-1@alpha", "order-2@alpha"]
+        assert [notice.message_id for notice in pair.notices] == ["doc@alpha"]
+        assert "are not what was split" in refusals(pair)
+    else:
+        assert given == ["order-1@alpha", "order-2@alpha", "doc@alpha"]
+        assert pair.notices == []
+        assert sent(pair)["doc@alpha"].outgoing.state is OutgoingState.DELIVERED
+        clean(pair)
+
+
 @pytest.mark.requirement("BIG-1", "BIG-2")
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("profile", ["ms-0.9x", "rm-0.78", "window", "ebms2"])
@@ -188,6 +239,43 @@ def test_what_is_more_than_is_taken_of_anybody_is_refused_by_the_name_of_its_lim
     submit(pair, DATA)
     assert f'"location":"{location}"' in refusals(pair)
     ends_with_one_notice(pair)
+
+
+@pytest.mark.parametrize(
+    ("key", "bound"), [("max_parts", 9), ("max_document", 9_499), ("quota", 5_000)]
+)
+def test_what_is_more_than_is_agreed_is_refused_by_the_name_of_its_key(
+    key: str, bound: int
+) -> None:
+    """A sender that does not keep to it is met by its receiver."""
+    pair = Pair("ms-0.9x", f"{SPLIT}{key} = {bound}\n")
+    if key != "quota":
+        with pytest.raises(InvalidValue, match=f"payload.{key}"):
+            submit(pair, DATA)
+    pair.alpha.node.agreements = Agreements(
+        [read_toml(agreement_text("alpha", "beta", "ms-0.9x", SPLIT))]
+    )
+    submit(pair, DATA)
+    assert f'"location":"payload.{key}"' in refusals(pair)
+    ends_with_one_notice(pair)
+
+
+def test_an_agreed_ratio_is_kept_by_both_sides() -> None:
+    extra = '[payload]\nmax_size = 4000\ncompress = "gzip"\n'
+    swelling = bytes(60_000_000)
+    honest = Pair("ms-0.9x", extra.replace("4000", "1000000") + "max_ratio = 10\n")
+    submit(honest, swelling)
+    # It would be taken for a bomb, so it travels as it is.
+    assert len(sent(honest)) == 61
+    (given,) = taken(honest)
+    assert given.payloads[0].size == len(swelling)
+    lax = Pair("ms-0.9x", extra + "max_ratio = 10\n")
+    lax.alpha.node.agreements = Agreements(
+        [read_toml(agreement_text("alpha", "beta", "ms-0.9x", extra))]
+    )
+    lax.alpha.node.limits = replace(DEFAULT_LIMITS, compression_ratio=10**9)
+    submit(lax, bytes(3_000_000))
+    assert "compression_ratio" in refusals(lax)
 
 
 def test_documents_of_one_partner_that_wait_for_parts_are_bounded() -> None:

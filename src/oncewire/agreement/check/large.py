@@ -14,6 +14,7 @@ def large_documents(agreement: Agreement, binding: ActionBinding) -> Iterator[Da
     """What cannot travel as it is agreed."""
     terms = binding.terms
     yield from _fragments(agreement, binding)
+    yield from _bounds(binding)
     for key, wanted, extension in (
         ("payload.max_size", terms.max_size is not None, Extension.SPLIT),
         ("payload.compress", terms.compress_encoding is not None, Extension.COMPRESSION),
@@ -32,6 +33,34 @@ def _can_carry(agreement: Agreement, extension: Extension) -> bool:
     form = agreement.form
     # Fragments need neither: another message names them, and says how they are made.
     return form.parts is PartsForm.MID or form.carries(extension)
+
+
+def _bounds(binding: ActionBinding) -> Iterator[Danger]:
+    """Bounds under which a document that another bound allows is refused all the same."""
+    terms = binding.terms
+    whole, size = terms.max_document, terms.max_size
+    if whole is not None and size is not None and whole <= size:
+        yield Danger(
+            Severity.DANGER,
+            "payload.max_document",
+            "it is no more than payload.max_size: no document in parts is ever taken",
+            "agree on more, or leave it out",
+        )
+    if whole is not None and terms.quota is not None and terms.quota < whole:
+        yield Danger(
+            Severity.DANGER,
+            "payload.quota",
+            f"a document of payload.max_document, {whole:,} bytes, never fits into it",
+            "agree on a quota of several documents",
+        )
+    most = None if terms.max_parts is None or size is None else terms.max_parts * size
+    if most is not None and whole is not None and most < whole:
+        yield Danger(
+            Severity.HINT,
+            "payload.max_parts",
+            f"that many parts have {most:,} bytes, payload.max_document allows {whole:,}",
+            "agree on more parts, or on a larger payload.max_size",
+        )
 
 
 def _fragments(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:

@@ -27,6 +27,12 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     """
     found = reader.outgoing_parcel(message_id)
     if found is not None:
+        _check_is_message(
+            found,
+            message_id,
+            f"`oncewire outbox --parts` lists its parts; "
+            f"`oncewire show --raw 1-of-N.{message_id}` has the first",
+        )
         return whole(settings, found)
     if reader.outgoing(message_id) is not None:
         raise NotAllowed(
@@ -36,8 +42,25 @@ def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     arrived = reader.incoming(message_id)
     for stored in arrived:
         if stored.parcel is not None:
+            remedy = (
+                "`oncewire inbox --parts` lists its parts; `oncewire inbox take` gives it whole"
+            )
+            _check_is_message(stored.parcel, message_id, remedy)
             return whole(settings, stored.parcel)
     raise _reason(reader, message_id, refused=bool(arrived))
+
+
+def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
+    """Refuse the row of a document in parts: no message ever had its bytes."""
+    from oncewire.handler.arriving.joined import CONTENT_TYPE as JOINED
+    from oncewire.handler.documents.original import CONTENT_TYPE as SPLIT
+
+    if stored.content_type in (JOINED, SPLIT):
+        raise NotAllowed(
+            f"message {message_id} is a document that travels in parts: each of them is a message, "
+            "it is none",
+            remedy=remedy,
+        )
 
 
 def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int]]:

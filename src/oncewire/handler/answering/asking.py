@@ -12,6 +12,9 @@ from oncewire.handler.answering.answer import (
     signal_route,
     signal_ways,
 )
+from oncewire.handler.documents.original import is_whole
+from oncewire.handler.documents.outcome import parts_sent
+from oncewire.handler.documents.parts import document_of
 from oncewire.handler.node import Node
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sealing.seal import seal
@@ -58,6 +61,14 @@ def ask_status(node: Node, tx: Transaction, message_id: str) -> None:
     if agreement is None:
         raise AgreementProblem(
             f"no agreement leads to {stored.peer} any more", remedy="`oncewire partner add`"
+        )
+    if is_whole(stored):
+        under_way = [part.outgoing.message_id for part in parts_sent(tx, document_of(tx, stored))]
+        about = f"`oncewire ask {under_way[0]}`" if under_way else f"`oncewire why {message_id}`"
+        raise InvalidValue(
+            f"message {message_id} is a document in parts, of which its receiver knows nothing "
+            "until it is whole",
+            remedy=f"ask about a part that is under way: {about}",
         )
     asked = read_stored(node.store.spool, parcel, node.limits).message
     own, partner = agreement.own.party, agreement.partner.party

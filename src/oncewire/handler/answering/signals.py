@@ -357,6 +357,8 @@ def _status(
         for stored in tx.incoming_by_id(request.ref_to_message_id)
         if stored.facts.from_party in partner or stored.peer == peer_label(agreement)
     ]
+    # A document goes before the message of its own id that names its fragments.
+    found.sort(key=lambda stored: stored.facts.split_number is not None)
     status, received_at = MessageStatus.NOT_RECOGNIZED, None
     if found:
         status = _status_of(found[0].incoming.state)

@@ -109,7 +109,7 @@ class Arriving(Storing):
                 split = self._split
                 check_id(self.tx, sender, message.header.message_id, message.header)
                 if split is not None:
-                    check_gathering(self.node, self.tx, sender, message, split, facts)
+                    check_gathering(self.node, self.tx, sender, message, split, facts, terms)
             judgement = judge(arrival, None, channel, terms, self.node.now())
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
@@ -194,7 +194,7 @@ class Arriving(Storing):
         node, tx, patience = self.node, self.tx, self._patience(owed, plan, judgement.terms)
         terms, split = patience.terms, self._split
         to = IncomingState.READY if self.final else IncomingState.FORWARDED
-        joins = split is not None and not judgement.held and self._joins(sender, judgement)
+        joins = split is not None and completes(tx, sender, split, self.message)
         if split is not None:
             to = IncomingState.GATHERED
         incoming = self._incoming(sender, facts, judgement.channel, terms).moved(
@@ -279,13 +279,6 @@ class Arriving(Storing):
         signals.receive_errors(self.node, self.tx, self.message, agreement)
         if not held and self._split is None:
             self.node.actions.append(Ready(1))
-
-    def _joins(self, sender: str, judgement: First) -> bool:
-        """Whether its document is complete with it: then what becomes of that answers it."""
-        split = self._split
-        return split is not None and completes(
-            self.tx, sender, split, judgement.deliver, self.message
-        )
 
     def _waits_here(self, plan: SyncPlan) -> bool:
         """Whether its answer is to go back on the connection that it came on."""

@@ -13,11 +13,13 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.handler.node import Node
 from oncewire.handler.sealing.confide import ENCRYPTED_BYTES_MAX
 from oncewire.message.envelope import Message
+from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
 from oncewire.wire.received import Received
 
 PASSED_BYTES_MAX = 256 * 1024 * 1024
-"""The largest payload that a hub passes on: it has it in memory."""
+"""The largest payload that a hub passes on without storing it: it has it in memory. What it stores
+and forwards stays in its file."""
 
 ENCRYPTED_FACTOR = 2
 """What is encrypted travels as base64 in XML, a third larger and with its keys around it."""
@@ -41,7 +43,8 @@ def expected(node: Node, tx: Transaction, received: Received) -> Expected:
     except (EbxmlError, SoapFault) as error:
         # A copy, or an answer, belongs under the agreement of what it repeats or answers.
         return Expected() if _is_about_known(tx, message) else Expected(error)
-    return Expected(max_size=_max_size(resolution))
+    passed = resolution.at_hop and hop_duty(message, resolution.terms) is HopDuty.PROXY
+    return Expected(max_size=_max_size(resolution, passed=passed))
 
 
 def _is_about_known(tx: Transaction, message: Message) -> bool:
@@ -53,13 +56,13 @@ def _is_about_known(tx: Transaction, message: Message) -> bool:
     return tx.outgoing(reference) is not None or bool(tx.incoming_by_id(reference))
 
 
-def _max_size(resolution: Resolution) -> int | None:
+def _max_size(resolution: Resolution, *, passed: bool) -> int | None:
     size = resolution.terms.max_size
     if resolution.security.encrypt:
         # It is opened in memory.
         plain = ENCRYPTED_BYTES_MAX if size is None else min(size, ENCRYPTED_BYTES_MAX)
         return plain * ENCRYPTED_FACTOR + 65_536
-    if resolution.at_hop:
-        # A hub writes it anew.
+    if passed:
+        # Nothing of it is stored that its onward copy could lie in.
         return PASSED_BYTES_MAX if size is None else min(size, PASSED_BYTES_MAX)
     return size

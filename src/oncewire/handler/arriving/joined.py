@@ -25,6 +25,7 @@ from oncewire.handler.arriving.pieces import (
 from oncewire.handler.arriving.release import follow
 from oncewire.handler.arriving.request import Request
 from oncewire.handler.delivering.view import View, write_view
+from oncewire.handler.documents.bounds import Bounds
 from oncewire.handler.documents.claims import (
     hand_to_document,
     is_early,
@@ -48,6 +49,7 @@ from oncewire.protocol.receiver import close_number, hold_deadline
 from oncewire.protocol.states import IncomingEvent, IncomingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.wire.limits import Limits
 from oncewire.wire.received import PartPlace
 from oncewire.wire.resolve import reference_to
 
@@ -65,6 +67,7 @@ class JoinPlan:
     # The first part, or the message that names all parts: its header is the document's.
     first: Message
     contents: tuple[Pieces, ...]
+    limits: Limits
     named: bool = False
 
 
@@ -74,16 +77,17 @@ def plan_join(node: Node, tx: Transaction, sender: str, split_id: str) -> JoinPl
     document = tx.document(sender, split_id)
     if document is None or document.state is not DocumentState.JOINING:
         return None
+    terms = node.terms_of(tx, document.terms_id)
+    limits = Bounds.of(node.limits, terms).limits
     index = index_of(node, tx, document)
     listed = parts_of(tx, document, index)
     if index is not None:
         here = read_payloads(node, tx, listed[0])
         fragments = [read_part(node, tx, each) for each in listed[1:]]
         named = tuple(contents_named(document, index, here, fragments))
-        return JoinPlan(document, index, named, named=True)
+        return JoinPlan(document, index, named, limits, named=True)
     parts = [read_part(node, tx, each) for each in listed]
-    terms = node.terms_of(tx, document.terms_id)
-    return JoinPlan(document, parts[0].message, tuple(contents(document, parts, terms)))
+    return JoinPlan(document, parts[0].message, tuple(contents(document, parts, terms)), limits)
 
 
 # --- it is whole ---------------------------------------------------------------------------------

@@ -1,17 +1,17 @@
 """Gathering: parts of a document arrive, in any order, and wait for each other.
 
 A part is judged, stored and answered like any message. It is not handed to the application but to
-its document, and the part that makes that complete is answered only when the document is whole: so
-what its sender is told of it is true of the document.
+its document, and the part that comes last is answered only when the document is whole, also where
+some wait for their turn: so what its sender is told of it is true of the document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from oncewire.errors import Inconsistent
 from oncewire.handler.actions import Join
+from oncewire.handler.documents.bounds import Bounds
 from oncewire.handler.documents.claims import (
     check_claims,
     claim,
@@ -24,9 +24,9 @@ from oncewire.message.envelope import Message
 from oncewire.message.header import Header, Split
 from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part
 from oncewire.protocol.states import IncomingState
+from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import MessageFacts, SpoolSlice, StoredIncoming, StoredParcel
-from oncewire.wire.limits import beyond
 
 INLINE = 16 * 1024
 """Bodies of parts up to this size stay in their rows; larger ones are files, of which the document
@@ -65,7 +65,13 @@ def about_document(header: Header, facts: MessageFacts) -> tuple[str, ...]:
 
 
 def check_gathering(
-    node: Node, tx: Transaction, sender: str, message: Message, split: Split, facts: MessageFacts
+    node: Node,
+    tx: Transaction,
+    sender: str,
+    message: Message,
+    split: Split,
+    facts: MessageFacts,
+    terms: Terms,
 ) -> None:
     """Refuse a part that contradicts those before it, or is more than is taken of anybody."""
     known = tx.document(sender, split.split_id)
@@ -80,7 +86,7 @@ def check_gathering(
             location="//SplitNumber",
             remedy="send each part of a document as the one payload of its message",
         )
-    _check_bounds(node, tx, known, sender, split, message)
+    _check_bounds(Bounds.of(node.limits, terms), tx, known, sender, split, message)
 
 
 def check_split_id(tx: Transaction, sender: str, split_id: str) -> None:
@@ -95,56 +101,34 @@ def check_split_id(tx: Transaction, sender: str, split_id: str) -> None:
 
 
 def _check_bounds(
-    node: Node,
+    bounds: Bounds,
     tx: Transaction,
     known: SplitDocument | None,
     sender: str,
     split: Split,
     message: Message,
 ) -> None:
-    limits, size = node.limits, sum(payload.size for payload in message.payloads)
-    if split.total > limits.document_parts:
-        raise beyond(
-            f"a document has {split.total:,} parts", "document_parts", limits.document_parts
-        )
+    size = sum(payload.size for payload in message.payloads)
+    parts = f"a document has {split.total:,} parts"
+    bounds.check("document_parts", split.total, parts)
     so_far = size + (0 if known is None else known.size)
     stretches = [each.stretch.size for each in message.manifest if each.stretch is not None]
     whole = max([so_far, *stretches])
-    if whole > limits.document_bytes:
-        raise beyond(
-            f"a document has {whole:,} bytes", "document_bytes", limits.document_bytes, mime=True
-        )
+    bounds.check("document_bytes", whole, f"a document has {whole:,} bytes", mime=True)
     count, held = tx.gathered(sender)
-    if known is None and count >= limits.gathered_documents:
-        raise beyond(
-            f"{count + 1:,} documents would wait for their other parts",
-            "gathered_documents",
-            limits.gathered_documents,
-        )
-    held += size
-    if held > limits.gathered_bytes:
-        raise beyond(
-            f"{held:,} bytes of documents would wait for their other parts",
-            "gathered_bytes",
-            limits.gathered_bytes,
-            mime=True,
-        )
-
-
-def completes(
-    tx: Transaction, sender: str, split: Split, released: Collection[str], message: Message
-) -> bool:
-    """Whether the document is complete with this part; `released`: held messages that it frees."""
-    known = tx.document(sender, split.split_id)
-    count = 0 if known is None else known.count
     if known is None:
-        count = len(early(tx, sender, message))
-    if count + 1 < split.total:
-        return False
-    return all(
-        part.incoming.state is not IncomingState.HELD or part.incoming.message_id in released
-        for part in tx.parts(sender, split.split_id)
-    )
+        more = f"{count + 1:,} documents would wait for their other parts"
+        bounds.check("gathered_documents", count + 1, more)
+    held += size
+    what = f"{held:,} bytes of documents would wait for their other parts"
+    bounds.check("gathered_bytes", held, what, mime=True)
+
+
+def completes(tx: Transaction, sender: str, split: Split, message: Message) -> bool:
+    """Whether the document has all its parts with this one; some may wait for their turn."""
+    known = tx.document(sender, split.split_id)
+    count = len(early(tx, sender, message)) if known is None else known.count
+    return count + 1 >= split.total
 
 
 def in_spool(node: Node, parcel: StoredParcel) -> StoredParcel:
@@ -225,12 +209,13 @@ def begin_all(node: Node, tx: Transaction) -> None:
 
 
 def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:
-    """Whether a part has no answer yet because its document is being put together."""
-    if stored.incoming.state is not IncomingState.GATHERED or stored.facts.split_id is None:
+    """Whether a part has no answer yet because its document is not put together."""
+    waits = stored.incoming.state in (IncomingState.HELD, IncomingState.GATHERED)
+    if not waits or stored.facts.split_id is None:
         return False
     document = tx.document(stored.incoming.sender, stored.facts.split_id)
     return (
         document is not None
-        and document.state is DocumentState.JOINING
+        and document.state in UNFINISHED
         and document.last_part == stored.incoming.message_id
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from oncewire.errors import InvalidValue
+from oncewire.handler.documents.bounds import Bounds, check_to_send
 from oncewire.handler.documents.original import Content, Original
 from oncewire.handler.node import Node
 from oncewire.handler.route import Route
@@ -122,10 +123,12 @@ def put_into_spool(node: Node, payloads: tuple[Payload, ...], route: Route) -> t
     try:
         for payload in payloads:
             large = payload.size > (terms.max_size or payload.size)
-            ratio = node.limits.compression_ratio
+            ratio = Bounds.of(node.limits, terms).limits.compression_ratio
             content = _content(spool, payload, encoding if large else None, ratio)
             contents += [replace(content, inline=mid and not large)]
-        _count_parts(Original(b"", tuple(contents), form.fragment_action if mid else None), terms)
+        original = Original(b"", tuple(contents), form.fragment_action if mid else None)
+        size = sum(payload.size for payload in payloads)
+        check_to_send(node.limits, terms, size, _count_parts(original, terms))
     except BaseException:
         for content in contents:
             spool.give_back(content.name)

@@ -18,11 +18,12 @@ from oncewire.handler.perform import first_attempt, perform
 from oncewire.handler.route import Route, addresses_for, route_under
 from oncewire.handler.sealing.seal import (
     onward_parcel,
-    pack_draft,
+    relayed,
+    relayed_draft,
     sequence_of,
     unpack_draft,
-    whole_parcel,
 )
+from oncewire.handler.sealing.spooled import read_head
 from oncewire.handler.sending.submit import store_outgoing
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message
@@ -37,8 +38,7 @@ from oncewire.protocol.synchronous import onward_patience
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing
-from oncewire.wire import answers, codec
-from oncewire.wire.parcel import Parcel
+from oncewire.wire import answers
 from oncewire.wire.received import Received
 
 
@@ -56,8 +56,7 @@ def send_onward(
     """
     if stored.parcel is None:
         return
-    parcel = whole_parcel(node, stored.parcel)
-    received = codec.read(parcel)
+    received = read_head(node.store.spool, stored.parcel, node.limits)
     message = received.message
     route = route_under(ahead, ahead.default(Direction.SEND))
     # Where no connection waits this hop is no synchronous exchange, and is repeated (SYNC-18).
@@ -87,7 +86,8 @@ def send_onward(
     if key is not None:
         channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
         if channel.places(route.terms) < 1 or tx.waiting(key, 1):
-            tx.add_outgoing(copy, parcel=None, draft=pack_draft(parcel))
+            draft, files = relayed_draft(stored.parcel)
+            tx.add_outgoing(copy, parcel=None, draft=draft, files=files)
             return
     _begin(node, tx, copy, received, route, channel)
 
@@ -109,7 +109,9 @@ def _begin(
     addresses = addresses_for(node, tx, copy, terms.transports)
     step = first_attempt(node, tx, copy, entered, terms, now, addresses)
     sequence = sequence_of(entered.outgoing, terms)
-    parcel = onward_parcel(node, received.parcel, received.envelope, route, sequence, stamp)
+    parcel = onward_parcel(
+        node, received.parcel, received.envelope, route, sequence, stamp, kept=True
+    )
     fresh = replace(copy, outgoing=step.outgoing)
     tx.add_outgoing(fresh, parcel=parcel, draft=None)
     perform(node, tx, fresh, before, step, terms, parcel=parcel, addresses=addresses)
@@ -145,13 +147,12 @@ def report_failure(node: Node, tx: Transaction, stored: StoredOutgoing) -> None:
 
     Only a notice that is stored and will be sent counts as telling.
     """
-    whole = _bytes_of(node, tx, stored)
-    if whole is None:
+    failed = _message_of(node, tx, stored)
+    if failed is None:
         raise UnknownMessage(
             f"the bytes of {stored.outgoing.message_id} are gone",
             remedy="tell the From Party by other means",
         )
-    failed = codec.read(whole).message
     unknown = stored.outgoing.state is OutgoingState.UNKNOWN
     notice_id = tell_from_party(
         node, tx, failed, transmitted=unknown, reason=stored.outgoing.reason
@@ -195,9 +196,10 @@ def _way_back(node: Node, tx: Transaction, failed: Message) -> Agreement | None:
     return back
 
 
-def _bytes_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Parcel | None:
+def _message_of(node: Node, tx: Transaction, stored: StoredOutgoing) -> Message | None:
+    """What the header of a message says that went on, or waits to."""
     parcel = tx.outgoing_parcel(stored.outgoing.message_id)
     if parcel is not None:
-        return whole_parcel(node, parcel)
+        return read_head(node.store.spool, parcel, node.limits).message
     draft = tx.draft(stored.outgoing.message_id)
-    return None if draft is None else unpack_draft(draft)
+    return None if draft is None else relayed(node, unpack_draft(draft)).message

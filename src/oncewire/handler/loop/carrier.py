@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 
 from oncewire.errors import StoreDamaged
@@ -31,10 +31,24 @@ def check_files(spool: Spool, parcel: StoredParcel) -> StoredParcel:
     body = hashlib.sha256() if is_of_pieces(parcel) else None
     for part in parcel.body:
         if isinstance(part, SpoolSlice):
-            check_file(spool, part.name, None if body is None else body.update)
+            check_file(spool, part.name, None if body is None else _of_range(part, body.update))
         elif body is not None:
             body.update(part)
     return parcel if body is None else with_body_digest(parcel, body.digest())
+
+
+def _of_range(part: SpoolSlice, take: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Gives on, of a file that is read from its beginning, what lies in that range."""
+    position = 0
+
+    def look(piece: bytes) -> None:
+        nonlocal position
+        begin = max(0, part.offset - position)
+        end = max(0, part.offset + part.length - position)
+        take(piece[begin:end])
+        position += len(piece)
+
+    return look
 
 
 def _check_ranges(spool: Spool, parcel: StoredParcel, stated: str) -> None:

@@ -24,7 +24,7 @@ def join_at_once(engine: Engine, wanted: Join) -> None:
     if plan is None:
         return
     try:
-        joined = put_together(engine.node.store.spool, plan.contents, engine.node.limits)
+        joined = put_together(engine.node.store.spool, plan.contents, plan.limits)
     except EbxmlError as error:
         engine.not_joined(wanted, error)
         return
@@ -63,7 +63,7 @@ class Joining:
                 return
             node.kill.reach("join before work")
             joined = await asyncio.to_thread(
-                put_together, node.store.spool, plan.contents, node.limits
+                put_together, node.store.spool, plan.contents, plan.limits
             )
             made = made_files(joined, plan.contents)
             node.kill.reach("join after work")

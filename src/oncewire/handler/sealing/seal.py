@@ -30,7 +30,13 @@ from oncewire.handler.sealing.intact import (
     with_pieces_digest,
 )
 from oncewire.handler.sealing.secure import signer_for
-from oncewire.handler.sealing.spooled import whole_body
+from oncewire.handler.sealing.spooled import (
+    SpooledParcel,
+    body_slice,
+    read_head,
+    slices_of,
+    whole_body,
+)
 from oncewire.message.envelope import Message
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
@@ -43,6 +49,7 @@ from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
 from oncewire.wire import codec, splice
 from oncewire.wire.mime import splice_body
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
 
 SPOOL_ABOVE = 1024 * 1024
 """Bodies up to this size live in their row; larger ones in a file of the spool."""
@@ -53,6 +60,14 @@ MAIL = "smtp"
 _LIES = "Oncewire-Spooled"
 """What a draft says of a payload that lies in the spool: the name of its file, its size, its
 Content-ID."""
+
+_BODY = "Oncewire-Body"
+"""What a hub's draft says of a body that lies in the spool: file, offset, length."""
+
+_RESTORE = "restore the store from a backup"
+
+FRONT = 4 * 1024 * 1024
+"""Of a body so much is read to find its header: a reader holds back less than this before it."""
 
 _OF_THE_MESSAGE = frozenset({"soapaction", "mime-version", "subject"})
 """Headers of a transport that say something of the message. All others belong to the
@@ -196,6 +211,27 @@ def unpack_draft(draft: bytes) -> Parcel:
     return Parcel(first, body, headers)
 
 
+def relayed_draft(stored: StoredParcel) -> tuple[bytes, tuple[SpoolSlice, ...]]:
+    """A received message that waits to go on, and the files of the spool that it lies in."""
+    files = tuple(part for part in stored.body if isinstance(part, SpoolSlice))
+    body = b"".join(part for part in stored.body if isinstance(part, bytes))
+    if files and body:
+        raise StoreProblem("a received body is in its row and in files", remedy=_RESTORE)
+    named = tuple((_BODY, f"{each.name} {each.offset} {each.length}") for each in files)
+    return pack_draft(Parcel(stored.content_type, body, (*stored.headers, *named))), files
+
+
+def relayed(node: Node, parcel: Parcel) -> Received:
+    """The message of such a draft; of one that lies in files only the header is read."""
+    files = [value.split(" ") for name, value in parcel.headers if name == _BODY]
+    if not files:
+        return codec.read(parcel)
+    body = tuple(SpoolSlice(name, int(offset), int(length)) for name, offset, length in files)
+    headers = tuple(pair for pair in parcel.headers if pair[0] != _BODY)
+    lies = StoredParcel(parcel.content_type, headers, body)
+    return read_head(node.store.spool, lies, node.limits)
+
+
 def build_numbered(
     node: Node,
     tx: Transaction,
@@ -216,11 +252,13 @@ def build_numbered(
             remedy="restore the store from a backup",
         )
     parcel = unpack_draft(draft)
-    received = codec.read(parcel)
+    received = relayed(node, parcel) if stored.relayed_from is not None else codec.read(parcel)
     route = route_of(node, stored, terms, received.message)
     sequence = sequence_of(outgoing, terms)
     if stored.relayed_from is not None:
-        return onward_parcel(node, parcel, received.envelope, route, sequence, stamp)
+        return onward_parcel(
+            node, received.parcel, received.envelope, route, sequence, stamp, kept=True
+        )
     message = drafted(parcel, received.message)
     if stamps_at_entry(terms):
         message = stamped(message, stamp)
@@ -257,15 +295,31 @@ def onward_parcel(
     now: Instant,
     *,
     asks: AckRequest | None = None,
+    kept: bool = False,
 ) -> StoredParcel:
     """Received bytes with this hop's routing spliced in, every other byte as it was.
 
     `asks`: what the next handler is asked to acknowledge; None: as the hop's agreement says.
+    `kept`: the received message is in the store, so that this one may lie in its file.
     """
     hop = replace(route.hop(now), sequence=sequence)
     if asks is not None:
         hop = replace(hop, ack_requested=asks)
     spliced = splice.next_hop(envelope, hop, route.form)
     own = tuple(header for header in parcel.headers if header[0].lower() in _OF_THE_MESSAGE)
+    if isinstance(parcel, SpooledParcel) and kept:
+        return _around_file(node, parcel.lies, spliced, own)
     received = Parcel(parcel.content_type, parcel.body, own)
     return sealed(node, splice_body.with_envelope(received, spliced))
+
+
+def _around_file(
+    node: Node, stored: StoredParcel, envelope: bytes, headers: tuple[tuple[str, str], ...]
+) -> StoredParcel:
+    """A parcel that lies in the spool, with another header: the rest of it stays where it lies."""
+    begin = body_slice(node.store.spool, stored, 0, FRONT)
+    # The encoding of a bare header stands among its own.
+    parcel = Parcel(stored.content_type, begin, stored.headers)
+    front, end = splice_body.front_with(parcel, envelope, node.limits)
+    rest = slices_of(stored, end, stored.size - end)
+    return with_pieces_digest(StoredParcel(stored.content_type, headers, (front, *rest)))

@@ -32,8 +32,13 @@ class SpooledParcel(Parcel):
 
     @property
     def body(self) -> bytes:
-        """All of it, in memory: for a hub that writes it anew, and for what is encrypted."""
+        """All of it, in memory: for a hub that passes it on, and for what is encrypted."""
         return whole_body(self._spool, self._stored)
+
+    @property
+    def lies(self) -> StoredParcel:
+        """Where its body lies."""
+        return self._stored
 
     def carrying(self, received: Received) -> Received:
         """A message that was read while its body passed by, with this for its parcel."""
@@ -63,6 +68,15 @@ def head_of(spool: Spool, stored: StoredParcel, limits: Limits) -> Received | No
             if isinstance(event, codec.HeaderRead):
                 return event.received
     return None
+
+
+def read_head(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:
+    """What a stored parcel says in its header; its payloads, where they lie in the spool, are not
+    looked at."""
+    found = head_of(spool, stored, limits) if stored.spooled else None
+    if found is None:
+        return read_stored(spool, stored, limits)
+    return SpooledParcel(stored, spool).carrying(found)
 
 
 def read_stored(spool: Spool, stored: StoredParcel, limits: Limits) -> Received:

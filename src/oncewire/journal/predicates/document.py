@@ -1,8 +1,8 @@
 """S13, split: a document is handed over whole, once, from all its parts, and equal to the original.
 
 The key is the SplitId. Its rows are the parts' SUBMITTED and RECEIVED rows and their HANDED_OVER
-to the document (all name it in their detail), and the document's own SUBMITTED, JOINED, HANDED_OVER
-and, where its receiver gave it up, REFUSED.
+to the document (all name it in their detail), and the document's own SUBMITTED, ACKNOWLEDGED by its
+parts, JOINED, HANDED_OVER and, where its receiver gave it up, REFUSED.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.violation import EVIDENT, Violation, ViolationKind, unreadable
 from oncewire.journal.row import Row
-from oncewire.journal.trace import JOINED, RECEIVED, REFUSED, SUBMITTED
+from oncewire.journal.trace import ACKNOWLEDGED, JOINED, RECEIVED, REFUSED, SUBMITTED
 from oncewire.protocol import notes
 
 
@@ -45,7 +45,7 @@ class _Joining:
 class DocumentFold:
     """Feed the rows of one SplitId in order of (node, seq), then finish."""
 
-    __slots__ = ("_context", "_digest", "_found", "_nodes", "_split_id")
+    __slots__ = ("_arrived", "_context", "_digest", "_found", "_nodes", "_split_id")
 
     def __init__(self, context: Context, split_id: str) -> None:
         self._context = context
@@ -53,6 +53,8 @@ class DocumentFold:
         self._found: list[Violation] = []
         self._nodes: dict[str, _Joining] = {}
         self._digest: str | None = None
+        # The sender says that it arrived, by the word of its receiver.
+        self._arrived = False
 
     def feed(self, row: Row) -> None:
         """One more row of the document."""
@@ -68,6 +70,8 @@ class DocumentFold:
     def _take(self, node: _Joining, row: Row) -> None:
         if row.kind == SUBMITTED:
             self._digest = notes.Submitted.read(row.detail).document_digest or self._digest
+        elif row.kind == ACKNOWLEDGED:
+            self._arrived = self._arrived or not notes.Acknowledged.read(row.detail).hop
         elif row.kind == RECEIVED:
             part = notes.Received.read(row.detail)
             node.total = part.split_total
@@ -83,6 +87,9 @@ class DocumentFold:
             number = notes.HandedOver.read(row.detail).split_number
             if number is not None:
                 node.parts.setdefault(number, set()).add(row.message_id)
+            if not any(row.message_id in ids for ids in node.parts.values()):
+                sentence = f"It was given {row.message_id}, which is no part of it."
+                self._note(node, ViolationKind.INVENTED, sentence)
         else:
             if node.joined is None:
                 self._note(node, ViolationKind.INCOMPLETE, "It was handed over, but not joined.")
@@ -102,6 +109,14 @@ class DocumentFold:
                 ViolationKind.INCOMPLETE,
                 f"It was joined from {len(node.parts)} of {node.total or total} parts.",
             )
+        waiting = sorted(
+            number or 0
+            for number, ids in node.parts.items()
+            if not ids & {*node.parts_handed, self._split_id}
+        )
+        if waiting and not missing:
+            sentence = f"It was joined before the turn of its part {waiting[0]} had come."
+            self._note(node, ViolationKind.INCOMPLETE, sentence)
         repeated = sorted(number or 0 for number, ids in node.parts.items() if len(ids) > 1)
         if repeated:
             self._note(node, ViolationKind.TWICE, f"Part {repeated[0]} was counted more than once.")
@@ -120,6 +135,9 @@ class DocumentFold:
                 continue
             if joined is not None:
                 self._note(node, ViolationKind.LOST, "It was joined, but never handed over.")
+            elif self._arrived and node.parts_handed:
+                sentence = "Its sender was told that it arrived, but it was never joined."
+                self._note(node, ViolationKind.LOST, sentence)
             elif node.total is not None and len(node.parts_handed) >= node.total:
                 self._note(node, ViolationKind.LOST, "All its parts came, but it was never joined.")
         return self._found

@@ -55,15 +55,22 @@ def _content_start(body: bytes, position: int) -> tuple[int, PartHeaders]:
 
 def with_envelope(parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMITS) -> Parcel:
     """The parcel with that header in place of its own; every other byte is equal."""
+    front, end = front_with(parcel, envelope, limits)
+    return Parcel(parcel.content_type, front + parcel.body[end:], parcel.headers)
+
+
+def front_with(
+    parcel: Parcel, envelope: bytes, limits: Limits = DEFAULT_LIMITS
+) -> tuple[bytes, int]:
+    """What stands before the end of the root part with that header in it, and where in the body
+    that end lies; so much of a long body must be there, and a little more."""
     start, end, encoding = root_part(parcel, limits)
     written = envelope
     if not is_identity(encoding):
         # quoted-printable gives way to base64 only in name of the same part's header, which
         # stays; so what was base64 is base64 again, and quoted-printable is escaped whole.
         written = base64_lines(envelope) if encoding == "base64" else _quoted(envelope)
-    return Parcel(
-        parcel.content_type, parcel.body[:start] + written + parcel.body[end:], parcel.headers
-    )
+    return parcel.body[:start] + written, end
 
 
 def _quoted(data: bytes) -> bytes:
