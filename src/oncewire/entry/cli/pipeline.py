@@ -327,23 +327,26 @@ def generate(
     output.answer(work, json=json)
 
 
-def shell(context: typer.Context, master: Master = "", conf: Settings = None) -> None:
+def shell(
+    context: typer.Context, master: Master = "", conf: Settings = None, json: Json = False
+) -> None:
     """Run several of these commands in one session of Spark, a line each, also from a pipe.
 
     Spark starts once. `oncewire pipeline` may be left out of a line; `exit` ends it. The status is
-    that of the first command that did not end with 0.
+    that of the first command that did not end with 0. With --json every command has it.
     """
     from oncewire.entry.cli.pipeline_shell import read_commands
 
     def warm() -> Report:
-        with session(master, _settings(conf), json=False):
+        with session(master, _settings(conf), json=json):
             return Report(summary="ready")
 
     def command(words: list[str]) -> None:
         if context.parent is not None:
-            context.parent.command.main(words, prog_name="oncewire pipeline")
+            asked = [*words, "--json"] if json else words
+            context.parent.command.main(asked, prog_name="oncewire pipeline")
 
-    output.answer(warm)
+    output.answer(warm, json=json)
     read_commands(command)
 
 
