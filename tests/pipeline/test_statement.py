@@ -106,3 +106,7 @@ def test_rows_that_cannot_be_read_are_told_as_such() -> None:
         return [row._replace(detail="{") if row.kind == Kind.ACKNOWLEDGED else row for row in rows]
 
     assert compared(SCENARIOS["plain"](), change=spoil).disagreement is Disagreement.UNREADABLE
+
+
+def test_best_effort_that_arrived_is_no_disagreement() -> None:
+    assert compared(SCENARIOS["best_effort"]()).disagreement is None

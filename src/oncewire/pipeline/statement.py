@@ -139,6 +139,8 @@ def _both_have_it(
     numbers = _number(sender), _number(receiver)
     if None not in numbers and numbers[0] != numbers[1]:
         return Disagreement.NUMBER, f"It was sent as number {numbers[0]}, received as {numbers[1]}."
+    if not acknowledged and sender.outcome is not None and not sender.outcome.reliable:
+        return None, ""  # Best effort: its sender claims no more than that it was sent.
     if not acknowledged:
         return (
             Disagreement.DELIVERED,
