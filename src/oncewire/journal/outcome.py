@@ -235,7 +235,9 @@ def _split(row: Row) -> tuple[str | None, int | None]:
         return submitted.split_id, submitted.split_number
     if row.kind == trace.RECEIVED:
         received = notes.Received.read(row.detail)
-        return received.split_id, received.split_number
+        # The message that names a document's fragments is the document's own.
+        own = received.split_id == row.message_id
+        return received.split_id, None if own else received.split_number
     return None, None
 
 

@@ -15,6 +15,7 @@ from oncewire.handler.answering.answer import Answer
 from oncewire.handler.engine import Engine
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.journal.check import check_journal
 from oncewire.message import Payload, Service
 from oncewire.message.attachment import Attachment, naming
 from oncewire.message.envelope import Message
@@ -72,6 +73,11 @@ def test_it_leaves_as_fragments_and_a_message_that_names_them() -> None:
     assert states == {OutgoingState.DELIVERED}
     assert pair.notices == []
     clean(pair)
+    # Each side counts one message, whichever of the two is asked.
+    for engine in pair.engines.values():
+        with engine.node.store.reader() as reader:
+            report = check_journal(reader.journal_since(0, 10_000), healed=True)
+        assert (report.messages, report.parts) == (1, 3)
 
 
 @pytest.mark.requirement("BIG-1", "BIG-2", "BIG-6")
