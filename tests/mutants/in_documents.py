@@ -10,6 +10,7 @@ _LIFE = "tests/handler/documents/test_life.py"
 _COLLISIONS = "tests/handler/documents/test_collisions.py"
 _BOUNDS = "tests/handler/documents/test_bounds.py"
 _FRAGMENTS = "tests/handler/documents/test_fragments.py"
+_TAKEN_BACK = "tests/handler/documents/test_taken_back.py"
 _JOINED = "oncewire.handler.arriving.joined"
 _JOINING = "oncewire.handler.documents.joining"
 _OUTCOME = "oncewire.handler.documents.outcome"
@@ -34,10 +35,26 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
         "call a document delivered when its fragments are, before it names them",
         _OUTCOME,
-        "        if document.complete and not is_named_apart(tx, whole):\n",
-        "        if document.complete:\n",
+        "        return whole, index_stands(whole.outgoing)\n",
+        "        return whole, part.outgoing.proved_by\n",
         requirement="BIG-6",
         tests=(f"{_FRAGMENTS}::test_it_leaves_as_fragments_and_a_message_that_names_them",),
+    ),
+    Mutant(
+        "believe other parts after a hub took one back",
+        _OUTCOME,
+        "        document = document.drop(number)\n",
+        "",
+        requirement="HOP-9",
+        tests=(f"{_TAKEN_BACK}::test_other_parts_do_not_deliver_what_lacks_one",),
+    ),
+    Mutant(
+        "believe an index whose fragments did not arrive",
+        "oncewire.handler.documents.fragments",
+        "    if not document.complete:\n",
+        "    if not document.total:\n",
+        requirement="HOP-9",
+        tests=(f"{_TAKEN_BACK}::test_an_index_alone_delivers_no_document",),
     ),
     Mutant(
         "let two documents have one fragment",

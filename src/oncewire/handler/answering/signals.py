@@ -17,6 +17,7 @@ from oncewire.handler.answering.answer import (
     signal_route,
 )
 from oncewire.handler.answering.ignored import Claim, ignore
+from oncewire.handler.documents.fragments import index_heard_of
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
@@ -171,6 +172,8 @@ def _settle(
         signed=signed,
         proof=proof,
     )
+    if by == "ack":
+        step = index_heard_of(tx, stored, step, proof, message.header.message_id)
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
         if signed:
@@ -414,13 +417,8 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
-    step = ack_arrived(
-        stored.outgoing,
-        channel,
-        terms,
-        ack_id=message.header.message_id,
-        by="status",
-        proof=_whose_word(message, stored, resolution.agreement),
-    )
+    proof, ack_id = _whose_word(message, stored, resolution.agreement), message.header.message_id
+    step = ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by="status", proof=proof)
+    step = index_heard_of(tx, stored, step, proof, ack_id)
     if step.effects:
         perform(node, tx, stored, channel, step, terms)

@@ -14,6 +14,7 @@ from oncewire.handler.documents.original import (
     CONTENT_TYPE,
     Content,
     Original,
+    has_parts,
     is_whole,
     names_fragments,
 )
@@ -26,12 +27,15 @@ from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.documents import (
     DocumentState,
     SplitDocument,
+    index_acknowledged,
     nth_part,
     part_id,
     part_size,
 )
+from oncewire.protocol.effects import Effect, Note
+from oncewire.protocol.notes import Acknowledged
 from oncewire.protocol.sender import SenderStep
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
@@ -66,6 +70,36 @@ def _attachment(content: Content, length: int) -> Attachment:
 def is_named_apart(tx: Transaction, whole: StoredOutgoing) -> bool:
     """Whether a message of the document's own names its parts, so that they alone end nothing."""
     return not is_whole(whole) or names_fragments(tx.outgoing_parcel(whole.outgoing.message_id))
+
+
+def index_heard_of(
+    tx: Transaction, whole: StoredOutgoing, step: SenderStep, proof: Proof, ack_id: str
+) -> SenderStep:
+    """What an acknowledgement of a message does to it, where that names fragments: it says that
+    the document is there if they are, and no more than is known of them."""
+    document = tx.document("", whole.outgoing.message_id) if has_parts(whole) else None
+    if document is None or step.outgoing.state is not OutgoingState.DELIVERED or not step.effects:
+        return step
+    if not document.complete:
+        return index_acknowledged(whole.outgoing, proof, ack_id)
+    if _rests_on_hubs(tx, document) and not whole.outgoing.taken_back:
+        return replace(step, effects=tuple(map(_not_final, step.effects)))
+    return step
+
+
+def _rests_on_hubs(tx: Transaction, document: SplitDocument) -> bool:
+    """Whether a hub may still take back what it said of a fragment."""
+    names = (part_id(document.split_id, n, document.total) for n in range(1, document.total + 1))
+    parts = (part.outgoing for part in map(tx.outgoing, names) if part is not None)
+    return any(
+        part.state is not OutgoingState.DELIVERED or part.proved_by is Proof.HOP for part in parts
+    )
+
+
+def _not_final(effect: Effect) -> Effect:
+    if isinstance(effect, Note) and isinstance(effect.what, Acknowledged):
+        return replace(effect, what=replace(effect.what, hop=True))
+    return effect
 
 
 def may_be_named(stored: StoredOutgoing, document: SplitDocument) -> bool:
