@@ -18,6 +18,7 @@ from oncewire.handler.answering.answer import (
 )
 from oncewire.handler.answering.ignored import Claim, ignore
 from oncewire.handler.documents.fragments import index_heard_of
+from oncewire.handler.documents.gathering import awaits_join
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
@@ -363,7 +364,8 @@ def _status(
     # A document goes before the message of its own id that names its fragments.
     found.sort(key=lambda stored: stored.facts.split_number is not None)
     status, received_at = MessageStatus.NOT_RECOGNIZED, None
-    if found:
+    # What becomes of its document answers a part that completes it, and nothing before that.
+    if found and not awaits_join(tx, found[0]):
         status = _status_of(found[0].incoming.state)
         received_at = found[0].incoming.received_at
     for gone in tx.removed(request.ref_to_message_id) if not found else ():
