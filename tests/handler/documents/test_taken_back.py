@@ -97,8 +97,8 @@ class Sender:
         self.engine.receive(parcel, Source("http", can_answer=True))
         self.settle()
 
-    def pass_time(self) -> None:
-        self.world.time += MINUTE
+    def pass_time(self, minutes: int = 1) -> None:
+        self.world.time += minutes * MINUTE
         self.engine.tick()
         self.settle()
 
@@ -219,3 +219,21 @@ def test_a_part_that_is_dropped_can_be_added_again(number: int) -> None:
     assert [*without.missing] == [number]
     assert without.drop(number) == without
     assert without.add(number) == document
+
+
+@pytest.mark.requirement("HOP-9", "STO-8")
+def test_a_slow_document_is_kept_for_what_is_heard_of_its_last_part() -> None:
+    more = '[delivery]\npersist_duration = "PT2H"\nretries = 3\nkeep = "PT0S"\n'
+    sender = Sender("ebms2", SPLIT + more, length=40_000)
+    heard: dict[str, None] = {}
+    while len(heard) < 40:
+        fresh = [name for name in dict.fromkeys(sender.posts) if name not in heard]
+        sender.pass_time(50)
+        sender.has("hub", *fresh)
+        heard.update(dict.fromkeys(fresh))
+    assert sender.state is OutgoingState.DELIVERED
+    # Everything is swept that nobody needs any more.
+    sender.pass_time(60)
+    sender.fails("hub", [*heard][-1])
+    assert sender.state is OutgoingState.NOT_DELIVERED
+    assert sender.notices == [DOCUMENT]

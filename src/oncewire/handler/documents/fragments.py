@@ -129,7 +129,9 @@ def enter_index(
         composed = codec.as_stated(message)
         parcel = seal(node, composed, route_of(node, stored, terms, composed))
         outgoing = replace(outgoing, expires_at=composed.header.time_to_live)
-        tx.save_document(document.moved(DocumentState.WHOLE))
+        whole = document.moved(DocumentState.WHOLE)
+        # From now on it is kept: what is heard of it may come long after its first fragment.
+        tx.save_document(replace(whole, latest_at=node.now()))
     addresses = addresses_for(node, tx, stored, terms.transports)
     due = SenderStep(replace(outgoing, next_attempt_at=node.now()), None, ())
     step = first_attempt(node, tx, stored, due, terms, node.now(), addresses)

@@ -89,7 +89,7 @@ def _delivered(
     """Every part has arrived, and with the last of them the document."""
     if whole.outgoing.state is OutgoingState.DELIVERED:
         return
-    tx.save_document(document.moved(DocumentState.WHOLE))
+    tx.save_document(_ended(node, document, DocumentState.WHOLE))
     _step(node, tx, whole, parts_arrived(whole.outgoing, proof))
 
 
@@ -101,7 +101,7 @@ def _failed(
     part: StoredOutgoing,
 ) -> None:
     """A part will not arrive, or nobody knows whether it did; no further part is sent."""
-    tx.save_document(document.moved(DocumentState.FAILED))
+    tx.save_document(_ended(node, document, DocumentState.FAILED))
     if whole.outgoing.state in _FAILED:
         # Its own time ran out, or the operator gave it up: that was told.
         return
@@ -113,7 +113,16 @@ def _failed(
     _step(node, tx, whole, part_failed(whole.outgoing, why, certain=certain))
 
 
+def _ended(node: Node, document: SplitDocument, state: DocumentState) -> SplitDocument:
+    """The document at its end, from which on it is kept: what is heard of its last part may come
+    long after the first was sent."""
+    return replace(document.moved(state), latest_at=node.now())
+
+
 def _step(node: Node, tx: Transaction, whole: StoredOutgoing, step: SenderStep) -> None:
+    if not step.outgoing.attempts:
+        # It has no first send of its own that it could be kept from.
+        step = replace(step, outgoing=replace(step.outgoing, first_sent_at=node.now()))
     terms = node.terms_of(tx, whole.outgoing.terms_id)
     perform(node, tx, whole, None, step, terms)
 
@@ -147,7 +156,7 @@ def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None
     _step(node, tx, whole, SenderStep(given_up, None, effects))
     if document is None:
         return
-    tx.save_document(document.moved(DocumentState.FAILED))
+    tx.save_document(_ended(node, document, DocumentState.FAILED))
     for part in parts_sent(tx, document):
         if part.outgoing.state not in FINAL_OUTGOING:
             channel, terms = (
