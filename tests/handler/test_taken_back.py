@@ -14,8 +14,10 @@ from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.sending.submit import Submission
 from oncewire.handler.source import Source
+from oncewire.journal.check import check_journal
 from oncewire.journal.outcome import Outcome
 from oncewire.message import Party, Payload, Service
+from oncewire.message.acknowledgment import Acknowledgment, Actor
 from oncewire.message.envelope import Dialect, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList, Severity
 from oncewire.message.header import Header
@@ -162,7 +164,7 @@ def test_a_hubs_report_is_heard_although_only_another_agreement_leads_there() ->
     assert notice.outcome is Outcome.NOT_DELIVERED
 
 
-def hub_answers(alpha: Engine, word: MessageStatus = MessageStatus.RECEIVED) -> None:
+def hub_answers(alpha: Engine, word: MessageStatus = MessageStatus.RECEIVED) -> list[Notice]:
     """The hub, asked what became of the order, answers that it has it, or something else."""
     header = Header(
         from_party=Party.of("urn:test:hub"),
@@ -177,7 +179,7 @@ def hub_answers(alpha: Engine, word: MessageStatus = MessageStatus.RECEIVED) -> 
     )
     status = StatusResponse(ORDER, word, START)
     said = Message(Dialect.EBMS2, MessageKind.STATUS_RESPONSE, header, status_response=status)
-    assert hear(alpha, codec.write(said, read_toml(agreement("alpha", "beta")).form)) == []
+    return hear(alpha, codec.write(said, read_toml(agreement("alpha", "beta")).form))
 
 
 @pytest.mark.requirement("HOP-9", "OPS-2")
@@ -185,7 +187,7 @@ def hub_answers(alpha: Engine, word: MessageStatus = MessageStatus.RECEIVED) -> 
 def test_a_hub_that_said_it_has_the_message_may_give_it_back(others: int) -> None:
     alpha = engine("alpha", agreement("alpha", "beta", "hub"))
     submit(alpha)
-    hub_answers(alpha)
+    assert hub_answers(alpha) == []
     assert state_of(alpha) == (OutgoingState.DELIVERED, Proof.HOP)
     # It may say more than that, and in any order.
     (notice,) = hear(alpha, report("hub", "alpha-beta", others=others))
@@ -193,11 +195,34 @@ def test_a_hub_that_said_it_has_the_message_may_give_it_back(others: int) -> Non
     assert noted(alpha) == [("rejected", "report@hub")]
 
 
+@pytest.mark.requirement("HOP-9", "ACK-9")
+def test_a_hub_that_warns_beside_an_acknowledgement_that_does_not_count_has_warned() -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    said = codec.read(report("hub", "alpha-beta", severity=Severity.WARNING)).message
+    # The To Party's own was asked for.
+    hub = Party.of("urn:test:hub")
+    near = Acknowledgment(START, ORDER, hub, actor=Actor.NEXT_MSH)
+    both = replace(
+        said,
+        kind=MessageKind.ACKNOWLEDGMENT,
+        header=replace(said.header, action="Acknowledgment"),
+        acknowledgments=(near,),
+    )
+    hear(alpha, codec.write(both, read_toml(agreement("alpha", "beta")).form))
+    assert state_of(alpha) == OPEN
+    # What it says now may be older than the warning.
+    (notice,) = hub_answers(alpha)
+    assert notice.outcome is Outcome.UNKNOWN
+    with alpha.node.store.reader() as reader:
+        assert check_journal(reader.journal_since(0, 1_000), healed=False).clean
+
+
 @pytest.mark.requirement("OPS-2")
 def test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived() -> None:
     alpha = engine("alpha", agreement("alpha", "beta", "hub"))
     submit(alpha)
-    hub_answers(alpha, MessageStatus.FORWARDED)
+    assert hub_answers(alpha, MessageStatus.FORWARDED) == []
     assert state_of(alpha) == OPEN
     assert noted(alpha) == [("ignored", "status@hub")]
 

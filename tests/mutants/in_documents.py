@@ -10,6 +10,8 @@ _LIFE = "tests/handler/documents/test_life.py"
 _COLLISIONS = "tests/handler/documents/test_collisions.py"
 _BOUNDS = "tests/handler/documents/test_bounds.py"
 _FRAGMENTS = "tests/handler/documents/test_fragments.py"
+_HOSTILE = "tests/handler/documents/test_hostile.py"
+_TAKEN_BACK = "tests/handler/documents/test_taken_back.py"
 _JOINED = "oncewire.handler.arriving.joined"
 _JOINING = "oncewire.handler.documents.joining"
 _OUTCOME = "oncewire.handler.documents.outcome"
@@ -34,15 +36,65 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
     Mutant(
         "call a document delivered when its fragments are, before it names them",
         _OUTCOME,
-        "        if document.complete and not is_named_apart(tx, whole):\n",
-        "        if document.complete:\n",
+        "        return whole, index_stands(whole.outgoing)\n",
+        "        return whole, part.outgoing.proved_by\n",
         requirement="BIG-6",
         tests=(f"{_FRAGMENTS}::test_it_leaves_as_fragments_and_a_message_that_names_them",),
     ),
     Mutant(
+        "believe other parts after a hub took one back",
+        _OUTCOME,
+        "        document = document.drop(number)\n",
+        "",
+        requirement="HOP-9",
+        tests=(f"{_TAKEN_BACK}::test_other_parts_do_not_deliver_what_lacks_one",),
+    ),
+    Mutant(
+        "believe an index whose fragments did not arrive",
+        "oncewire.handler.documents.fragments",
+        "    if not document.complete:\n",
+        "    if not document.total:\n",
+        requirement="HOP-9",
+        tests=(f"{_TAKEN_BACK}::test_an_index_alone_delivers_no_document",),
+    ),
+    Mutant(
+        "join fragments of whatever conversation",
+        "oncewire.handler.documents.claims",
+        "and note.state is DocumentState.OPEN and note.about != about:\n",
+        "and note.state is DocumentState.OPEN and not note.about:\n",
+        requirement="BIG-6",
+        tests=(f"{_HOSTILE}::test_a_fragment_of_another_conversation_is_not_joined",),
+    ),
+    Mutant(
+        "tear apart what was begun under an agreement that is replaced",
+        "oncewire.handler.arriving.storing",
+        "        return split_begun(self.tx, sender, self.message)\n",
+        "        return None\n",
+        requirement="BIG-6",
+        tests=(f"{_HOSTILE}::test_what_was_begun_is_joined_though_its_agreement_is_replaced",),
+    ),
+    Mutant(
+        "take a document for a fragment by its id",
+        "oncewire.handler.documents.gathering",
+        "    if named and is_early(split.split_id):\n",
+        "    if named and not split.total:\n",
+        requirement="BIG-6",
+        tests=(
+            f"{_HOSTILE}::test_a_document_that_is_called_like_a_reference_is_refused_and_not_lost",
+        ),
+    ),
+    Mutant(
+        "say of the last part that it is there before its document is",
+        "oncewire.handler.answering.signals",
+        "    if found and not awaits_join(tx, found[0]):\n",
+        "    if found:\n",
+        requirement="OPS-2",
+        tests=(f"{_HOSTILE}::test_a_question_is_not_answered_before_the_document_is_whole",),
+    ),
+    Mutant(
         "let two documents have one fragment",
         "oncewire.handler.documents.claims",
-        "        _check_claim(tx, sender, name)\n",
+        "        _check_claim(tx, sender, name, about)\n",
         "        pass\n",
         requirement="BIG-6",
         tests=(f"{_FRAGMENTS}::test_what_cannot_be_a_fragment_is_refused_by_name",),

@@ -86,8 +86,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a hub that has a message is taken for the To Party",
         "oncewire.handler.answering.signals",
-        '        by="status",\n        proof=_whose_word(message, stored, resolution.agreement),\n',
-        '        by="status",\n',
+        'ack_id=ack_id, by="status", proof=proof)\n',
+        'ack_id=ack_id, by="status")\n',
         requirement="HOP-9",
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_said_it_has_the_message_may_give_it_back",),
     ),

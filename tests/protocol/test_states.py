@@ -207,6 +207,12 @@ OUTGOING_STEPS: dict[
     (OS.OUTSTANDING, OE.PART_FAILED, OS.UNKNOWN): lambda: part_failed(
         outstanding(), "part 3 of 3: nothing was heard", certain=False
     ),
+    (OS.SUSPENDED, OE.PART_FAILED, OS.NOT_DELIVERED): lambda: part_failed(
+        _suspended(), "part 1 of 3: a hub gave it up", certain=True
+    ),
+    (OS.SUSPENDED, OE.PART_FAILED, OS.UNKNOWN): lambda: part_failed(
+        _suspended(), "part 1 of 3: a hub knows nothing of it", certain=False
+    ),
     (OS.UNKNOWN, OE.PARTS_ARRIVED, OS.DELIVERED): lambda: parts_arrived(_unknown(), None),
     (OS.NOT_DELIVERED, OE.PARTS_ARRIVED, OS.DELIVERED): lambda: parts_arrived(
         _not_delivered(), None

@@ -169,6 +169,30 @@ def test_a_store_that_did_not_ask_who_proved_an_outcome_learns_it_from_its_journ
     store.close()
 
 
+@pytest.mark.requirement("HOP-9")
+def test_a_store_that_did_not_note_reports_learns_of_them_from_its_journal(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "newer.db", node="node")
+    prepare(store)
+    reports = {"a": "warned", "b": "rejected", "c": "acknowledged", "d": "warned", "e": "warned"}
+    with store.transition() as transaction:
+        for name, kind in reports.items():
+            code = "OtherXml" if name == "d" else "DeliveryFailure"
+            transaction.journal([row(kind, name)._replace(detail=f'{{"code":"{code}"}}')])
+        for name in "abcd":
+            add(transaction, sent(name))
+        proved = sent("e", state=OutgoingState.DELIVERED)
+        proved = replace(proved, outgoing=replace(proved.outgoing, proved_by=Proof.TO_PARTY))
+        add(transaction, proved)
+    store.commit()
+    store.close()
+    as_of(11, tmp_path / "newer.db", tmp_path / "store.db")
+    store = SqliteStore.open(tmp_path / "store.db", node="node")
+    with store.transition() as transaction:
+        found = [transaction.outgoing(name) for name in "abcde"]
+    assert [one and one.outgoing.taken_back for one in found] == [True, True, False, False, False]
+    store.close()
+
+
 def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "store.db"))
     migrate(connection, known_migrations())

@@ -70,9 +70,7 @@ def error_arrived(
     error_id: str,
 ) -> SenderStep:
     """An error message names this message: recover as its class demands (ERR-1)."""
-    kind = error.error_class
-    if error.code == "DeliveryFailure" and outgoing.proved_by is not Proof.TO_PARTY:
-        outgoing = variant(outgoing, taken_back=True)
+    kind, outgoing = error.error_class, _reported(outgoing, error)
     if _only_warns(outgoing, error):
         return warning_arrived(outgoing, channel, error=error, error_id=error_id)
     if outgoing.attempts == 0 or outgoing.state is OutgoingState.SENT:
@@ -105,10 +103,19 @@ def warning_arrived(
     outgoing: Outgoing, channel: SendingChannel | None, *, error: Error, error_id: str
 ) -> SenderStep:
     """News about a message that was sent: told, and nothing else changes (ERR-10)."""
+    outgoing = _reported(outgoing, error)
     if outgoing.attempts == 0:
         return SenderStep(outgoing, channel)
     what = notes.Warned(error.code, error.location or None, error.description or None)
     return SenderStep(outgoing, channel, (note_of(what, outgoing, ref_to=error_id),))
+
+
+def _reported(outgoing: Outgoing, error: Error) -> Outgoing:
+    """The message after an error is heard of it, however that is said: no hub's word counts after
+    the report that it could not be delivered."""
+    if error.code != "DeliveryFailure" or outgoing.proved_by is Proof.TO_PARTY:
+        return outgoing
+    return variant(outgoing, taken_back=True)
 
 
 def _only_warns(outgoing: Outgoing, error: Error) -> bool:

@@ -13,7 +13,8 @@ from enum import StrEnum
 from oncewire.errors import DeliveryFailure, Inconsistent, InvalidValue, NotAllowed
 from oncewire.message.header import SPLIT_TOTAL_MAX, Split
 from oncewire.message.instant import Instant
-from oncewire.protocol.notes import Acknowledged
+from oncewire.protocol.effects import Effect, Resolve
+from oncewire.protocol.notes import Acknowledged, Ignored
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.settling import SenderStep, failure, note_of
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
@@ -184,6 +185,15 @@ class SplitDocument:
                 runs.append((first, last))
         return replace(self, done=tuple(runs), size=self.size + size)
 
+    def drop(self, number: int) -> SplitDocument:
+        """A part that was done is not any more: whoever said so took it back."""
+        done = [run for run in self.done if not run[0] <= number <= run[1]]
+        for first, last in self.done:
+            if first <= number <= last:
+                halves = ((first, number - 1), (number + 1, last))
+                done += [(low, high) for low, high in halves if low <= high]
+        return replace(self, done=tuple(sorted(done)))
+
     def moved(self, state: DocumentState) -> SplitDocument:
         """The document after a step; what is over stays over, but for a late acknowledgement."""
         if state not in _STEPS[self.state]:
@@ -263,4 +273,26 @@ def part_failed(whole: Outgoing, why: str, *, certain: bool) -> SenderStep:
     the document together."""
     to = OutgoingState.NOT_DELIVERED if certain else OutgoingState.UNKNOWN
     failed = replace(whole, expires_at=None).failed(OutgoingEvent.PART_FAILED, to, why[:500])
-    return SenderStep(failed, None, failure(failed, "part"))
+    # What was heard of the message that names the parts, or by whom of other parts, stays true.
+    failed = replace(failed, proved_by=whole.proved_by)
+    effects: tuple[Effect, ...] = failure(failed, "part")
+    if whole.state is OutgoingState.SUSPENDED:
+        effects += (Resolve(whole.message_id),)
+    return SenderStep(failed, None, effects)
+
+
+def index_acknowledged(whole: Outgoing, proof: Proof, ack_id: str) -> SenderStep:
+    """The message that names the parts has arrived, but not all of them have: the document is not
+    delivered, until they are."""
+    if proof is Proof.HOP and (whole.taken_back or whole.proved_by is Proof.TO_PARTY):
+        return SenderStep(whole, None)
+    problem = "the message that names the parts has arrived, but not all of them have"
+    ignored = Ignored("acknowledgement", "DeliveryFailure", problem)
+    kept = replace(whole, proved_by=proof)
+    return SenderStep(kept, None, (note_of(ignored, whole, ref_to=ack_id),))
+
+
+def index_stands(whole: Outgoing) -> Proof | None:
+    """Whose word it is that the message which names the parts has arrived; None: nobody's."""
+    disowned = whole.proved_by is Proof.HOP and whole.taken_back
+    return whole.proved_by if whole.attempts and not disowned else None

@@ -132,6 +132,8 @@ OUTGOING: dict[tuple[OutgoingState, OutgoingEvent], frozenset[OutgoingState]] = 
     (_O.WAITING, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED}),
     (_O.OUTSTANDING, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.OUTSTANDING, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
+    # The message that names its parts has attempts, and may wait for the operator.
+    (_O.SUSPENDED, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),
     (_O.UNKNOWN, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.NOT_DELIVERED, _OE.PARTS_ARRIVED): frozenset({_O.DELIVERED}),
     (_O.DELIVERED, _OE.PART_FAILED): frozenset({_O.NOT_DELIVERED, _O.UNKNOWN}),

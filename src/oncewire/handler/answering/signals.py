@@ -17,6 +17,8 @@ from oncewire.handler.answering.answer import (
     signal_route,
 )
 from oncewire.handler.answering.ignored import Claim, ignore
+from oncewire.handler.documents.fragments import index_heard_of
+from oncewire.handler.documents.gathering import awaits_join
 from oncewire.handler.node import Node
 from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
@@ -171,6 +173,8 @@ def _settle(
         signed=signed,
         proof=proof,
     )
+    if by == "ack":
+        step = index_heard_of(tx, stored, step, proof, message.header.message_id)
     if step.effects:
         perform(node, tx, stored, channel, step, terms)
         if signed:
@@ -360,7 +364,8 @@ def _status(
     # A document goes before the message of its own id that names its fragments.
     found.sort(key=lambda stored: stored.facts.split_number is not None)
     status, received_at = MessageStatus.NOT_RECOGNIZED, None
-    if found:
+    # What becomes of its document answers a part that completes it, and nothing before that.
+    if found and not awaits_join(tx, found[0]):
         status = _status_of(found[0].incoming.state)
         received_at = found[0].incoming.received_at
     for gone in tx.removed(request.ref_to_message_id) if not found else ():
@@ -414,13 +419,8 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
     channel = load_channel(tx, stored.outgoing)
-    step = ack_arrived(
-        stored.outgoing,
-        channel,
-        terms,
-        ack_id=message.header.message_id,
-        by="status",
-        proof=_whose_word(message, stored, resolution.agreement),
-    )
+    proof, ack_id = _whose_word(message, stored, resolution.agreement), message.header.message_id
+    step = ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by="status", proof=proof)
+    step = index_heard_of(tx, stored, step, proof, ack_id)
     if step.effects:
         perform(node, tx, stored, channel, step, terms)

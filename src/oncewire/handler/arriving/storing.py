@@ -10,7 +10,7 @@ from oncewire.agreement.resolve import Resolution
 from oncewire.handler.arrival import facts_under, number_of_arrival
 from oncewire.handler.arriving.received_note import received_note
 from oncewire.handler.delivering.view import view_of
-from oncewire.handler.documents.claims import split_by_name
+from oncewire.handler.documents.claims import split_begun, split_by_name
 from oncewire.handler.documents.gathering import in_spool
 from oncewire.handler.node import Node
 from oncewire.handler.route import peer_label
@@ -58,11 +58,14 @@ class Storing:
         """Of which document it is a part that is put together here."""
         if not self.final or self.message.kind is not MessageKind.NORMAL:
             return None
-        form = self.resolution.form
-        if form.parts is PartsForm.MID:
-            sender = str(sender_of(self.agreement, self.message.header.from_party))
+        header, form = self.message.header, self.resolution.form
+        if header.split is not None:
+            return header.split
+        sender = str(sender_of(self.agreement, header.from_party))
+        if form.parts is PartsForm.MID and not self.resolution.terms.numbered:
             return split_by_name(self.tx, sender, self.message, form)
-        return self.message.header.split
+        # What was begun under an agreement that was replaced is not torn apart by that.
+        return split_begun(self.tx, sender, self.message)
 
     @property
     def _facts(self) -> MessageFacts:

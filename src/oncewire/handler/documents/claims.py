@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import sha256
 
-from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent, NotSupported
+from oncewire.errors import (
+    DeliveryFailure,
+    EbxmlError,
+    Inconsistent,
+    NotSupported,
+    ValueNotRecognized,
+)
 from oncewire.handler.node import Node
 from oncewire.handler.perform import journal_received
 from oncewire.message.attachment import attachment_in, message_named
@@ -21,6 +27,7 @@ from oncewire.message.form import Form
 from oncewire.message.header import Split
 from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.message.instant import Instant
+from oncewire.message.trial import is_trial
 from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.notes import HandedOver
 from oncewire.protocol.states import IncomingState
@@ -55,13 +62,35 @@ def split_by_name(tx: Transaction, sender: str, message: Message, form: Form) ->
     message_id, named = message.header.message_id, named_in(message)
     if named:
         return Split(message_id, len(named) + 1, len(named) + 1)
-    note = tx.document(sender, note_key(message_id))
-    if note is not None and note.state is DocumentState.WHOLE and len(note.about) == _CLAIMED:
-        index, number, total = note.about
-        return Split(index, int(number), int(total))
+    claimed = _claimed_as(tx, sender, message_id)
+    if claimed is not None:
+        return claimed
     if message.header.action == form.fragment_action and attachment_of(message) is not None:
         return Split(note_key(message_id), 1, 2)
     return None
+
+
+def split_begun(tx: Transaction, sender: str, message: Message) -> Split | None:
+    """The same where fragments are not agreed, or not any more: a message that names what waits
+    for it, or that is waited for."""
+    count, _ = tx.gathered(sender)
+    if not count:
+        # Known without a look at the store: most partners have none under way.
+        return None
+    message_id, named = message.header.message_id, named_in(message)
+    if not named:
+        return _claimed_as(tx, sender, message_id)
+    begun = tx.document(sender, message_id) is not None or early(tx, sender, message)
+    return Split(message_id, len(named) + 1, len(named) + 1) if begun else None
+
+
+def _claimed_as(tx: Transaction, sender: str, message_id: str) -> Split | None:
+    """Which part of which document a message is because another has named it."""
+    note = tx.document(sender, note_key(message_id))
+    if note is None or note.state is not DocumentState.WHOLE or len(note.about) != _CLAIMED:
+        return None
+    index, number, total = note.about
+    return Split(index, int(number), int(total))
 
 
 def attachment_of(message: Message) -> int | None:
@@ -85,20 +114,29 @@ def early(tx: Transaction, sender: str, message: Message) -> dict[int, SplitDocu
     return found
 
 
-def check_claims(tx: Transaction, sender: str, message: Message) -> None:
-    """Refuse an index that names what cannot be a fragment of its document."""
+def check_claims(tx: Transaction, sender: str, message: Message, about: tuple[str, ...]) -> None:
+    """Refuse an index that names what cannot be a fragment of its document, and what cannot be a
+    fragment. `about`: what it says of the document."""
     named, message_id = named_in(message), message.header.message_id
+    if is_trial(message_id):
+        problem = "a trial neither names fragments nor is one"
+        raise _refusal(ValueNotRecognized, problem, message_id)
+    if not named and not message.payloads:
+        raise _refusal(Inconsistent, "a fragment has no payload", message_id)
     if len(set(named)) < len(named) or message_id in named:
         raise _refusal(Inconsistent, "the Manifest names a message twice, or its own", message_id)
     note = tx.document(sender, note_key(message_id)) if named else None
     if note is not None:
         raise _nested(message_id)
     for name in named:
-        _check_claim(tx, sender, name)
+        _check_claim(tx, sender, name, about)
 
 
-def _check_claim(tx: Transaction, sender: str, name: str) -> None:
+def _check_claim(tx: Transaction, sender: str, name: str, about: tuple[str, ...]) -> None:
     note = tx.document(sender, note_key(name))
+    if note is not None and note.state is DocumentState.OPEN and note.about != about:
+        problem = f"the fragment {name} is of another conversation, Service, CPAId, From or To"
+        raise _refusal(Inconsistent, problem, name)
     if note is not None and note.state is DocumentState.WHOLE:
         raise _refusal(Inconsistent, f"another message names the fragment {name} too", name)
     if note is not None and note.state is DocumentState.FAILED:

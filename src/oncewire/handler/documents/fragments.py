@@ -14,6 +14,7 @@ from oncewire.handler.documents.original import (
     CONTENT_TYPE,
     Content,
     Original,
+    has_parts,
     is_whole,
     names_fragments,
 )
@@ -26,12 +27,15 @@ from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.documents import (
     DocumentState,
     SplitDocument,
+    index_acknowledged,
     nth_part,
     part_id,
     part_size,
 )
+from oncewire.protocol.effects import Effect, Note
+from oncewire.protocol.notes import Acknowledged
 from oncewire.protocol.sender import SenderStep
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
@@ -68,6 +72,36 @@ def is_named_apart(tx: Transaction, whole: StoredOutgoing) -> bool:
     return not is_whole(whole) or names_fragments(tx.outgoing_parcel(whole.outgoing.message_id))
 
 
+def index_heard_of(
+    tx: Transaction, whole: StoredOutgoing, step: SenderStep, proof: Proof, ack_id: str
+) -> SenderStep:
+    """What an acknowledgement of a message does to it, where that names fragments: it says that
+    the document is there if they are, and no more than is known of them."""
+    document = tx.document("", whole.outgoing.message_id) if has_parts(whole) else None
+    if document is None or step.outgoing.state is not OutgoingState.DELIVERED or not step.effects:
+        return step
+    if not document.complete:
+        return index_acknowledged(whole.outgoing, proof, ack_id)
+    if _rests_on_hubs(tx, document) and not whole.outgoing.taken_back:
+        return replace(step, effects=tuple(map(_not_final, step.effects)))
+    return step
+
+
+def _rests_on_hubs(tx: Transaction, document: SplitDocument) -> bool:
+    """Whether a hub may still take back what it said of a fragment."""
+    names = (part_id(document.split_id, n, document.total) for n in range(1, document.total + 1))
+    parts = (part.outgoing for part in map(tx.outgoing, names) if part is not None)
+    return any(
+        part.state is not OutgoingState.DELIVERED or part.proved_by is Proof.HOP for part in parts
+    )
+
+
+def _not_final(effect: Effect) -> Effect:
+    if isinstance(effect, Note) and isinstance(effect.what, Acknowledged):
+        return replace(effect, what=replace(effect.what, hop=True))
+    return effect
+
+
 def may_be_named(stored: StoredOutgoing, document: SplitDocument) -> bool:
     """Whether the message that names the fragments is to go out: they are all there, and it did
     not."""
@@ -95,7 +129,9 @@ def enter_index(
         composed = codec.as_stated(message)
         parcel = seal(node, composed, route_of(node, stored, terms, composed))
         outgoing = replace(outgoing, expires_at=composed.header.time_to_live)
-        tx.save_document(document.moved(DocumentState.WHOLE))
+        whole = document.moved(DocumentState.WHOLE)
+        # From now on it is kept: what is heard of it may come long after its first fragment.
+        tx.save_document(replace(whole, latest_at=node.now()))
     addresses = addresses_for(node, tx, stored, terms.transports)
     due = SenderStep(replace(outgoing, next_attempt_at=node.now()), None, ())
     step = first_attempt(node, tx, stored, due, terms, node.now(), addresses)

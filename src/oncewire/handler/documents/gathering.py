@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncewire.errors import Inconsistent
+from oncewire.errors import Inconsistent, NotSupported, ValueNotRecognized
 from oncewire.handler.actions import Join
 from oncewire.handler.documents.bounds import Bounds
 from oncewire.handler.documents.claims import (
@@ -18,6 +18,7 @@ from oncewire.handler.documents.claims import (
     early,
     hand_to_document,
     is_early,
+    named_in,
 )
 from oncewire.handler.node import Node
 from oncewire.message.envelope import Message
@@ -74,12 +75,19 @@ def check_gathering(
     terms: Terms,
 ) -> None:
     """Refuse a part that contradicts those before it, or is more than is taken of anybody."""
-    known = tx.document(sender, split.split_id)
-    check_part(known, split, about_document(message.header, facts))
+    known, about = tx.document(sender, split.split_id), about_document(message.header, facts)
+    _check_name(message, split)
+    check_part(known, split, about)
     if known is None:
         check_split_id(tx, sender, split.split_id)
     if message.header.split is None:
-        check_claims(tx, sender, message)
+        check_claims(tx, sender, message, about)
+    elif named_in(message):
+        raise NotSupported(
+            f"part {split.number} names fragments, and is one of a document itself",
+            location="//SplitNumber",
+            remedy="send a document as parts, or as fragments that another message names",
+        )
     elif len(message.payloads) != 1:
         raise Inconsistent(
             f"part {split.number} has {len(message.payloads)} payloads",
@@ -87,6 +95,17 @@ def check_gathering(
             remedy="send each part of a document as the one payload of its message",
         )
     _check_bounds(Bounds.of(node.limits, terms), tx, known, sender, split, message)
+
+
+def _check_name(message: Message, split: Split) -> None:
+    """Refuse a document that is called as fragments are which nobody has named."""
+    named = message.header.split is not None or split.split_id == message.header.message_id
+    if named and is_early(split.split_id):
+        raise ValueNotRecognized(
+            f"the id of a document, {split.split_id}, begins like a reference to a message",
+            location="//SplitId",
+            remedy="send the document under another id",
+        )
 
 
 def check_split_id(tx: Transaction, sender: str, split_id: str) -> None:

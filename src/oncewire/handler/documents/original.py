@@ -85,8 +85,10 @@ class Original:
 
 
 def names_fragments(parcel: StoredParcel | None) -> bool:
-    """Whether a message of the document's own will name its parts."""
-    return parcel is not None and any(name == _ACTION for name, _ in parcel.headers)
+    """Whether a message of the document's own will name its parts, or is there already."""
+    if parcel is None:
+        return False
+    return parcel.content_type != CONTENT_TYPE or any(name == _ACTION for name, _ in parcel.headers)
 
 
 def _content(values: dict[str, object]) -> Content:

@@ -8,6 +8,8 @@ the document, not of parts.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncewire.handler.documents.fragments import is_named_apart
 from oncewire.handler.documents.original import has_parts, is_part
 from oncewire.handler.node import Node
@@ -15,6 +17,7 @@ from oncewire.handler.perform import load_channel, perform
 from oncewire.protocol.documents import (
     DocumentState,
     SplitDocument,
+    index_stands,
     part_failed,
     part_id,
     parts_arrived,
@@ -22,7 +25,7 @@ from oncewire.protocol.documents import (
 from oncewire.protocol.notes import Abandoned
 from oncewire.protocol.sender import SenderStep, abandon
 from oncewire.protocol.settling import failure, note_of
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -48,28 +51,46 @@ def _part_ended(node: Node, tx: Transaction, part: StoredOutgoing) -> None:
     if state is OutgoingState.DELIVERED:
         document = document.add(number)
         tx.save_document(document)
-        if document.complete and not is_named_apart(tx, whole):
-            _delivered(node, tx, document, whole, part)
-    elif state in _FAILED and document.state is not DocumentState.FAILED:
-        _failed(node, tx, document, whole, part)
+        whole, proof = _proof(tx, whole, part)
+        if document.complete and proof is not None:
+            _delivered(node, tx, document, whole, proof)
+    elif state in _FAILED:
+        # A hub may have taken back what it had said of it.
+        document = document.drop(number)
+        tx.save_document(document)
+        if document.state is not DocumentState.FAILED:
+            _failed(node, tx, document, whole, part)
     if document.channel is None:
         node.releasing[split_id] = None
     else:
         node.admissions[document.channel] = None
 
 
+def _proof(
+    tx: Transaction, whole: StoredOutgoing, part: StoredOutgoing
+) -> tuple[StoredOutgoing, Proof | None]:
+    """The document, and whose word it is that it is there if all its parts are; None: nobody's
+    yet. A hub's word of one part is a hub's word of the document."""
+    if is_named_apart(tx, whole):
+        # Fragments that come after all complete it, where their index was heard of before.
+        return whole, index_stands(whole.outgoing)
+    proof, known = part.outgoing.proved_by or Proof.TO_PARTY, whole.outgoing
+    if known.proved_by is Proof.HOP:
+        return whole, Proof.HOP
+    if proof is Proof.HOP and known.state is not OutgoingState.DELIVERED:
+        whole = replace(whole, outgoing=replace(known, proved_by=Proof.HOP))
+        tx.save_outgoing(whole.outgoing)
+    return whole, proof
+
+
 def _delivered(
-    node: Node,
-    tx: Transaction,
-    document: SplitDocument,
-    whole: StoredOutgoing,
-    part: StoredOutgoing,
+    node: Node, tx: Transaction, document: SplitDocument, whole: StoredOutgoing, proof: Proof
 ) -> None:
     """Every part has arrived, and with the last of them the document."""
     if whole.outgoing.state is OutgoingState.DELIVERED:
         return
-    tx.save_document(document.moved(DocumentState.WHOLE))
-    _step(node, tx, whole, parts_arrived(whole.outgoing, part.outgoing.proved_by))
+    tx.save_document(_ended(node, document, DocumentState.WHOLE))
+    _step(node, tx, whole, parts_arrived(whole.outgoing, proof))
 
 
 def _failed(
@@ -80,7 +101,7 @@ def _failed(
     part: StoredOutgoing,
 ) -> None:
     """A part will not arrive, or nobody knows whether it did; no further part is sent."""
-    tx.save_document(document.moved(DocumentState.FAILED))
+    tx.save_document(_ended(node, document, DocumentState.FAILED))
     if whole.outgoing.state in _FAILED:
         # Its own time ran out, or the operator gave it up: that was told.
         return
@@ -92,7 +113,16 @@ def _failed(
     _step(node, tx, whole, part_failed(whole.outgoing, why, certain=certain))
 
 
+def _ended(node: Node, document: SplitDocument, state: DocumentState) -> SplitDocument:
+    """The document at its end, from which on it is kept: what is heard of its last part may come
+    long after the first was sent."""
+    return replace(document.moved(state), latest_at=node.now())
+
+
 def _step(node: Node, tx: Transaction, whole: StoredOutgoing, step: SenderStep) -> None:
+    if not step.outgoing.attempts:
+        # It has no first send of its own that it could be kept from.
+        step = replace(step, outgoing=replace(step.outgoing, first_sent_at=node.now()))
     terms = node.terms_of(tx, whole.outgoing.terms_id)
     perform(node, tx, whole, None, step, terms)
 
@@ -126,7 +156,7 @@ def abandon_document(node: Node, tx: Transaction, whole: StoredOutgoing) -> None
     _step(node, tx, whole, SenderStep(given_up, None, effects))
     if document is None:
         return
-    tx.save_document(document.moved(DocumentState.FAILED))
+    tx.save_document(_ended(node, document, DocumentState.FAILED))
     for part in parts_sent(tx, document):
         if part.outgoing.state not in FINAL_OUTGOING:
             channel, terms = (

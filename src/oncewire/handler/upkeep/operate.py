@@ -15,7 +15,7 @@ from oncewire.handler.arriving.poison import (
     last_terms,
     mend_channel,
 )
-from oncewire.handler.documents.original import is_whole
+from oncewire.handler.documents.original import has_parts, is_whole
 from oncewire.handler.documents.outcome import abandon_document, parts_sent
 from oncewire.handler.node import Node
 from oncewire.handler.perform import (
@@ -139,10 +139,14 @@ def _refuse_ended(whole: StoredOutgoing) -> None:
 
 
 def _refuse_part_of_ended(tx: Transaction, part: StoredOutgoing) -> None:
-    """A part that ended took its document with it, and joins it to nothing any more."""
+    """A part that ended took its document with it, and joins it to nothing any more; nor does the
+    message that names parts of which one did not arrive."""
     split_id, ended = part.facts.split_id, part.outgoing.state in FINAL_OUTGOING
     whole = tx.outgoing(split_id) if split_id is not None and ended else None
-    if whole is not None and is_whole(whole):
+    if split_id is None or whole is None or not has_parts(whole):
+        return
+    document = tx.document("", split_id)
+    if part.facts.split_number is not None or document is None or not document.complete:
         _refuse_ended(whole)
 
 
