@@ -114,6 +114,8 @@ def test_doctor_and_ping_try_the_places_that_we_look_into(tmp_path: Path) -> Non
         add_partner(settings, read_card(tmp_path / "globex"), PartnerOptions())
         told = run_json("ping", "globex", "--config", file, exit_code=None)
         assert list(told["inboxes"]) == [tried[1].address]
+        # No mail server of this test takes what we send.
+        assert any("smtp.relay" in step for step in told["next"])
         found = {row["what"]: row for row in checks(file)}
         assert found["inbox over smtp"]["grade"] == found["inbox over ftp"]["grade"] == "good"
         wrong = file.read_text().replace(f'imap_password = "{PASSWORD}"', 'imap_password = "wr0ng"')
@@ -126,7 +128,7 @@ def test_doctor_and_ping_try_the_places_that_we_look_into(tmp_path: Path) -> Non
 
 def checks(file: Path) -> list[dict[str, str]]:
     found: list[dict[str, str]] = run_json(
-        "doctor", "--timeout", "3", "--config", file, exit_code=None
+        "doctor", "--timeout", "60", "--config", file, exit_code=None
     )["checks"]
     return found
 
