@@ -176,6 +176,18 @@ def test_a_transport_that_is_not_there_cannot_be_set_up(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_a_new_party_is_told_which_settings_of_a_transport_are_still_to_be_made(
+    tmp_path: Path,
+) -> None:
+    steps = run_json("init", tmp_path / "acme", "--transport", "sftp", "--transport", "smtp")[
+        "next"
+    ]
+    assert "[sftp] and [smtp]" in steps[0]
+    assert str(tmp_path / "acme" / "oncewire.toml") in steps[0]
+    assert "oncewire doctor" in steps[1]
+    assert not any("[s" in step for step in run_json("init", tmp_path / "globex")["next"])
+
+
 def test_a_reader_has_one_name_for_one_store(tmp_path: Path) -> None:
     now = RealWorld().now()
     for name in NAMES:

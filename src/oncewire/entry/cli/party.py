@@ -66,6 +66,7 @@ def init(
         from oncewire.entry.party.folder import make_party
         from oncewire.entry.party.keys import KeyKind
 
+        transports = tuple(dict.fromkeys(transport or ()))
         made = make_party(
             folder,
             name or folder.resolve().name,
@@ -76,7 +77,7 @@ def init(
             port=port,
             tls=not insecure,
             key_kind=KeyKind.RSA if rsa else KeyKind.EC,
-            transports=tuple(dict.fromkeys(transport or ())),
+            transports=transports,
         )
         place = here(made.folder)
         return Report(
@@ -90,12 +91,24 @@ def init(
             },
             summary=f"The party {made.name} is ready in {place}.",
             hints=(
+                *_to_finish(made.folder, transports),
                 f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
                 f"oncewire partner card -c {typed(made.folder)}",
             ),
         )
 
     output.answer(work, json=json)
+
+
+def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
+    """What was begun names a server of this machine, which is seldom the one that is meant."""
+    if not transports:
+        return ()
+    sections = " and ".join(f"[{name}]" for name in transports)
+    return (
+        f"say in {typed(folder / 'oncewire.toml')} which server is meant: {sections}",
+        f"oncewire doctor -c {typed(folder)}",
+    )
 
 
 def card(
