@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
 from oncewire.entry.cli.output import Json, Listing, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 
@@ -311,7 +312,7 @@ def revoke(
         settings = loaded(config).settings
         count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
         taken_over(settings)
-        hint = "to take its new card: oncewire partner add CARD --roll-over"
+        hint = f"to take its new card: oncewire partner add CARD --roll-over{at_party(settings)}"
         return Report(
             {"partner": name, "revoked": count},
             summary=f"{name}: {count} revoked.",
