@@ -94,7 +94,9 @@ def test_a_secret_that_others_can_read_is_refused(met: Path) -> None:
 def test_a_revoked_partner_is_cut_at_once(met: Path, secured: Served) -> None:
     """Its connections are closed, and nothing that was still under way on them is believed."""
     assert send(met) == "delivered"
-    assert run_json("partner", "revoke", "acme", "-c", "globex")["revoked"] == 1
+    revoked = run_json("partner", "revoke", "acme", "-c", "globex")
+    assert revoked["revoked"] == 1
+    assert revoked["next"][0].endswith("partner add CARD --roll-over -c globex")
     # It is told nothing that it could use, and nothing of it is taken.
     assert send(met, 2) != "delivered"
     with open_party_blocking(met / "globex") as party:

@@ -213,6 +213,13 @@ def test_a_danger_is_seen_and_its_absence_too(
     assert not _found(samples.agreement(profile, good), key, words)
 
 
+def test_a_missing_extension_is_named_with_the_key_that_agrees_on_it() -> None:
+    text = '[payload]\nmax_size = 1000\ncompress = "gzip"\n'
+    fixes = {one.key: one.fix for one in check(samples.agreement("ebms2", text))}
+    assert '"split" in wire.extensions' in fixes["payload.max_size"]
+    assert '"compression" in wire.extensions' in fixes["payload.compress"]
+
+
 @pytest.mark.requirement("SYNC-20")
 @pytest.mark.parametrize(
     ("reliable", "mode", "told"),

@@ -67,6 +67,9 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     assert f"2 of {PARTS}" in decoded or name in decoded
     steps = run_json("why", name, "--with", there)["ladder"]
     assert any("joined" in step["what"] for step in steps)
+    # Any part of an id will do: its own means the document, more than that a part of it.
+    assert run_json("why", name[:-1])["message_id"] == name
+    assert run_json("why", "3-of-")["message_id"] == f"3-of-{PARTS}.{name}"
     assert run_json("status")["out.delivered"] == 1
     run("inbox", "take", "--out", tmp_path / "in", "-c", there)
     assert run_json("status", "-c", there)["in.confirmed"] == 1

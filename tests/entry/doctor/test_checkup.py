@@ -137,3 +137,22 @@ def test_whose_certificate_was_not_taken_says_who_needs_whose_card(finding: str,
     echo = Echo("globex", "cpa", "https://x", Reached.UNREACHABLE, finding, 5, None)
     (found,) = checkup.judged(echo)
     assert step in found.fix
+
+
+@pytest.mark.parametrize(
+    ("address", "setting"),
+    [
+        ("mailto:globex@localhost", "smtp.relay"),
+        ("sftp://files.example/globex", "sftp.known_hosts"),
+        ("ftp://files.example/globex", "ftp.user"),
+        ("ftps://files.example/globex", "ftp.authorities"),
+        ("nats:oncewire.globex", "broker.url"),
+    ],
+)
+def test_a_way_over_a_server_of_ours_is_mended_in_our_settings(address: str, setting: str) -> None:
+    """The partner has no part in it: nobody there could see why our relay does not answer."""
+    echo = Echo("globex", "cpa", address, Reached.UNREACHABLE, "Connection refused")
+    (found,) = checkup.judged(echo)
+    assert setting in found.fix
+    assert address in found.fix
+    assert "check that it runs" not in found.fix

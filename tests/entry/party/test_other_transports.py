@@ -114,6 +114,8 @@ def test_doctor_and_ping_try_the_places_that_we_look_into(tmp_path: Path) -> Non
         add_partner(settings, read_card(tmp_path / "globex"), PartnerOptions())
         told = run_json("ping", "globex", "--config", file, exit_code=None)
         assert list(told["inboxes"]) == [tried[1].address]
+        # No mail server of this test takes what we send.
+        assert any("smtp.relay" in step for step in told["next"])
         found = {row["what"]: row for row in checks(file)}
         assert found["inbox over smtp"]["grade"] == found["inbox over ftp"]["grade"] == "good"
         wrong = file.read_text().replace(f'imap_password = "{PASSWORD}"', 'imap_password = "wr0ng"')
@@ -126,7 +128,7 @@ def test_doctor_and_ping_try_the_places_that_we_look_into(tmp_path: Path) -> Non
 
 def checks(file: Path) -> list[dict[str, str]]:
     found: list[dict[str, str]] = run_json(
-        "doctor", "--timeout", "3", "--config", file, exit_code=None
+        "doctor", "--timeout", "60", "--config", file, exit_code=None
     )["checks"]
     return found
 
@@ -172,6 +174,18 @@ def test_a_transport_that_is_not_there_cannot_be_set_up(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="no transport 'pigeon'"):
         make_party(tmp_path / "a", "a", now=RealWorld().now(), transports=("pigeon",))
     assert not (tmp_path / "a").exists()
+
+
+def test_a_new_party_is_told_which_settings_of_a_transport_are_still_to_be_made(
+    tmp_path: Path,
+) -> None:
+    steps = run_json("init", tmp_path / "acme", "--transport", "sftp", "--transport", "smtp")[
+        "next"
+    ]
+    assert "[sftp] and [smtp]" in steps[0]
+    assert str(tmp_path / "acme" / "oncewire.toml") in steps[0]
+    assert "oncewire doctor" in steps[1]
+    assert not any("[s" in step for step in run_json("init", tmp_path / "globex")["next"])
 
 
 def test_a_reader_has_one_name_for_one_store(tmp_path: Path) -> None:

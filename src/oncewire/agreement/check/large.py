@@ -25,7 +25,7 @@ def large_documents(agreement: Agreement, binding: ActionBinding) -> Iterator[Da
                 Severity.HINT,
                 key,
                 f"{key} is agreed, but {extension.value} cannot travel: {what}",
-                f"agree on the extension {extension.value}",
+                f'agree on the extension, on both sides: "{extension.value}" in wire.extensions',
             )
 
 

@@ -180,6 +180,7 @@ def ping(
         if echo.reached is Reached.TAKEN:
             echo = asyncio.run(_ponged(settings, echo, timeout))
         good = echo.reached is Reached.ANSWERED
+        closed = [way.next_step for way in others if way.reached is Reached.UNREACHABLE]
         skew = None if echo.skew is None else echo.skew // 1000
         return Report(
             {
@@ -196,7 +197,7 @@ def ping(
                 },
             },
             hints=tuple(
-                step for step in (echo.next_step, *(inbox.fix for inbox in inboxes)) if step
+                step for step in (echo.next_step, *closed, *(one.fix for one in inboxes)) if step
             ),
             exit_code=output.OK if good else output.WRONG,
         )

@@ -167,23 +167,26 @@ def find_id(reader: Reader, wanted: str) -> str:
 
     if reader.journal_of(wanted):
         return wanted
-    ids = dict.fromkeys(
-        stored.outgoing.message_id
+    found = {
+        stored.outgoing.message_id: stored.facts.split_number is not None
         for stored in reader.outgoing_list(limit=LOOKED_AT)
-        if wanted in stored.outgoing.message_id and stored.facts.split_number is None
-    ) | dict.fromkeys(
-        stored.incoming.message_id
+        if wanted in stored.outgoing.message_id
+    } | {
+        stored.incoming.message_id: stored.facts.split_number is not None
         for stored in reader.incoming_list(limit=LOOKED_AT)
-        if wanted in stored.incoming.message_id and stored.facts.split_number is None
-    )
+        if wanted in stored.incoming.message_id
+    }
+    # The id of a document is in those of its parts, and then it is meant, not they.
+    ids = [name for name, is_part in found.items() if not is_part] or list(found)
     if len(ids) == 1:
-        return next(iter(ids))
+        return ids[0]
     if ids:
-        some = ", ".join(list(ids)[:5])
+        some = ", ".join(ids[:5])
         raise InvalidValue(
             f"{len(ids)} messages have {wanted!r} in their id",
             remedy=f"give more of it: {some}{', ...' if len(ids) > 5 else ''}",
         )
     raise UnknownMessage(
-        f"there is no message {wanted}", remedy="`oncewire outbox` and `oncewire inbox` list them"
+        f"there is no message {wanted}",
+        remedy="`oncewire outbox` and `oncewire inbox` list them, with `--parts` parts too",
     )

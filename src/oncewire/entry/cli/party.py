@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
 from oncewire.entry.cli.output import Json, Listing, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 
@@ -66,6 +67,7 @@ def init(
         from oncewire.entry.party.folder import make_party
         from oncewire.entry.party.keys import KeyKind
 
+        transports = tuple(dict.fromkeys(transport or ()))
         made = make_party(
             folder,
             name or folder.resolve().name,
@@ -76,7 +78,7 @@ def init(
             port=port,
             tls=not insecure,
             key_kind=KeyKind.RSA if rsa else KeyKind.EC,
-            transports=tuple(dict.fromkeys(transport or ())),
+            transports=transports,
         )
         place = here(made.folder)
         return Report(
@@ -90,12 +92,24 @@ def init(
             },
             summary=f"The party {made.name} is ready in {place}.",
             hints=(
+                *_to_finish(made.folder, transports),
                 f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
                 f"oncewire partner card -c {typed(made.folder)}",
             ),
         )
 
     output.answer(work, json=json)
+
+
+def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
+    """What was begun names a server of this machine, which is seldom the one that is meant."""
+    if not transports:
+        return ()
+    sections = " and ".join(f"[{name}]" for name in transports)
+    return (
+        f"say in {typed(folder / 'oncewire.toml')} which server is meant: {sections}",
+        f"oncewire doctor -c {typed(folder)}",
+    )
 
 
 def card(
@@ -298,7 +312,7 @@ def revoke(
         settings = loaded(config).settings
         count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
         taken_over(settings)
-        hint = "to take its new card: oncewire partner add CARD --roll-over"
+        hint = f"to take its new card: oncewire partner add CARD --roll-over{at_party(settings)}"
         return Report(
             {"partner": name, "revoked": count},
             summary=f"{name}: {count} revoked.",

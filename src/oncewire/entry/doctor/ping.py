@@ -71,6 +71,9 @@ class Echo:
                 return step
         if self.reached is Reached.REFUSED:
             return "compare the agreements of both sides"
+        for scheme, ours in _OUR_SETTINGS:
+            if self.address.startswith(scheme):
+                return f"check {ours}, and that {self.address} is right"
         return f"check that it runs and that {self.address or 'its address'} is right"
 
 
@@ -93,6 +96,15 @@ _NEXT_STEPS = (
     ("ended before the answer", _OUR_CARD),
     ("Connection reset", _OUR_CARD),
 )  # fmt: skip
+
+# Between us and the partner stands a server there; how we reach it is said in our settings.
+_OUR_SETTINGS = (
+    ("mailto:", "smtp.relay, smtp.relay_port, smtp.protection, smtp.user and smtp.password"),
+    ("sftp:", "sftp.user, sftp.key and sftp.known_hosts"),
+    ("ftp:", "ftp.user and ftp.password"),
+    ("ftps:", "ftp.user, ftp.password and ftp.authorities"),
+    ("nats:", "broker.url, broker.monitor, broker.user and broker.password"),
+)
 
 
 async def ping(settings: Settings, kept: Iterable[Kept], timeout: float = 10.0) -> list[Echo]:
