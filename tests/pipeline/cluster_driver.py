@@ -54,7 +54,7 @@ def main() -> None:
     found["places"] = [row.asDict() for row in places.distinct().collect()]
 
     made = generate(
-        spark, Lake(folder / "year"), messages=600, seed=3, days=20,
+        spark, Lake(folder / "year"), messages=900, seed=3, days=20,
         violations=folder / "key.json", envelopes=20,
     )  # fmt: skip
     found["generated"] = made.rows

@@ -110,3 +110,19 @@ def test_rows_that_cannot_be_read_are_told_as_such() -> None:
 
 def test_best_effort_that_arrived_is_no_disagreement() -> None:
     assert compared(SCENARIOS["best_effort"]()).disagreement is None
+
+
+@pytest.mark.parametrize("name", ["doc", "scan"])
+def test_a_document_is_there_when_it_is_joined(name: str) -> None:
+    world = SCENARIOS["documents"]()
+    assert compared(world, name).disagreement is None
+
+    def joined_otherwise(rows: list[Row]) -> list[Row]:
+        return [row._replace(digest="other") if row.kind == Kind.JOINED else row for row in rows]
+
+    if name == "doc":
+        found = compared(world, name, joined_otherwise)
+        assert found.disagreement is Disagreement.CONTENT
+        assert found.receiver_proof == "the document with digest other"
+        nothing = compared(world, name, without("globex", Kind.JOINED))
+        assert nothing.disagreement is Disagreement.NOT_RECEIVED

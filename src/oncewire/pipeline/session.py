@@ -46,6 +46,9 @@ PROCESS: dict[str, str] = {
 }
 """Settings of the processes: given once, when they start."""
 
+AT_HOME = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Where no other machine takes part, none has anything to say to the driver."""
+
 QUERIES: dict[str, str] = {
     # An hour or a day in a table is one of UTC, whatever the machine's zone is.
     "spark.sql.session.timeZone": "UTC",
@@ -106,8 +109,8 @@ def open_session(
         if master is not None:
             builder = builder.master(master)
     else:
-        chosen = {**PROCESS, **chosen}
         where = _patient(master or DEFAULT_MASTER)
+        chosen = {**PROCESS, **(AT_HOME if is_local(where) else {}), **chosen}
         builder = builder.master(where)
         _start_java({**chosen, "spark.master": where, "spark.app.name": name})
     for key, value in chosen.items():

@@ -17,6 +17,7 @@ from oncewire.journal.row import Row
 from oncewire.journal.trace import (
     ACK_SENT,
     ACKNOWLEDGED,
+    JOINED,
     NOTIFIED,
     RECEIVED,
     REFUSED,
@@ -61,8 +62,8 @@ class Statement:
 
     @property
     def received(self) -> bool:
-        """Whether this party has it."""
-        return self.has(RECEIVED)
+        """Whether this party has it; a document in parts, when it is whole."""
+        return self.has(RECEIVED) or self.has(JOINED)
 
 
 def statement_of(rows: Sequence[Row], context: Context) -> Statement:
@@ -131,10 +132,7 @@ def _difference(sender: Statement, receiver: Statement) -> tuple[Disagreement | 
 def _both_have_it(
     sender: Statement, receiver: Statement, acknowledged: bool
 ) -> tuple[Disagreement | None, str]:
-    submitted, received = sender.first(SUBMITTED), receiver.first(RECEIVED)
-    if submitted is None or received is None:
-        return None, ""
-    if None not in (submitted.digest, received.digest) and submitted.digest != received.digest:
+    if len(set(_contents(sender, receiver))) > 1:
         return Disagreement.CONTENT, "The content received is not the content submitted."
     numbers = _number(sender), _number(receiver)
     if None not in numbers and numbers[0] != numbers[1]:
@@ -153,6 +151,17 @@ def _both_have_it(
             f"The sender accepted {strange[0]}, which the receiver never gave.",
         )
     return None, ""
+
+
+def _contents(sender: Statement, receiver: Statement) -> list[str]:
+    """The digests that both told: of a document, of what was split and what was joined."""
+    submitted, received = sender.first(SUBMITTED), receiver.first(RECEIVED)
+    joined = receiver.first(JOINED)
+    sent = None if submitted is None else submitted.digest
+    if received is None and joined is not None and submitted is not None:
+        received, sent = joined, notes.Submitted.read(submitted.detail).document_digest
+    found = (sent, None if received is None else received.digest)
+    return [digest for digest in found if digest is not None]
 
 
 def _number(statement: Statement) -> int | None:
@@ -215,6 +224,9 @@ def _receiver_proof(receiver: Statement) -> str:
         said = notes.Received.read(received.detail)
         signed = "signed message" if said.signature == "verified" else "message"
         return f"the {signed} with digest {(received.digest or '')[:16]}"
+    joined = receiver.first(JOINED)
+    if joined is not None:
+        return f"the document with digest {(joined.digest or '')[:16]}"
     refused = receiver.first(REFUSED)
     if refused is not None:
         return f"its refusal with {notes.Refused.read(refused.detail).code}"

@@ -129,9 +129,12 @@ def _plant(
     """Give faults to streams that have room for them; each leaves its neighbours alone."""
     key: list[tuple[str, str]] = []
     taken: dict[int, list[int]] = {}
+    fitting = [(recipe, [each for each in streams if recipe.fits(each)]) for recipe in RECIPES]
+    # What few streams have room for comes first, before the others have taken that.
+    fitting.sort(key=lambda pair: len(pair[1]))
     for _ in range(max(1, messages // FAULT_EVERY)):
-        for recipe in RECIPES:
-            order = [stream for stream in streams if recipe.fits(stream)]
+        for recipe, fits in fitting:
+            order = list(fits)
             rng.shuffle(order)
             for stream in order:
                 place = _place(stream, recipe, taken.get(stream.index, []))
