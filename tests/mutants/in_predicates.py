@@ -11,6 +11,13 @@ _SURVEY = "oncewire.journal.survey"
 
 IN_PREDICATES: tuple[Mutant, ...] = (
     Mutant(
+        "a document that nobody submitted may arrive",
+        "oncewire.journal.predicates.document",
+        "            if 1 in node.submitted and None not in node.submitted:\n",
+        "            if False:\n",
+        tests=("tests/journal/test_broken_messages.py::test_a_broken_promise_is_told_once",),
+    ),
+    Mutant(
         "any hole excuses everything",
         f"{_PREDICATES}.hole",
         "        return min(self.before, self.after) <= until and since",

@@ -26,6 +26,7 @@ class _Joining:
         "parts",
         "parts_handed",
         "since",
+        "submitted",
         "total",
         "until",
         "whole",
@@ -40,6 +41,8 @@ class _Joining:
         self.joined: Row | None = None
         self.joins = 0
         self.whole = self.given_up = False
+        # What its sender submitted of it: parts by their number, None for the document itself.
+        self.submitted: set[int | None] = set()
 
 
 class DocumentFold:
@@ -69,8 +72,14 @@ class DocumentFold:
 
     def _take(self, node: _Joining, row: Row) -> None:
         if row.kind == SUBMITTED:
-            self._digest = notes.Submitted.read(row.detail).document_digest or self._digest
+            said = notes.Submitted.read(row.detail)
+            node.submitted.add(said.split_number)
+            self._digest = said.document_digest or self._digest
         elif row.kind == ACKNOWLEDGED:
+            if 1 in node.submitted and None not in node.submitted:
+                # Both are of one commit, so nobody cleared one of them away alone.
+                sentence = "Its parts were submitted and it arrived, but it was never submitted."
+                self._note(node, ViolationKind.INVENTED, sentence)
             self._arrived = self._arrived or not notes.Acknowledged.read(row.detail).hop
         elif row.kind == RECEIVED:
             part = notes.Received.read(row.detail)

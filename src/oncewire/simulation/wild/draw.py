@@ -39,6 +39,12 @@ _BEST_EFFORT = (
     ("ack.request", "never"),
 )
 _WAYS = (("http", "smtp"), ("smtp", "http"), ("http", "smtp", "sftp"))
+_BOUNDS: dict[str, tuple[int, ...]] = {
+    "payload.max_document": (100_000, 1_000_000),
+    "payload.max_parts": (100, 1_000),
+    "payload.max_ratio": (100, 1_000),
+    "payload.quota": (1_000_000, 10_000_000),
+}
 _USUAL = (45, 30, 12, 13)
 _REPLIES = {
     Leaning.SYNCHRONOUS: (15, 35, 5, 45),
@@ -68,7 +74,7 @@ _COMBINED = tuple(product(DIALECTS, FLOWS, VALUES["hop.mode"], (0, 1, 2)))
 def draw(seed: int) -> Plan:
     """The world of a seed."""
     chance = random.Random(f"wild {seed}")
-    setting = _with_a_second_way(_draw_setting(chance, seed), seed)
+    setting = _with_bounds(_with_a_second_way(_draw_setting(chance, seed), seed), seed)
     orders = _draw_orders(chance, setting)
     if setting.calm:
         return Plan(seed, setting, orders, ())
@@ -227,6 +233,18 @@ def _with_a_second_way(setting: Setting, seed: int) -> Setting:
         return setting
     said = tuple({**dict(setting.said), "delivery.transports": drawn[1]}.items())
     tried = replace(setting, said=said)
+    papers = [paper for node in tried.nodes for paper in papers_of(tried, node)]
+    return tried if all(map(is_sound, papers)) else setting
+
+
+def _with_bounds(setting: Setting, seed: int) -> Setting:
+    """Some say how much of a document they take, more than any of these worlds has. Drawn on its
+    own too."""
+    chance = random.Random(f"bounds {seed}")
+    drawn = {key: chance.choice(values) for key, values in _BOUNDS.items()}
+    if setting.calm or chance.random() < 0.6:
+        return setting
+    tried = replace(setting, said=tuple({**dict(setting.said), **drawn}.items()))
     papers = [paper for node in tried.nodes for paper in papers_of(tried, node)]
     return tried if all(map(is_sound, papers)) else setting
 
