@@ -297,6 +297,11 @@ def a_document_handed_over_twice(rows: list[Row]) -> list[Row]:
     return repeat(rows, find(rows, Kind.HANDED_OVER, "doc")[0])
 
 
+@broken("documents", "S13", "invented")
+def a_document_arrived_that_nobody_submitted(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if (row.kind, row.message_id) != (Kind.SUBMITTED, "doc")]
+
+
 @broken("documents", "S13", "incomplete")
 def a_document_joined_before_its_last_part_came(rows: list[Row]) -> list[Row]:
     return move(rows, find(rows, Kind.JOINED, "doc")[0], find(rows, Kind.ACK_SENT, "doc1")[0])

@@ -322,11 +322,6 @@ def a_hubs_word_counts_again_after_it_was_taken_back(rows: list[Row]) -> list[Ro
     return [*rows, last]
 
 
-@broken("documents", "S13", "invented")
-def a_document_arrived_that_nobody_submitted(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if (row.kind, row.message_id) != (Kind.SUBMITTED, "doc")]
-
-
 @broken("unknown", "S5", "wrong_outcome")
 def told_with_the_wrong_severity(rows: list[Row]) -> list[Row]:
     return change(rows, find(rows, Kind.NOTIFIED)[0], said=notes.Notified("Error"))

@@ -15,7 +15,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         "oncewire.journal.predicates.document",
         "            if 1 in node.submitted and None not in node.submitted:\n",
         "            if False:\n",
-        tests=("tests/journal/test_broken_messages.py::test_a_broken_promise_is_told_once",),
+        tests=("tests/journal/test_broken_channels.py",),
     ),
     Mutant(
         "any hole excuses everything",
