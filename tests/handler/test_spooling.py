@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
+from oncewire.errors import StoreFull
 from oncewire.handler.arriving import inbound as inbound_module
 from oncewire.handler.arriving.inbound import take_in
 from oncewire.handler.arriving.intake import Intake
@@ -19,6 +23,7 @@ from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import Delivery
 from oncewire.wire.parcel import Parcel
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
 from tests.handler.pair import agreement_text
@@ -148,6 +153,88 @@ async def test_who_leaves_while_his_body_is_spooled_leaves_nothing(
     async with asyncio.timeout(60):
         while files(path) or node.store.spool._in_use:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
+    node.store.close()
+
+
+async def long_body(batches: int, heard: list[int]) -> AsyncIterator[bytes]:
+    """An order, and batches that follow it; what was taken of them is noted."""
+    yield order().body
+    for number in range(batches):
+        heard.append(number)
+        yield bytes(inbound_module.BATCH)
+
+
+def long_delivery(batches: int, heard: list[int]) -> Delivery:
+    return replace(delivery_of(order()), body=long_body(batches, heard))
+
+
+async def test_while_a_batch_is_taken_the_next_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no more than that: a body is never piled up in memory."""
+    node, heard, seen = node_of(tmp_path / "b.db"), list[int](), list[int]()
+    real = Intake.feed
+
+    def slow(self: Intake, pieces: tuple[bytes, ...]) -> None:
+        sizes = [len(piece) for piece in pieces]
+        assert sum(sizes) <= inbound_module.BATCH
+        if sizes == [inbound_module.BATCH]:
+            number = len(seen)
+            deadline = time.monotonic() + 10
+            while len(heard) < min(number + 2, 4) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            seen.append(len(heard))
+        real(self, pieces)
+
+    monkeypatch.setattr(Intake, "feed", slow)
+    await take_in(node, long_delivery(4, heard))
+    assert seen == [2, 3, 4, 4]
+    node.store.close()
+
+
+async def test_who_leaves_while_a_later_batch_is_taken_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "b.db"
+    node, heard = node_of(path), list[int]()
+    begun, go_on = threading.Event(), threading.Event()
+    real = Intake.feed
+
+    def slow(self: Intake, pieces: tuple[bytes, ...]) -> None:
+        if heard:
+            begun.set()
+            assert go_on.wait(60)
+        real(self, pieces)
+
+    monkeypatch.setattr(Intake, "feed", slow)
+    arriving = asyncio.ensure_future(take_in(node, long_delivery(9, heard)))
+    await asyncio.to_thread(begun.wait, 60)
+    arriving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await arriving
+    go_on.set()
+    async with asyncio.timeout(60):
+        while files(path) or node.store.spool._in_use:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+    node.store.close()
+
+
+async def test_a_batch_that_has_no_place_ends_the_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the next piece, not at the next batch: a sender may take his time."""
+    path = tmp_path / "b.db"
+    node, heard = node_of(path), list[int]()
+
+    def full(self: Intake, pieces: tuple[bytes, ...]) -> None:
+        if heard:
+            raise StoreFull("the disk is full", remedy="make room")
+
+    monkeypatch.setattr(Intake, "feed", full)
+    with pytest.raises(StoreFull):
+        await take_in(node, long_delivery(9, heard))
+    assert len(heard) <= 3
+    assert files(path) == []
     node.store.close()
 
 

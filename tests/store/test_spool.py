@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from oncewire.errors import InvalidValue, StoreFull, StoreGone, StoreProblem
+from oncewire.store import write_through
 from oncewire.store.memory.spool import MemorySpool
 from oncewire.store.spool import FileSpool
 from oncewire.store.spool_contract import Spool
+
+MEGABYTE = 1024 * 1024
 
 
 @pytest.fixture(params=["memory", "files"])
@@ -294,3 +297,32 @@ def test_copies_that_are_all_given_back_go_with_the_last(spool: Spool) -> None:
     spool.give_back(name)
     with pytest.raises(StoreProblem):
         spool.open(name)
+
+
+def test_a_large_file_goes_to_the_disk_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it at its end would hold up every commit beside it."""
+    brought: list[int] = []
+
+    def sync(handle: int) -> None:
+        brought.append(os.fstat(handle).st_size)
+
+    monkeypatch.setattr(write_through, "_sync", sync)
+    name, size = FileSpool(tmp_path / "spool").put(bytes(MEGABYTE) for _ in range(20))
+    assert size == 20 * MEGABYTE
+    assert brought == [8 * MEGABYTE, 16 * MEGABYTE]
+    assert len(name) == 64
+
+
+def test_a_disk_that_is_full_says_so_as_a_large_file_goes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(write_through, "_sync", sync)
+    folder = tmp_path / "spool"
+    with pytest.raises(StoreFull):
+        FileSpool(folder).put(bytes(MEGABYTE) for _ in range(20))
+    assert list(folder.iterdir()) == []

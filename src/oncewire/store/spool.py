@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
 from oncewire.store.spool_contract import Digest
+from oncewire.store.write_through import WriteThrough
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = ".part"
@@ -157,6 +158,7 @@ class SpoolFile:
         self._file = file
         self._name = name
         self._digest = hashlib.sha256()
+        self._through = WriteThrough(file)
         self.size = 0
 
     def write(self, data: bytes) -> None:
@@ -167,6 +169,7 @@ class SpoolFile:
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
+            self._through.wrote(len(data))
 
     def digest(self) -> Digest:
         """See `spool_contract.SpoolFile`."""

@@ -17,7 +17,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -33,6 +32,7 @@ from oncewire.errors import NotAllowed
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.application import GivenMessage
 from oncewire.message.payload import Payload
+from oncewire.store.write_through import WriteThrough
 
 PIECE = 1024 * 1024
 """Bytes of a document that are in memory while it is written."""
@@ -100,7 +100,10 @@ def put_file(path: Path, source: BinaryIO) -> None:
     half = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
     try:
         with source, half.open("wb") as file:
-            shutil.copyfileobj(source, file, PIECE)
+            through = WriteThrough(file)
+            while piece := source.read(PIECE):
+                file.write(piece)
+                through.wrote(len(piece))
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)

@@ -6,6 +6,7 @@ under any agreement is refused there: the rest of it costs nobody anything.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -29,8 +30,8 @@ T = TypeVar("T")
 READ_AT_ONCE = 64 * 1024
 """Bodies up to this size are read in their turn: that is quicker than handing them to a thread."""
 
-BATCH = 256 * 1024
-"""Bytes that are handed to a thread together, and all of a large body that is in memory."""
+BATCH = 1024 * 1024
+"""Bytes that are handed to a thread together: twice that is all of a large body in memory."""
 
 Expects = Callable[[Received], Awaitable[Expected]]
 """Asks the agreements about a header, before the rest of its message is taken."""
@@ -123,17 +124,7 @@ class _Streaming:
         try:
             await self._do(intake.begin)
             await self._feed(pieces)
-            held = 0
-            async for chunk in rest:
-                if intake.over:
-                    break
-                roomy = self._delivery.allowance.hold(len(chunk))
-                pieces.append(chunk)
-                held += len(chunk)
-                if held >= BATCH or not roomy:
-                    await self._feed(pieces)
-                    held = 0
-            await self._feed(pieces)
+            await self._hear(rest)
             node.kill.reach("read after body")
             node.kill.reach("spool before fsync")
             stored, reading, parcel = await self._do(intake.finish)
@@ -143,6 +134,35 @@ class _Streaming:
             intake.abandon()
             raise
         return Inbound(parcel, stored, reading)
+
+    async def _hear(self, rest: AsyncIterator[bytes]) -> None:
+        """What else comes: while a thread takes one batch, the next is heard."""
+        pieces: list[bytes] = []
+        held = 0
+        feeding: asyncio.Future[None] | None = None
+        try:
+            async for chunk in rest:
+                if feeding is not None and feeding.done():
+                    feeding.result()
+                if self._intake.over:
+                    break
+                roomy = self._delivery.allowance.hold(len(chunk))
+                pieces.append(chunk)
+                held += len(chunk)
+                if held >= BATCH or not roomy:
+                    if feeding is not None:
+                        await feeding
+                    feeding = asyncio.ensure_future(self._feed(pieces))
+                    pieces, held = [], 0
+                    if not roomy:
+                        await feeding
+            if feeding is not None:
+                await feeding
+        finally:
+            # Whoever leaves in the middle waits for no thread; what came of it nobody asks.
+            if feeding is not None and not feeding.cancel() and not feeding.cancelled():
+                feeding.exception()
+        await self._feed(pieces)
 
     async def _feed(self, pieces: list[bytes]) -> None:
         batch, size = tuple(pieces), sum(map(len, pieces))

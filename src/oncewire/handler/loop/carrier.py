@@ -7,6 +7,7 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
+from typing import BinaryIO
 
 from oncewire.errors import StoreDamaged
 from oncewire.handler.proofs import check_file
@@ -60,6 +61,36 @@ def _check_ranges(spool: Spool, parcel: StoredParcel, stated: str) -> None:
             f"the spool file {', '.join(parcel.spooled)} has changed",
             remedy="put it back from a backup, or give its message up with `oncewire abandon`",
         )
+
+
+class _ReadAhead:
+    """A file that is read in a thread, a piece further than whoever takes the pieces is."""
+
+    def __init__(self, file: BinaryIO, length: int) -> None:
+        self._file, self._left = file, length
+        self._reading: asyncio.Future[bytes] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._left > 0:
+            wanted = asyncio.to_thread(self._file.read, min(CHUNK, self._left))
+            self._reading = asyncio.ensure_future(wanted)
+
+    async def next(self) -> bytes:
+        """The next piece; none after the last one, or where the file ends too soon."""
+        if self._reading is None:
+            return b""
+        piece = await self._reading
+        self._reading = None
+        self._left -= len(piece)
+        if piece:
+            self._begin()
+        return piece
+
+    async def end(self) -> None:
+        """Until no thread reads it: only then may it be closed."""
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
 
 
 class Carrier:
@@ -117,14 +148,13 @@ class Carrier:
                 continue
             with self._spool.open(part.name) as spooled:
                 spooled.seek(part.offset)
-                left = part.length
-                while left > 0:
-                    chunk = await asyncio.to_thread(spooled.read, min(CHUNK, left))
-                    if not chunk:
-                        break
-                    left -= len(chunk)
-                    self._note(message_id, len(chunk))
-                    yield chunk
+                ahead = _ReadAhead(spooled, part.length)
+                try:
+                    while chunk := await ahead.next():
+                        self._note(message_id, len(chunk))
+                        yield chunk
+                finally:
+                    await ahead.end()
 
     def _note(self, message_id: str, count: int) -> None:
         """So many more bytes of a message leave."""
