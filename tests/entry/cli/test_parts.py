@@ -54,6 +54,10 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     file.write_bytes(os.urandom(1000 * PARTS))
     name = run_json("send", file, "--to", "globex", "--wait")["messages"][0]["message_id"]
     assert "Delivered in parts" in run("why", name).stdout
+    shown = run_json("show", name)
+    assert shown["parts"] == PARTS
+    assert any("outbox --parts" in hint for hint in shown["next"])
+    assert "parts" not in run_json("show", f"2-of-{PARTS}.{name}")
     # What has no message to show or to ask about says where to look.
     for command in (("show", "--raw", name), ("show", "--raw", name, "-c", there), ("ask", name)):
         refused = run(*command, exit_code=None)

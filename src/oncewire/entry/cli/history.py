@@ -109,11 +109,13 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     place = at_party(settings)
     told = explain(rows, outlook=outlook(reader, found, now(), place))
     hops = _trail(rows + _rows_elsewhere(found, others))
-    hint = (f"oncewire why {quote(found)}{place}",)
+    hints = [f"oncewire why {quote(found)}{place}"]
+    if "parts" in known:
+        hints.append(f"oncewire outbox --parts{place}")
     columns = ("file_name", "media_type", "bytes")
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
-    return Report(known, shown, summary=told, hints=hint, sparse=True)
+    return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
 
 
 def _trail(rows: list[Row]) -> Listing:
@@ -137,6 +139,8 @@ def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
         facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
         facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
         facts["expires"] = moment(sent.outgoing.expires_at)
+        if sent.facts.split_total is not None and sent.facts.split_number is None:
+            facts["parts"] = sent.facts.split_total
         return facts
     for arrived in reader.incoming(message_id):
         facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}

@@ -188,7 +188,9 @@ def try_out(
             async with reach_running(settings) as verbs:
                 return await verbs.try_partner(kept.agreement.cpa_id, timeout)
 
-        found = asyncio.run(tried())
+        said = f"trying out {kept.file.stem}: up to {timeout:g} s for each answer"
+        with output.stages(said, quiet=json):
+            found = asyncio.run(tried())
         broken = [each for each in found if each.works is False]
         rows = [(each.what, _WORDS[each.works], each.finding) for each in found]
         summary = f"Everything that was tried works with {kept.file.stem}."
