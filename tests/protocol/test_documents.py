@@ -16,6 +16,7 @@ from oncewire.protocol.documents import (
     nth_part,
     part_id,
     parts_needed,
+    parts_under_way,
 )
 from tests.protocol.samples import PLAIN
 
@@ -103,3 +104,10 @@ def test_what_is_over_stays_over() -> None:
     whole = OPEN.moved(DocumentState.JOINING).moved(DocumentState.WHOLE)
     with pytest.raises(NotAllowed, match="cannot become open"):
         whole.moved(DocumentState.OPEN)
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"), [(1, 8), (1_000_000, 8), (4 * 2**20, 4), (8 * 2**20, 2), (2**40, 2)]
+)
+def test_so_many_parts_are_under_way_as_a_turn_can_make(size: int, parts: int) -> None:
+    assert parts_under_way(size) == parts

@@ -20,9 +20,10 @@ from oncewire.protocol.settling import SenderStep, failure, note_of
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import Terms
 
-UNDER_WAY = 8
-"""Parts of one document that are under way at once: enough to fill a line, few enough that others
-find a place beside them."""
+UNDER_WAY, UNDER_WAY_BYTES = 8, 16 * 1024 * 1024
+"""Parts of one document that are under way at once, and about how many bytes of it: enough to fill
+a line, few enough that others find a place beside them. They are made together, and whoever waits
+for that turn feels each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,11 @@ def part_size(terms: Terms, *, base64: bool = False) -> int:
     """Bytes of a document that one part has at most; base64 makes 78 of 57."""
     agreed = terms.max_size or 1
     return max(1, agreed * 57 // 78) if base64 else agreed
+
+
+def parts_under_way(size: int) -> int:
+    """How many parts of that size may be under way at once: one is sent while another is made."""
+    return max(2, min(UNDER_WAY, UNDER_WAY_BYTES // size))
 
 
 def nth_part(sizes: tuple[int, ...], limit: int, number: int) -> Part:

@@ -18,6 +18,7 @@ from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.message import Payload, Service
 from oncewire.message.instant import HOUR, SECOND
+from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredOutgoing
@@ -81,6 +82,18 @@ def test_it_is_handed_over_whole_and_once(profile: str, extra: str) -> None:
     assert sorted(filter(None, numbers)) == list(range(1, 11))
     assert pair.notices == []
     clean(pair)
+
+
+@pytest.mark.parametrize(("profile", "extra"), [("ms-0.9x", SPLIT), ("ebms2", EBMS2)])
+def test_large_parts_are_made_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, profile: str, extra: str
+) -> None:
+    """Each is read and digested in its turn, and everybody else waits for that."""
+    monkeypatch.setattr(documents, "UNDER_WAY_BYTES", 3_500)
+    pair = Pair(profile, extra, lose_request=lambda _: True)
+    submit(pair, DATA)
+    parts = [kept for kept in sent(pair).values() if kept.facts.split_number is not None]
+    assert len(parts) == 3
 
 
 def test_it_is_counted_once() -> None:

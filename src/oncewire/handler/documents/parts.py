@@ -25,13 +25,13 @@ from oncewire.message.header import Split
 from oncewire.message.instant import Instant
 from oncewire.message.payload import Compression, Payload, Reference, Stretch
 from oncewire.protocol.documents import (
-    UNDER_WAY,
     DocumentState,
     Part,
     SplitDocument,
     nth_part,
     part_id,
     part_size,
+    parts_under_way,
 )
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import Submitted
@@ -58,12 +58,17 @@ def document_of(tx: Transaction, stored: StoredOutgoing) -> SplitDocument | None
     return None if stored.facts.split_id is None else tx.document("", stored.facts.split_id)
 
 
-def may_go_on(tx: Transaction, stored: StoredOutgoing) -> bool:
-    """Whether the next part of a document may go out: not too many are under way."""
+def may_go_on(node: Node, tx: Transaction, stored: StoredOutgoing) -> bool:
+    """Whether the next part of a document may go out: not too many are under way. Of terms that
+    cannot be read whoever makes the part will hear."""
     document = document_of(tx, stored)
     if document is None or document.state is not DocumentState.OPEN:
         return False
-    return document.under_way < UNDER_WAY
+    try:
+        terms = node.terms_of(tx, stored.outgoing.terms_id)
+    except StoreDamaged:
+        return True
+    return document.under_way < parts_under_way(part_size(terms))
 
 
 def release(node: Node) -> Iterator[tuple[str, Exception]]:
@@ -97,7 +102,7 @@ def _release_one(node: Node, message_id: str, went: list[bool], tx: Transaction)
     ready = (
         document.released < document.total
         and stored.outgoing.state not in FINAL_OUTGOING
-        and may_go_on(tx, stored)
+        and may_go_on(node, tx, stored)
     )
     if ready:
         enter_next(node, tx, stored, None, terms)

@@ -103,7 +103,7 @@ def _next_waiting(node: Node, tx: Transaction, key: str) -> StoredOutgoing | Non
         fit = node.troubled.get(stored.outgoing.message_id, 0) <= node.now()
         if fit and not is_whole(stored):
             return document if document is not None and key not in node.part_went else stored
-        if fit and document is None and may_go_on(tx, stored):
+        if fit and document is None and may_go_on(node, tx, stored):
             document = stored
         if not _may_be_passed(node, tx, stored):
             return document
