@@ -156,16 +156,18 @@ async def test_who_leaves_while_his_body_is_spooled_leaves_nothing(
     node.store.close()
 
 
-async def long_body(batches: int, heard: list[int]) -> AsyncIterator[bytes]:
-    """An order, and batches that follow it; what was taken of them is noted."""
+async def long_body(count: int, size: int, heard: list[int]) -> AsyncIterator[bytes]:
+    """An order, and pieces that follow it; what was taken of them is noted."""
     yield order().body
-    for number in range(batches):
+    for number in range(count):
         heard.append(number)
-        yield bytes(inbound_module.BATCH)
+        # Whatever was begun comes to its end: a sender may take his time.
+        await asyncio.sleep(0.01)
+        yield bytes(size)
 
 
-def long_delivery(batches: int, heard: list[int]) -> Delivery:
-    return replace(delivery_of(order()), body=long_body(batches, heard))
+def long_delivery(count: int, heard: list[int], size: int = inbound_module.BATCH) -> Delivery:
+    return replace(delivery_of(order()), body=long_body(count, size, heard))
 
 
 async def test_while_a_batch_is_taken_the_next_is_heard(
@@ -183,6 +185,8 @@ async def test_while_a_batch_is_taken_the_next_is_heard(
             deadline = time.monotonic() + 10
             while len(heard) < min(number + 2, 4) and time.monotonic() < deadline:
                 time.sleep(0.001)
+            # Long enough for another piece, if anybody asked for it.
+            time.sleep(0.1)
             seen.append(len(heard))
         real(self, pieces)
 
@@ -227,13 +231,14 @@ async def test_a_batch_that_has_no_place_ends_the_body(
     node, heard = node_of(path), list[int]()
 
     def full(self: Intake, pieces: tuple[bytes, ...]) -> None:
-        if heard:
+        if len(heard) >= 8:
             raise StoreFull("the disk is full", remedy="make room")
 
     monkeypatch.setattr(Intake, "feed", full)
     with pytest.raises(StoreFull):
-        await take_in(node, long_delivery(9, heard))
-    assert len(heard) <= 3
+        await take_in(node, long_delivery(80, heard, inbound_module.BATCH // 8))
+    # A batch is eight of them.
+    assert 8 < len(heard) < 16
     assert files(path) == []
     node.store.close()
 

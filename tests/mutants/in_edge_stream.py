@@ -162,9 +162,24 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "a stranger's body is heard to its end",
         _INBOUND,
-        "                if intake.over:\n                    break\n",
+        "                if self._intake.over:\n                    break\n",
         "",
         tests=(f"{_LARGE}::test_whom_nobody_knows_is_refused_by_his_header",),
+    ),
+    Mutant(
+        "a full disk is told to a sender of a large body when he has sent another batch",
+        _INBOUND,
+        "                if feeding is not None and feeding.done():\n"
+        "                    feeding.result()\n",
+        "",
+        tests=(f"{_SPOOLING}::test_a_batch_that_has_no_place_ends_the_body",),
+    ),
+    Mutant(
+        "a large body is piled up while the disk is slow",
+        _INBOUND,
+        "                    if feeding is not None:\n                        await feeding\n",
+        "",
+        tests=(f"{_SPOOLING}::test_while_a_batch_is_taken_the_next_is_heard",),
     ),
     Mutant(
         "nobody is asked whether a large message is expected",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_CARRIER = "tests/handler/loop/test_carrier.py"
 _STREAMS = "tests/handler/test_streams.py"
 _NAMES = "tests/message/test_file_name.py"
 _WAYS = "tests/entry/delivery/test_ways.py"
@@ -31,6 +32,25 @@ IN_STREAMS: tuple[Mutant, ...] = (
         "    return parcel if body is None else with_body_digest(parcel, body.digest())\n",
         "    return parcel\n",
         tests=(f"{_STREAMS}::test_a_body_of_pieces_is_sent_with_the_digest_of_the_whole",),
+    ),
+    Mutant(
+        "a file is closed while a thread reads it",
+        "oncewire.handler.loop.carrier",
+        "            await asyncio.wait((self._reading,))\n",
+        "            self._reading = None\n",
+        tests=(
+            f"{_CARRIER}::test_who_stops_in_the_middle_does_not_close_the_file_under_its_reader",
+        ),
+    ),
+    Mutant(
+        "all of a document that is in parts is made in one turn",
+        "oncewire.protocol.documents",
+        "    return max(2, min(UNDER_WAY, UNDER_WAY_BYTES // size))\n",
+        "    return UNDER_WAY\n",
+        tests=(
+            "tests/handler/documents/test_life.py::test_large_parts_are_made_a_few_at_a_time",
+            "tests/protocol/test_documents.py::test_so_many_parts_are_under_way_as_a_turn_can_make",
+        ),
     ),
     Mutant(
         "a document that was refused stays in the spool",
