@@ -163,4 +163,5 @@ def run(configuration: Configuration, plan: Plan, size: int = SIZE) -> Outcome:
         f"{beside['small_times']} times as long"
     )
     figures = (plain, also)
-    return Outcome("document", "megabytes", LIMIT_WORDS, figures, None, (), (told,), 0.0)
+    documents = plain.rate * MEGABYTE / size
+    return Outcome("document", "megabytes", LIMIT_WORDS, figures, None, (), (told,), documents)
