@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import ValuesView
+from dataclasses import replace
+
 import pytest
 
 from oncewire.journal import contract, survey
@@ -10,7 +13,9 @@ from oncewire.journal.contract import problem_of
 from oncewire.journal.predicates import sending_channel as sending
 from oncewire.journal.predicates.context import Context, terms_digest
 from oncewire.journal.row import Row
+from oncewire.message.instant import HOUR
 from oncewire.protocol.kinds import Kind
+from oncewire.protocol.terms import Terms
 from tests.journal.changes import change, find, numbered, repeat
 from tests.journal.histories import ORDERED, World
 from tests.journal.scenarios import SCENARIOS
@@ -82,6 +87,27 @@ def test_nothing_is_settled_on_a_node_whose_end_nobody_knows() -> None:
 
 
 # --- journals that are copies -------------------------------------------------------------------
+
+
+def test_how_long_anything_may_be_under_way_is_asked_of_all_terms_once() -> None:
+    """It is asked for every message, and there are as many terms as there are agreements."""
+
+    class Watched(dict[str, Terms]):
+        passes = 0
+
+        def values(self) -> ValuesView[Terms]:
+            self.passes += 1
+            return super().values()
+
+    watched = Watched(brief=replace(ORDERED, persist_duration=HOUR))
+    context = Context(healed=False, terms=watched)
+    for _ in range(100):
+        assert context.wait_of(None) == 2 * HOUR
+    assert watched.passes == 1
+    watched["long"] = replace(ORDERED, persist_duration=5 * HOUR)
+    assert context.wait_of(None) == 10 * HOUR
+    assert context.wait_of(watched["brief"]) == 6 * HOUR
+    assert watched.passes == 2
 
 
 def test_what_is_missing_or_set_aside_in_a_copy_is_told_of_nobody() -> None:

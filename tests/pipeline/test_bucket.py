@@ -20,7 +20,7 @@ from moto.server import ThreadedMotoServer
 
 from oncewire.entry.cli.lake_place import archive_at, book_at
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
-from oncewire.pipeline import bucket, jobs, proof
+from oncewire.pipeline import bucket, delta, jobs, proof
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.intake import take_in
 from oncewire.pipeline.lake import Lake, storage_of
@@ -148,6 +148,26 @@ def test_other_tools_read_the_bucket_without_a_copy(store: Path, server: str) ->
     for name in ("messages", "attempts"):
         table = deltalake.DeltaTable(f"{PLACE}/{OPEN[name].root}", storage_options=options)
         assert table.to_pyarrow_table().num_rows == version.rows(name)
+
+
+def test_the_log_in_a_bucket_is_summed_up_and_its_beginning_goes(
+    tmp_path: Path, store: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import deltalake
+
+    monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 2)
+    for start in range(200, 380, 20):
+        # Each time another machine, whose copy has none of the log yet.
+        lake = elsewhere(tmp_path, monkeypatch, f"machine-{start}")
+        taken_in(lake, store)
+        make_store(store, "globex", ROWS[start : start + 20])
+    found = obstore.list(lake.storage._objects, "silver/messages/_delta_log/")  # type: ignore[attr-defined]
+    names = sorted(one["path"].rsplit("/", 1)[1] for some in found for one in some)
+    assert len(names) < 8
+    assert f"{0:020d}.json" not in names
+    options = {"endpoint_url": server, "allow_http": "true", "aws_region": "us-east-1"}
+    table = deltalake.DeltaTable(f"{PLACE}/silver/messages", storage_options=options)
+    assert table.to_pyarrow_table().num_rows == lake.current().rows("messages")
 
 
 def test_of_two_writers_one_wins_and_the_other_has_changed_nothing(

@@ -2,6 +2,8 @@
 
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +15,20 @@ from oncewire.pipeline.books import open_book
 from oncewire.pipeline.intake import silver_name, take_in
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.ranges import new_range
+from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import JOURNAL, QUARANTINE, VIOLATIONS
 from oncewire.pipeline.version import Entry, NodeState, Version
-from tests.pipeline.books import differences, make_export, make_store, small_year, tables
+from tests.pipeline.books import (
+    differences,
+    make_export,
+    make_store,
+    make_stores,
+    small_year,
+    tables,
+)
+
+NO_SPARK: Any = SimpleNamespace()
+"""Nothing of few rows asks for a session."""
 
 ROWS = small_year()[1]["globex"]
 COUNT = len(ROWS)
@@ -54,6 +67,23 @@ def test_rows_removed_before_they_were_taken_are_told(tmp_path: Path) -> None:
         new_range(state(40), open_book(path))
     assert new_range(state(50), open_book(path)) == (50, COUNT)
     assert new_range(Version(), open_book(path)) == (50, COUNT)
+
+
+def test_every_stage_says_how_much_there_is_to_do(tmp_path: Path) -> None:
+    lake, stages = Lake(tmp_path / "lake"), list[str]()
+    nodes = {node: rows for node, rows in small_year()[1].items() if len(rows) > 50}
+    books = [open_book(store) for store in make_stores(tmp_path / "stores", nodes)]
+    rows = sum(map(len, nodes.values()))
+    with lake.writing() as version:
+        taken = take_in(NO_SPARK, lake, version, books, stages.append)
+        refresh(NO_SPARK, lake, taken.version, tell=stages.append)
+    assert len(stages) == len(books) + 4
+    first, last = stages[0], stages[len(books) - 1]
+    assert first.endswith(f"(1 of {len(books)}, {rows:,} rows in all)")
+    assert last.endswith(f"({len(books)} of {len(books)}, {rows:,} rows in all)")
+    for number, stage in enumerate(stages[len(books) :], 1):
+        assert stage.startswith(f"{number} of 4: ")
+        assert any(each.isdigit() for each in stage.partition(": ")[2])
 
 
 def test_a_replay_takes_the_same_place() -> None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from oncewire.errors import JournalProblem, NotAllowed, StoreGone
 from oncewire.pipeline import crash
 from oncewire.pipeline.book import CURRENT_FILE
+from oncewire.pipeline.delta import CHECKPOINT, LAST_CHECKPOINT, LOG
 from oncewire.pipeline.files import parquet_files, safe_name, write_forced
 from oncewire.pipeline.folder import Folder
 from oncewire.pipeline.storage import VERSIONS, version_name
@@ -48,7 +49,6 @@ FETCHED = "FETCHED"
 """Beside the versions of the copy: the object of the one that it is a copy of."""
 
 AT_ONCE = 8
-LOG = "_delta_log"
 LAYERS = ("bronze", "silver", "gold")
 
 Files = dict[str, list[tuple[str, int]]]
@@ -124,7 +124,9 @@ class Bucket:
     def _fetch_log(self, table: str) -> None:
         for found in self._list(f"{table}/{LOG}/"):
             file = self.root / found["path"]
-            if not file.is_file() or file.stat().st_size != found["size"]:
+            # What names the last checkpoint is the one file of a log that is replaced.
+            stays = file.name != LAST_CHECKPOINT
+            if not stays or not file.is_file() or file.stat().st_size != found["size"]:
                 self._download(found["path"], file)
 
     def _noted(self) -> str:
@@ -184,16 +186,30 @@ class Bucket:
         return found
 
     def shown(self) -> None:
+        for table in OPEN.values():
+            self._show_log(self.root / table.root / LOG)
+
+    def _show_log(self, log: Path) -> None:
+        """A commit before the checkpoint that sums it up, and that before it is named."""
+        import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        for table in OPEN.values():
-            there = {found["path"] for found in self._list(f"{table.root}/{LOG}/")}
-            for file in sorted((self.root / table.root / LOG).glob("[0-9]*.json")):
-                path = file.relative_to(self.root).as_posix()
-                if path not in there:
-                    # Another writer that found the log behind may have shown the same.
-                    with _unless(AlreadyExistsError):
-                        self._put(path, file.read_bytes(), "create")
+        below = log.relative_to(self.root).as_posix()
+        there = {found["path"].rsplit("/", 1)[1] for found in self._list(f"{below}/")}
+        here = {file.name: file for file in log.glob("[0-9]*")}
+        for name in sorted(set(here) - there, key=lambda name: (name[:20], name[20:] != ".json")):
+            # Another writer that found the log behind may have shown the same.
+            with _unless(AlreadyExistsError):
+                self._put(f"{below}/{name}", here[name].read_bytes(), "create")
+            if name.endswith(CHECKPOINT):
+                self._put(f"{below}/{LAST_CHECKPOINT}", (log / LAST_CHECKPOINT).read_bytes())
+        first = min((name[:20] for name in here), default="")
+        gone = [f"{below}/{name}" for name in there if name[:20].isdigit() and name[:20] < first]
+        if gone:
+            # A writer that was killed may have left the name of one that goes now.
+            self._put(f"{below}/{LAST_CHECKPOINT}", (log / LAST_CHECKPOINT).read_bytes())
+            with self._reached():
+                obstore.delete(self._objects, gone)
 
     def keep(self, path: str) -> None:
         self._put(path, (self.root / path).read_bytes())

@@ -3,17 +3,20 @@
 What a lake publishes is switched for all tables at once by its pointer, which no table format
 does. Beside that each table has Delta's log, so that DuckDB, Polars, pandas, Trino or Power BI
 read one whole version of it while a run publishes, and older versions by number. The log is made
-of small JSON files; nothing is copied. A log follows the pointer: where a run was killed between
-the two, the log is one version behind until the next run begins, and never ahead.
+of small JSON files; nothing is copied. From time to time it is summed up in a checkpoint, so that
+no reader reads all of it, and what lies before the checkpoint before is removed. A log follows the
+pointer: where a run was killed between the two, the log is one version behind until the next run
+begins, and never ahead.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from uuid import NAMESPACE_URL, uuid5
 
@@ -22,9 +25,18 @@ from oncewire.pipeline.schemas import nullable
 from oncewire.pipeline.tables import OPEN, Table
 from oncewire.pipeline.version import Entry, Version
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 LOG = "_delta_log"
 VERSION = "oncewire.version"
 """The fact of a commit that says which version of the lake it shows."""
+
+CHECKPOINT_EVERY = 50
+"""So many commits are read one by one before they are summed up."""
+
+CHECKPOINT = ".checkpoint.parquet"
+LAST_CHECKPOINT = "_last_checkpoint"
 
 
 def follow(lake: Path, version: Version, before: Version, now: int) -> None:
@@ -40,11 +52,14 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
             removed = dict(_files(lake, root, [entry for entry in old if entry not in new]))
         else:
             # Nothing is known of the log: what it shows is compared with what there is.
-            known, wanted = _live(commits), dict(_files(lake, root, new))
+            known, wanted = _live(root, commits), dict(_files(lake, root, new))
             added = {path: file for path, file in wanted.items() if path not in known}
             removed = {path: root for path in known if path not in wanted}
         if not commits or added or removed:
-            _commit(root, table, version, len(commits), added, list(removed), now)
+            number = _number(commits[-1]) + 1 if commits else 0
+            _commit(root, table, version, number, added, list(removed), now)
+            if (number + 1) % CHECKPOINT_EVERY == 0:
+                _sum_up(root, table, number, now)
 
 
 def _commit(
@@ -125,17 +140,75 @@ def _commits(root: Path) -> list[Path]:
     return sorted((root / LOG).glob("[0-9]*.json"))
 
 
-def _live(commits: list[Path]) -> dict[str, None]:
-    """The files that the log shows in the end."""
-    found: dict[str, None] = {}
+def _number(file: Path) -> int:
+    return int(file.name.partition(".")[0])
+
+
+def _live(root: Path, commits: list[Path]) -> dict[str, dict[str, Any]]:
+    """The files that the log shows in the end, each with what was said when it was added."""
+    found: dict[str, dict[str, Any]] = {}
+    summed = sorted((root / LOG).glob(f"[0-9]*{CHECKPOINT}"))
+    if summed:
+        found = _summed(summed[-1])
     for commit in commits:
+        if summed and _number(commit) <= _number(summed[-1]):
+            continue
         for line in commit.read_text(encoding="utf-8").splitlines():
             action = json.loads(line)
             if "remove" in action:
                 found.pop(action["remove"]["path"], None)
             elif "add" in action:
-                found[action["add"]["path"]] = None
+                found[action["add"]["path"]] = action["add"]
     return found
+
+
+def _summed(checkpoint: Path) -> dict[str, dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    added = pq.read_table(checkpoint, columns=["add"])["add"].to_pylist()
+    return {
+        each["path"]: {**each, "partitionValues": dict(each["partitionValues"])}
+        for each in added
+        if each is not None
+    }
+
+
+def _sum_up(root: Path, table: Table, number: int, now: int) -> None:
+    """Write a checkpoint of the log up to a commit, and remove what no reader needs: one that began
+    with the checkpoint before is led on from there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    actions = _beginning(table, now // 1_000)
+    actions += [{"add": file} for file in _live(root, _commits(root)).values()]
+    written = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(actions, schema=_checkpoint_schema()), written)
+    write_forced(root / LOG / f"{number:020d}{CHECKPOINT}", written.getvalue())
+    said = json.dumps({"version": number, "size": len(actions)})
+    write_forced(root / LOG / LAST_CHECKPOINT, said)
+    for file in (root / LOG).glob("[0-9]*"):
+        if _number(file) < number - CHECKPOINT_EVERY:
+            file.unlink()
+
+
+def _checkpoint_schema() -> pa.Schema:
+    """As Delta's protocol has it, so far as these tables need it."""
+    import pyarrow as pa
+
+    text, long, whole = pa.string(), pa.int64(), pa.int32()
+    texts = pa.map_(text, text)
+    kind = pa.struct([("provider", text), ("options", texts)])
+    protocol = [("minReaderVersion", whole), ("minWriterVersion", whole)]
+    metadata = [
+        ("id", text), ("name", text), ("format", kind), ("schemaString", text),
+        ("partitionColumns", pa.list_(text)), ("configuration", texts), ("createdTime", long),
+    ]  # fmt: skip
+    add = [
+        ("path", text), ("partitionValues", texts), ("size", long), ("modificationTime", long),
+        ("dataChange", pa.bool_()), ("stats", text),
+    ]  # fmt: skip
+    parts = {"protocol": protocol, "metaData": metadata, "add": add}
+    return pa.schema([(name, pa.struct(fields)) for name, fields in parts.items()])
 
 
 def _shows(commit: Path) -> int | None:

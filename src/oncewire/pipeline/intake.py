@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -33,6 +34,9 @@ from oncewire.pipeline.rows import with_problems
 from oncewire.pipeline.schemas import CHECKED_JOURNAL, JOURNAL, QUARANTINE, arrow, nullable
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, NodeState, Version
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PART = "part"
 """What the rows of several ranges are divided by while they are written together."""
@@ -86,8 +90,10 @@ def take_in(
     check_distinct(books)
     ranges = [span for book in books for span in new_ranges(version, book)]
     taken = TakenIn(version)
-    for span in ranges:
-        tell(f"taking in {span.book.node} {span.start + 1}..{span.end}")
+    rows = sum(span.end - span.start for span in ranges)
+    for number, span in enumerate(ranges, 1):
+        place = f"{number} of {len(ranges)}, {rows:,} rows in all"
+        tell(f"taking in {span.book.node} {span.start + 1}..{span.end} ({place})")
     small = [span for span in ranges if span.end - span.start <= SMALL]
     large = [span for span in ranges if span.end - span.start > SMALL]
     if small:
@@ -152,17 +158,27 @@ def take_small_ranges(lake: Lake, taken: TakenIn, ranges: Sequence[Range]) -> Ta
     """The same for ranges of few rows: the driver reads and writes them itself, in the time that
     it would take to plan a job."""
     import pyarrow as pa
+
+    checked = (
+        list(with_problems(span.book.batches(span.start, span.end, COLUMNS, ()), span.book.node))
+        for span in ranges
+    )
+    empty = arrow(nullable(CHECKED_JOURNAL)).empty_table()
+    tables = (pa.Table.from_batches(batches) if batches else empty for batches in checked)
+    return take_tables(lake, taken, tables, ranges)
+
+
+def take_tables(
+    lake: Lake, taken: TakenIn, tables: Iterable[pa.Table], ranges: Sequence[Range]
+) -> TakenIn:
+    """The same for rows that are at hand, each with what breaks its contract."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     folder = _landing(lake, taken, ranges)
     shutil.rmtree(folder, ignore_errors=True)
-    for index, span in enumerate(ranges):
-        batches = span.book.batches(span.start, span.end, COLUMNS, ())
-        checked = list(with_problems(batches, span.book.node))
-        if not checked:
-            continue
-        rows = pa.Table.from_batches(checked).cast(arrow(nullable(CHECKED_JOURNAL)))
+    for index, table in enumerate(tables):
+        rows = table.cast(arrow(nullable(CHECKED_JOURNAL)))
         good = pc.is_null(rows["problem"])
         for name, mask in (("rows", good), ("aside", pc.invert(good))):
             some = rows.filter(mask)

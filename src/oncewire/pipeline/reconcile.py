@@ -72,11 +72,11 @@ def reconcile(
         raise JournalProblem(
             f"both books are of node {ours.node}", remedy="give the books of two parties"
         )
-    tell("reading both books")
+    rows = sum(book.count(0, book.bounds()[1]) for book in (ours, theirs))
+    tell(f"1 of 2: reading both books, {rows:,} rows")
     frames = [_whole(spark, book) for book in (ours, theirs)]
     sides = _sides(frames, (ours.node, theirs.node))
-    tell("comparing them")
-    rows = sum(book.count(0, book.bounds()[1]) for book in (ours, theirs))
+    tell(f"2 of 2: comparing {ours.node} with {theirs.node}")
     found = compared_messages(frames[0], frames[1], sides, tasks_for(rows, cores_of(spark)))
     compared, disagreements = 0, []
     # All tasks at once: an iterator over the partitions would run them one after the other.

@@ -82,13 +82,14 @@ def refresh(
     )
     if not fresh.new_rows and version.judged and not has_come_due(lake, version, judging):
         return given
-    tell("judging channels")
+    new, kept = fresh.new_rows, version.rows
+    tell(f"1 of 4: judging channels, {new:,} new rows and {kept('channel_rows'):,} unsettled ones")
     fresh.channels()
-    tell("judging documents")
+    tell(f"2 of 4: judging documents, among {kept('documents'):,} rows")
     fresh.documents()
-    tell("judging messages")
+    tell(f"3 of 4: judging messages, {new:,} new rows and {kept('open_rows'):,} of open ones")
     fresh.messages()
-    tell("counting what partners got")
+    tell(f"4 of 4: counting what partners got, {len(version.nodes):,} nodes")
     fresh.service()
     return fresh.finished()
 

@@ -3,8 +3,10 @@
     LAKE/gold/ledger/current/*.parquet
 
 `current` is a link that is replaced whole, so whoever lists it sees the files of one version.
-They are the lake's own files under second names; nothing is copied. A reader that has listed the
-folder and is slower than two publishes finds files gone, and is told so: it never sees a mixture.
+They are the lake's own files under second names; nothing is copied. A table without rows has one
+file without any, because no such tool takes a folder without files for an empty table. A reader
+that has listed the folder and is slower than two publishes finds files gone, and is told so: it
+never sees a mixture.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import shutil
 from pathlib import Path
 
 from oncewire.pipeline.files import parquet_files
+from oncewire.pipeline.schemas import arrow, nullable
 from oncewire.pipeline.tables import OPEN, Table
 from oncewire.pipeline.version import Version
 
@@ -21,6 +24,7 @@ FOLDER = "shown"
 """Where the links point to: outside the tables, and by names that no reader passes over."""
 
 LINK = "current"
+EMPTY = "empty.parquet"
 
 
 def switch(lake: Path, version: Version, before: Version) -> None:
@@ -41,6 +45,8 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
         for file in parquet_files(lake / entry.path):
             name = os.path.relpath(file, root).removeprefix("_data/").replace("/", "~")
             _same(file, folder / name)
+    if not any(folder.iterdir()):
+        _write_empty(table, folder / EMPTY)
     beside = root / f".{LINK}.new"
     beside.unlink(missing_ok=True)
     beside.symlink_to(os.path.relpath(folder, root))
@@ -50,6 +56,12 @@ def _show(lake: Path, version: Version, table: Table, link: Path) -> None:
         # Whoever listed the one before may still be at work.
         if path.name not in (folder.name, old):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_empty(table: Table, file: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(arrow(nullable(table.schema)).empty_table(), file)
 
 
 def _same(file: Path, name: Path) -> None:

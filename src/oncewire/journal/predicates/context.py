@@ -95,6 +95,8 @@ class Context:
     problems: list[Violation] = field(default_factory=list)
     calm: bool = False
     """Whether the world says of itself that nothing went wrong in it (L3)."""
+    _longest: tuple[int, Duration] = field(default=(0, DAY), repr=False, compare=False)
+    """The longest persistDuration of all terms, and of how many they were."""
 
     @classmethod
     def gather(
@@ -206,9 +208,12 @@ class Context:
     def wait_of(self, terms: Terms | None) -> Duration:
         """How long after its submission a message may be under way: its sender stops at
         persistDuration, and then a hub may begin with its own."""
-        longest = max(
-            (each_terms.persist_duration for each_terms in self.terms.values()), default=DAY
-        )
+        known, longest = self._longest
+        if known != len(self.terms):
+            # Terms are added and never changed; asked of all for each message, many agreements
+            # would cost more than all rows.
+            longest = max(each_terms.persist_duration for each_terms in self.terms.values())
+            self._longest = len(self.terms), longest
         return (longest if terms is None else terms.persist_duration) + longest
 
     # --- what is missing ---

@@ -1,0 +1,84 @@
+"""Delta's logs and the plain folders beside them: many versions, and tables without rows."""
+
+import json
+from pathlib import Path
+
+import deltalake
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from oncewire.pipeline import delta, shown
+from oncewire.pipeline.lake import Lake
+from oncewire.pipeline.schemas import VIOLATIONS, arrow, nullable
+from oncewire.pipeline.tables import OPEN, data_path
+from oncewire.pipeline.version import Version
+
+SHAPE = arrow(nullable(VIOLATIONS))
+
+
+def rows_of(number: int) -> pa.Table:
+    """A table whose one row says in which version it came."""
+    row = dict.fromkeys(SHAPE.names) | {"kind": f"k{number}"}
+    return pa.Table.from_pylist([row], schema=SHAPE)
+
+
+def follow(lake: Lake, before: Version, *numbers: int) -> Version:
+    """Versions that replace the row of the last and leave that of the first."""
+    first = lake.write_table(rows_of(0), data_path("violations", "first"))
+    for number in numbers:
+        made = lake.write_table(rows_of(number), data_path("violations", f"v{number:08d}"))
+        version = Version(number=number).with_table("violations", [first, made])
+        delta.follow(lake.root, version, before, number * 1_000_000)
+        before = version
+    return before
+
+
+def kinds(path: str, version: int | None = None) -> list[str]:
+    found = deltalake.DeltaTable(path, version=version).to_pyarrow_table()
+    return sorted(found["kind"].to_pylist())
+
+
+def test_a_log_of_many_versions_is_read_from_a_checkpoint(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    last = 5 * delta.CHECKPOINT_EVERY // 2
+    follow(lake, Version(), *range(1, last + 1))
+    path = tmp_path / "gold/violations"
+    files = sorted(file.name for file in (path / delta.LOG).iterdir())
+    assert len(files) < 2 * delta.CHECKPOINT_EVERY + 5
+    assert kinds(str(path)) == ["k0", f"k{last}"]
+    assert sorted(pl.read_delta(str(path))["kind"]) == ["k0", f"k{last}"]
+    pointed = json.loads((path / delta.LOG / "_last_checkpoint").read_text())
+    assert pointed == {"version": 2 * delta.CHECKPOINT_EVERY - 1, "size": 4}
+    table = deltalake.DeltaTable(str(path))
+    assert table.version() == last - 1
+    assert table.schema().to_arrow() == deltalake.Schema.from_arrow(SHAPE).to_arrow()
+    # A reader that began with the checkpoint before finds all that it leads to.
+    for number in (delta.CHECKPOINT_EVERY, 2 * delta.CHECKPOINT_EVERY):
+        assert kinds(str(path), number) == ["k0", f"k{number + 1}"]
+
+
+def test_a_log_whose_first_commits_are_gone_goes_on(tmp_path: Path) -> None:
+    """A run that was killed before it showed its version compares the log with what there is."""
+    lake = Lake(tmp_path)
+    last = 2 * delta.CHECKPOINT_EVERY + 3
+    before = follow(lake, Version(), *range(1, last))
+    assert not (tmp_path / "gold/violations" / delta.LOG / f"{0:020d}.json").exists()
+    delta.follow(lake.root, before, Version(), 1)
+    path = str(tmp_path / "gold/violations")
+    assert deltalake.DeltaTable(path).version() == last - 2
+    follow(lake, Version(), last)
+    assert kinds(path) == ["k0", f"k{last}"]
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_plain_readers_find_an_empty_table_empty(tmp_path: Path, name: str) -> None:
+    shown.switch(tmp_path, Version(number=1), Version())
+    path = tmp_path / OPEN[name].root
+    found = pd.read_parquet(path)
+    assert len(found) == 0
+    assert list(found.columns) == OPEN[name].schema.fieldNames()
+    files = f"read_parquet('{path}/current/*.parquet')"
+    assert duckdb.sql(f"SELECT count(*) FROM {files}").fetchall() == [(0,)]
