@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -64,9 +65,22 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def empty_stores() -> Iterator[None]:
+    """New stores in this process are copies of one that was migrated."""
+    from oncewire.store.sqlite import store
+    from tests.store.empty_store import migrate_or_copy
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "migrate", migrate_or_copy)
+        yield
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Seconds())
     config.pluginmanager.register(needs.Watch())
+    config.pluginmanager.register(needs.Chosen())
+    config.pluginmanager.register(Settled())
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(Sharing())
 
@@ -75,6 +89,27 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # First of all, because `-m` looks at the markers.
     needs.mark(items)
+
+
+class Settled:
+    """Keeps the garbage collector from looking again and again at what is there for the whole run.
+
+    Half a million objects are made in the collecting of tests, and none of them goes: a quarter of
+    its time went into finding that out, and every later look began with them.
+    """
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        # Whoever only hands tests out to workers collects none.
+        if not session.config.pluginmanager.hasplugin("dsession"):
+            gc.disable()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        gc.freeze()
+        gc.enable()
+
+    def pytest_unconfigure(self) -> None:
+        gc.unfreeze()
 
 
 class Sharing:
