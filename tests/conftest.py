@@ -6,9 +6,9 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -118,6 +118,16 @@ class Sharing:
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> object:
         config.option.loadscopereorder = False
         return Scheduler(config, log)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Half of what a worker says of a good test is its words for `-k`, which nobody reads."""
+        data = yield
+        if data is not None and isinstance(report, pytest.TestReport) and report.passed:
+            data["keywords"] = {}
+        return data
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
