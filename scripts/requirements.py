@@ -162,7 +162,7 @@ def collect(rows: Sequence[Requirement], tests: Path) -> Coverage:
     for path in sorted(tests.rglob("*.py")):
         file = path.relative_to(tests.parent).as_posix()
         source = path.read_text(encoding="utf-8")
-        if "requirement" in source:
+        if "mark.requirement" in source:
             _note(coverage, coverage.tests, file, marks_in(source, file))
         if path.is_relative_to(tests / "mutants"):
             _note(coverage, coverage.mutants, file, mutants_in(source, file))

@@ -7,8 +7,13 @@ fails and says so.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator, Iterable
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +28,20 @@ FIXTURES = {
 FOLDERS = {"tests/simulation/": "long"}
 """The marker that a folder brings."""
 
-EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
-"""What the interpreter tells its audit hooks when a process is started."""
+DOORS: tuple[tuple[Any, str], ...] = (
+    (subprocess.Popen, "__init__"),
+    (os, "fork"),
+    (os, "forkpty"),
+    (os, "posix_spawn"),
+    (os, "posix_spawnp"),
+    (os, "system"),
+)
+"""Through which a process is started: whose attribute it is, and its name."""
+
+_LEFT_OUT = re.compile(r"not \(?(\w+(?: or \w+)*)\)?")
+_OF_THE_FILE = re.compile(r"^pytestmark = (.+)$", re.MULTILINE)
+_FIRST_TEST = re.compile(r"^(?:async def|def|class|@)", re.MULTILINE)
+_MARKER = re.compile(r"\bpytest\.mark\.(\w+)")
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
@@ -38,6 +55,40 @@ def mark(items: Iterable[pytest.Item]) -> None:
                 item.add_marker(FIXTURES[fixture])
 
 
+def left_out(file: str, text: str, expression: str) -> bool:
+    """Whether nothing of a file is asked for, by what its folder and its `pytestmark` say.
+
+    Such a file need not be loaded: those with Spark bring a second of imports. Of expressions
+    only the plain ones are understood, `not soak` and `not (soak or spark)`.
+    """
+    plain = _LEFT_OUT.fullmatch(expression)
+    if plain is None:
+        return False
+    unwanted = set(plain[1].split(" or "))
+    found = {name for folder, name in FOLDERS.items() if file.startswith(folder)}
+    first = _FIRST_TEST.search(text)
+    said = _OF_THE_FILE.search(text, 0, first.start() if first is not None else len(text))
+    if said is not None:
+        found.update(_MARKER.findall(said[1]))
+    return not found.isdisjoint(unwanted)
+
+
+class Chosen:
+    """Passes by the files of which no test would be chosen."""
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """Of a file that is named on the command line pytest shall say itself what it finds."""
+        if collection_path.suffix != ".py" or not collection_path.is_relative_to(config.rootpath):
+            return None
+        file = collection_path.relative_to(config.rootpath).as_posix()
+        if any(file in word for word in config.args):
+            return None
+        expression = config.option.markexpr
+        if expression and left_out(file, collection_path.read_text("utf-8"), expression):
+            return True
+        return None
+
+
 def says(item: pytest.Item) -> bool:
     """Whether a test says that it starts processes; Spark is one."""
     return any(item.get_closest_marker(name) is not None for name in ("process", "spark"))
@@ -48,11 +99,26 @@ class Watch:
 
     def __init__(self) -> None:
         self.started: list[str] = []
-        sys.addaudithook(self._heard)
 
-    def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event in EVENTS:
-            self.started.append(f"{event} {arguments[0] if arguments else ''}".strip())
+    def pytest_sessionstart(self) -> None:
+        """Stand at the doors. An audit hook would be called for every file that is opened and
+        every module that is loaded: that is two percent of all."""
+        for owner, name in DOORS:
+            setattr(owner, name, self._heard(getattr(owner, name)))
+
+    def pytest_sessionfinish(self) -> None:
+        """Leave them as they were."""
+        for owner, name in DOORS:
+            setattr(owner, name, getattr(owner, name).__wrapped__)
+
+    def _heard(self, door: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(door)
+        def through(*words: Any, **named: Any) -> Any:
+            said = named.get("args", words[1:2] or words[:1])
+            self.started.append(f"{door.__name__} {said}")
+            return door(*words, **named)
+
+        return through
 
     def _judge(self, item: pytest.Item) -> None:
         if self.started and not says(item):

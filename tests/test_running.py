@@ -9,6 +9,7 @@ import pytest
 
 from tests import ports
 from tests.examples import examples
+from tests.needs import left_out
 from tests.parts import ROOT
 from tests.seconds import Seconds
 from tests.workers import GROUPS, group_of, in_spark_group
@@ -63,6 +64,31 @@ def test_no_port_is_lent_twice_or_to_two_workers(monkeypatch: pytest.MonkeyPatch
         lent.append({ports.free_port() for _ in range(50)})
     assert [len(one) for one in lent] == [50, 50]
     assert max(lent[0]) < min(lent[1])
+
+
+QUICK = "not (soak or spark or process or long)"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expression", "unread"),
+    [
+        ("tests/a/test_b.py", "pytestmark = pytest.mark.spark\n", QUICK, True),
+        ("tests/a/test_b.py", "x = 1\npytestmark = [pytest.mark.a, pytest.mark.long]", QUICK, True),
+        ("tests/a/test_b.py", "pytestmark = pytest.mark.spark\n", "not soak", False),
+        ("tests/a/test_b.py", "pytestmark = pytest.mark.soak\n", "not soak", True),
+        ("tests/a/test_b.py", "pytestmark = pytest.mark.spark\n", "not soak and not spark", False),
+        ("tests/a/test_b.py", "pytestmark = pytest.mark.soak\n", "soak", False),
+        ("tests/a/test_b.py", 'pytestmark = pytest.mark.requirement("A-1")\n', QUICK, False),
+        ("tests/a/test_b.py", "@pytest.mark.spark\ndef test_c(): ...\n", QUICK, False),
+        ("tests/a/test_b.py", 'def c():\n  """\npytestmark = pytest.mark.long', QUICK, False),
+        ("tests/simulation/test_b.py", "", QUICK, True),
+        ("tests/simulation/test_b.py", "", "not soak", False),
+    ],
+)
+def test_a_file_of_which_nothing_is_wanted_is_not_loaded(
+    file: str, text: str, expression: str, unread: bool
+) -> None:
+    assert left_out(file, text, expression) is unread
 
 
 TESTS = """
@@ -135,6 +161,6 @@ def test_who_starts_a_process_says_so(tmp_path: Path, words: tuple[str, ...]) ->
 @pytest.mark.process
 def test_the_quick_ones_start_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(TESTS)
-    done = run(tmp_path, "-m", "not (soak or spark or process or long)", "--co")
+    done = run(tmp_path, "-m", QUICK, "--co")
     chosen = {line.split("::")[1] for line in done.stdout.splitlines() if "::" in line}
     assert chosen == {"test_quietly", "test_unsaid", "test_unsaid_in_a_fixture"}

@@ -48,6 +48,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/test_citations.py",
             "tests/test_docstrings.py",
             "tests/test_unused.py",
+            "tests/journal/test_notes.py",
         ),
     ),
 )

@@ -8,6 +8,7 @@ import pytest
 
 from oncewire.protocol import notes
 from oncewire.protocol.kinds import Kind
+from tests.syntax import nodes_of
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "oncewire"
@@ -20,7 +21,7 @@ DEFINED = {SOURCE / "protocol" / "kinds.py", SOURCE / "protocol" / "notes.py"}
 def wrong_notes(source: str) -> list[str]:
     """Where a note is not made from its definition, in words."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Call) and _called(node) in ("Note", "note_of"):
             what = node.args[0] if node.args else None
             if what is None or isinstance(what, ast.Constant | ast.Dict | ast.JoinedStr):

@@ -30,11 +30,13 @@ ROWS = small_year()[1]["globex"]
 COUNT = len(ROWS)
 
 
-@pytest.fixture(params=["store", "export"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Book:
+@pytest.fixture(params=["store", "export"], scope="module")
+def book(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """Nobody writes into it."""
+    folder = tmp_path_factory.mktemp("books")
     if request.param == "store":
-        return open_book(make_store(tmp_path / "globex.db", "globex", ROWS))
-    return open_book(make_export(tmp_path / "globex", "globex", ROWS))
+        return open_book(make_store(folder / "globex.db", "globex", ROWS))
+    return open_book(make_export(folder / "globex", "globex", ROWS))
 
 
 def read(book: Book, start: int, end: int, columns=COLUMNS, wanted=()) -> list[Row]:

@@ -17,9 +17,11 @@ from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.sqlite import migrate as migrate_module
 from oncewire.store.sqlite import reader as sqlite_reader
 from oncewire.store.sqlite import store as sqlite
+from oncewire.store.sqlite.connection import connect
 from oncewire.store.sqlite.migrate import APPLICATION_ID, Migration, known_migrations, migrate
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.store import SqliteStore
+from tests.store.empty_store import migrate_or_copy
 from tests.store.samples import add, everything, prepare, received, row, sent
 
 FIRST = known_migrations()[-1].version
@@ -51,6 +53,19 @@ def test_versions_are_numbered_without_gaps() -> None:
     migrations = known_migrations()
     assert [step.version for step in migrations] == list(range(1, len(migrations) + 1))
     assert all(step.name.startswith(f"{step.version:03d}_") for step in migrations)
+
+
+def test_the_copy_that_tests_open_is_a_migrated_store(tmp_path: Path) -> None:
+    migrated, copied = (connect(tmp_path / name, None) for name in ("migrated.db", "copied.db"))
+    assert migrate(migrated, known_migrations()) == FIRST
+    assert migrate_or_copy(copied, known_migrations()) == FIRST
+    assert _schema(copied) == _schema(migrated)
+    assert copied.pragma("journal_mode") == "wal"
+    assert migrate_or_copy(copied, known_migrations()) == 0
+    # What is not the whole way from nothing goes the real one.
+    assert migrate_or_copy(copied, (*known_migrations(), NEXT)) == 1
+    copied.close()
+    migrated.close()
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from oncewire.agreement.agreement import (
@@ -138,10 +139,13 @@ def bind(
 
 def _complete(values: Layer) -> tuple[Value, ...]:
     """Every key in its order, with the field's default where nobody spoke."""
-    return tuple(
-        values.get(name) or Value(name, default_of(key), Origin.DEFAULT)
-        for name, key in KEYS.items()
-    )
+    return tuple(values.get(name) or default for name, default in _unsaid().items())
+
+
+@cache
+def _unsaid() -> Layer:
+    """Every key in its order, as it is where nobody speaks."""
+    return {name: Value(name, default_of(key), Origin.DEFAULT) for name, key in KEYS.items()}
 
 
 def _blamed(problem: str) -> str:

@@ -7,6 +7,7 @@ value it fills: `terms.retries` is the field `retries` of `Terms`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -73,16 +74,15 @@ class Key(NamedKey):
 
     target: str
     says: str
+    # Which of the five parts it fills, and the field there: the two words of the target.
+    part: str = dataclasses.field(init=False, repr=False)
+    field: str = dataclasses.field(init=False, repr=False)
 
-    @property
-    def part(self) -> str:
-        """Which of the five parts it fills."""
-        return self.target.partition(".")[0]
-
-    @property
-    def field(self) -> str:
-        """The field it fills there."""
-        return self.target.partition(".")[2]
+    def __post_init__(self) -> None:
+        """Taken apart once: every reading and writing of an agreement asks for all of them."""
+        part, _, field = self.target.partition(".")
+        object.__setattr__(self, "part", part)
+        object.__setattr__(self, "field", field)
 
     def refusal(self, problem: str, remedy: str) -> AgreementProblem:
         """An error that `agreement check` can show beside the key."""

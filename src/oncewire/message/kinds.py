@@ -87,6 +87,8 @@ def literal(plain: Any) -> str:
 
 def quoted(text: str) -> str:
     """A TOML string: every character that needs it is escaped."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     escaped = "".join(
         f"\\{char}" if char in '"\\'
         else char if " " <= char <= "~" or char > "\x9f"

@@ -126,7 +126,9 @@ def write_whole(agreement: Agreement) -> str:
 
     def said(binding: ActionBinding) -> ActionBinding:
         values = tuple(
-            value if value.key in unsaid else replace(value, origin=Origin.FILE)
+            value
+            if value.key in unsaid
+            else Value(value.key, value.value, Origin.FILE, value.where)
             for value in binding.values
         )
         return replace(binding, values=values)
