@@ -128,13 +128,15 @@ class Work:
 
     def received(self, key: IncomingKey) -> IncomingRow | None:
         """A received message, damaged or not."""
-        if key not in self.incoming.rows:
+        rows = self.incoming.rows
+        if key not in rows and ("by_id", key[1]) not in self._filled:
             self.load_incoming((key[1],))
-        return self.incoming.rows.get(key)
+        return rows.get(key)
 
     def received_as(self, message_id: str) -> list[IncomingRow]:
         """Every sender's message with that id."""
-        self.load_incoming((message_id,))
+        if ("by_id", message_id) not in self._filled:
+            self.load_incoming((message_id,))
         return [self.incoming.row(key[-1]) for key in self.incoming.by_id.of(message_id)]
 
     def load_outgoing(self, message_ids: Sequence[str]) -> None:
