@@ -29,6 +29,7 @@ from oncewire.message.fault import Error, ErrorList
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
 from oncewire.message.instant import Duration
+from oncewire.message.quick import quick
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import AckSent, WarningSent
@@ -51,6 +52,7 @@ class Awaited:
     patience: Duration
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What goes back on the connection once the commit is done; no parcel: an empty body."""

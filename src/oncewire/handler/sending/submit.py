@@ -30,6 +30,7 @@ from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncR
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceNumber
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
 from oncewire.message.variant import variant
@@ -51,6 +52,7 @@ PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
 """Bytes of all payloads of a message: with what is around them a body that a handler takes."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What an application hands in: documents, and under which agreement and for what.
