@@ -33,12 +33,13 @@ class StoredParcel:
     @property
     def size(self) -> int:
         """Length of the body in bytes."""
-        return sum(part.length if isinstance(part, SpoolSlice) else len(part) for part in self.body)
+        lengths = [part.length if isinstance(part, SpoolSlice) else len(part) for part in self.body]
+        return sum(lengths)
 
     @property
     def spooled(self) -> tuple[str, ...]:
         """Names of the spool files it is made of."""
-        return tuple(part.name for part in self.body if isinstance(part, SpoolSlice))
+        return tuple([part.name for part in self.body if isinstance(part, SpoolSlice)])
 
 
 @quick

@@ -353,20 +353,25 @@ class Work:
     def rest(self) -> None:
         """The turn is over: let go what nobody waits for."""
         self.applied = False
-        changed = {(id(table), key) for table, key, _, _ in self.log}
+        sent, received = self.outgoing, self.incoming
+        touched_sent: set[str] = set(self._loaded_outgoing)
+        touched_received: set[IncomingKey] = set(self._loaded_incoming)
+        for table, key, _, _ in self.log:
+            if table is sent:
+                touched_sent.add(key)
+            elif table is received:
+                touched_received.add(key)
         self.log.clear()
-        sent = [key for table, key in changed if table == id(self.outgoing)]
-        received = [key for table, key in changed if table == id(self.incoming)]
-        for message_id in (*sent, *self._loaded_outgoing):
-            row = self.outgoing.get(message_id)
+        for message_id in touched_sent:
+            row = sent.rows.get(message_id)
             if row is None or not row.live:
-                self.outgoing.forget(message_id)
+                sent.forget(message_id)
                 self.bytes.forget_outgoing(message_id)
-        for key in (*received, *self._loaded_incoming):
-            arrived = self.incoming.get(key)
+        for pair in touched_received:
+            arrived = received.rows.get(pair)
             if arrived is None or not arrived.live:
-                self.incoming.forget(key)
-                self.bytes.forget_incoming(key)
+                received.forget(pair)
+                self.bytes.forget_incoming(pair)
         for proved in list(self.receipts.rows):
             self.receipts.forget(proved)
         self._loaded_outgoing.clear()
