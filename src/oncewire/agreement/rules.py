@@ -410,10 +410,10 @@ def waits_for_signals(agreement: Agreement, kind: MessageKind) -> bool:
     return channel.terms.synchronous
 
 
-def sends_synchronously(binding: ActionBinding, message: Message) -> bool:
+def sends_synchronously(binding: ActionBinding, *, opens: bool) -> bool:
     """Whether what we send gets its answers on its connection: a message that opens a
     conversation asks for that; one that refers to another gets it unasked or not at all."""
-    if message.header.ref_to_message_id is None:
+    if opens:
         return binding.terms.synchronous
     return replies_unasked(binding) and binding.rules.sync_replies
 

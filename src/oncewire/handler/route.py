@@ -73,12 +73,15 @@ class Route:
 
         A stream that is limited but not numbered on the wire still has a channel here.
         """
+        return self.channel_of(message.header.conversation_id)
+
+    def channel_of(self, conversation_id: str) -> str | None:
+        """The same of what belongs to that conversation."""
         terms = self.terms
         if not terms.runs_protocol:
             return None
         if terms.numbered:
-            conversation = message.header.conversation_id
-            return channel_of(self.agreement, terms, Direction.SEND, conversation, None)
+            return channel_of(self.agreement, terms, Direction.SEND, conversation_id, None)
         if terms.flow is FlowMode.UNRESTRICTED:
             return None
         return f"{self.sender_id.value}>{self.receiver_id.value} (unnumbered)"

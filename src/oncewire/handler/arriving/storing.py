@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.naming import sender_of
+from oncewire.agreement.naming import sender_name
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.arrival import facts_under, number_of_arrival
 from oncewire.handler.arriving.received_note import received_note
@@ -64,7 +64,7 @@ class Storing:
         header, form = self.message.header, self.resolution.form
         if header.split is not None:
             return header.split
-        sender = str(sender_of(self.agreement, header.from_party))
+        sender = sender_name(self.agreement, header.from_party)
         if form.parts is PartsForm.MID and not self.resolution.terms.numbered:
             return split_by_name(self.tx, sender, self.message, form)
         # What was begun under an agreement that was replaced is not torn apart by that.
