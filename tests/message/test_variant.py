@@ -32,5 +32,5 @@ def test_its_values_are_checked_as_those_of_any_other() -> None:
 
 
 def test_a_field_that_is_not_there_cannot_change() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(AttributeError):
         variant(HEADER, colour="blue")

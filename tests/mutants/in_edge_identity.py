@@ -34,7 +34,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "the sender is the id that stands first",
         "oncewire.handler.arrival",
-        "        from_party=str(sender_of(agreement, message.header.from_party)),\n",
+        "        from_party=sender_name(agreement, message.header.from_party),\n",
         "        from_party=str(message.header.from_party),\n",
         requirement="DUP-1",
         tests=(
@@ -45,7 +45,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "the receiver is the id that stands first",
         "oncewire.handler.arrival",
-        "        to_party=str(receiver_of(receiver, message.header.to_party)),\n",
+        "        to_party=receiver_name(receiver, message.header.to_party),\n",
         "        to_party=str(message.header.to_party),\n",
         tests=(f"{_IDENTITY}::test_the_receiver_is_we_by_the_agreements_name",),
     ),

@@ -75,8 +75,8 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "the wish for a synchronous reply stays out of the header",
         "oncewire.handler.sending.submit",
-        "        sync_reply=terms.sync_mode if asks_sync else None,\n",
-        "        sync_reply=None,\n",
+        '        "sync_reply": terms.sync_mode if asks_sync else None,\n',
+        '        "sync_reply": None,\n',
         requirement="SYNC-9",
         tests=(f"{_HEADERS}::test_the_children_of_the_header_stand_in_their_order",),
     ),

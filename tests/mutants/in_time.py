@@ -46,8 +46,8 @@ IN_TIME: tuple[Mutant, ...] = (
     Mutant(
         "a lifetime counts from the last timestamp",
         "oncewire.handler.sending.submit",
-        "submission, terms, now, timestamp",
-        "submission, terms, stamp, timestamp",
+        "_quality(submission, terms, now, at_most_once",
+        "_quality(submission, terms, stamp, at_most_once",
         requirement="HDR-9",
         tests=(f"{_CLOCK}::test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with",),
     ),

@@ -26,6 +26,19 @@ def sender_of(agreement: Agreement, party: Party) -> Party:
     return Party(tuple(sorted(party.ids, key=str)), party.role)
 
 
+def sender_name(agreement: Agreement, party: Party) -> str:
+    """What listings call that From Party."""
+    partner = agreement.partner
+    if partner.is_named_by(party):
+        return str(partner.party)
+    return str(sender_of(agreement, party))
+
+
+def receiver_name(side: PartyTerms, party: Party) -> str:
+    """The same of the To Party."""
+    return str(side.party) if side.is_named_by(party) else str(receiver_of(side, party))
+
+
 def receiver_of(side: PartyTerms, party: Party) -> Party:
     """The To Party, if it is that side or is reached through it."""
     if side.is_named_by(party):

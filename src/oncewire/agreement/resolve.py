@@ -18,6 +18,7 @@ from oncewire.agreement.agreement import (
     address_of,
 )
 from oncewire.agreement.agreements import CPA_ID, Agreements, Found, place_under
+from oncewire.agreement.remembered import Remembered
 from oncewire.agreement.rules import signal_terms, weigh
 from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
 from oncewire.message.envelope import Message, MessageKind
@@ -25,6 +26,7 @@ from oncewire.message.fault import Error
 from oncewire.message.form import Form, Security
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.trial import TRIAL_SERVICE
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import Scope, Terms
@@ -33,6 +35,7 @@ SERVICE = "//Header/MessageHeader/Service"
 ACTION = "//Header/MessageHeader/Action"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """Everything about one message that was agreed."""
@@ -226,6 +229,14 @@ def binding_named(
     agreement no longer lists them, what holds for the whole direction."""
     if kind is not MessageKind.NORMAL:
         return agreement.signal_binding(Direction.SEND, kind)
+    named = (service, action)
+    known_as = _bindings.get(agreement, named)
+    if known_as is not None:
+        return known_as
+    return _bindings.keep(agreement, named, _find_named(agreement, service, action))
+
+
+def _find_named(agreement: Agreement, service: str, action: str) -> ActionBinding:
     typed = {str(binding.service): binding.service for binding in agreement.actions}
     try:
         known = typed.get(service) or Service(service)
@@ -234,7 +245,27 @@ def binding_named(
         return agreement.sending
 
 
+_bindings: Remembered[Agreement, ActionBinding] = Remembered()
+
+
 def _listed(
+    agreement: Agreement,
+    direction: Direction,
+    service: Service | None,
+    action: str | None,
+    sender: Party | None,
+    receiver: Party | None,
+) -> ActionBinding:
+    roles = sender and sender.role, receiver and receiver.role
+    asked = (direction, service, action, *roles)
+    known = _bindings.get(agreement, asked)
+    if known is not None:
+        return known
+    found = _find_listed(agreement, direction, service, action, sender, receiver)
+    return _bindings.keep(agreement, asked, found)
+
+
+def _find_listed(
     agreement: Agreement,
     direction: Direction,
     service: Service | None,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
 from oncewire.agreement.compose import ORDERED_WINDOW
+from oncewire.agreement.remembered import Remembered
 from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
 from oncewire.message.acknowledgment import Actor
 from oncewire.message.envelope import Message, MessageKind
@@ -87,15 +88,49 @@ class Weighed:
     plan: SyncPlan | None = None
 
 
+_weighed: Remembered[ActionBinding, Weighed] = Remembered()
+
+
 def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> Weighed:
     """The terms in force for one message, and the warnings its sender is owed.
 
     At a hop the agreement of the two end parties is not ours to enforce: there the header
     is taken at its word, and only the hop's own number is looked at.
     """
-    terms = binding.terms
     if message.kind is not MessageKind.NORMAL:
-        return Weighed(_signal(terms, message))
+        return Weighed(_signal(binding.terms, message))
+    if message.routing or at_hop:
+        # A RoutingHeader is each message's own.
+        return _weigh(binding, message, at_hop=at_hop)
+    asked = _what_is_weighed(message)
+    known = _weighed.get(binding, asked)
+    if known is not None:
+        return known
+    found = _weigh(binding, message, at_hop=False)
+    # A warning names the message's own values.
+    return found if found.warnings else _weighed.keep(binding, asked, found)
+
+
+def _what_is_weighed(message: Message) -> tuple[object, ...]:
+    """Everything of a message without a RoutingHeader that decides about its terms; what comes
+    to be looked at below is to be named here."""
+    header = message.header
+    return (
+        header.from_party.role,
+        header.to_party.role,
+        header.semantics,
+        header.duplicate_elimination,
+        header.delivery_receipt_requested,
+        header.sync_reply,
+        header.sync_reply_as_agreed,
+        header.ref_to_message_id is None,
+        message.order is None,
+        message.ack_requested,
+    )
+
+
+def _weigh(binding: ActionBinding, message: Message, *, at_hop: bool) -> Weighed:
+    terms = binding.terms
     policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
     scales = Scales(policy)
     _roles(binding, message, scales)
@@ -375,10 +410,10 @@ def waits_for_signals(agreement: Agreement, kind: MessageKind) -> bool:
     return channel.terms.synchronous
 
 
-def sends_synchronously(binding: ActionBinding, message: Message) -> bool:
+def sends_synchronously(binding: ActionBinding, *, opens: bool) -> bool:
     """Whether what we send gets its answers on its connection: a message that opens a
     conversation asks for that; one that refers to another gets it unasked or not at all."""
-    if message.header.ref_to_message_id is None:
+    if opens:
         return binding.terms.synchronous
     return replies_unasked(binding) and binding.rules.sync_replies
 

@@ -12,11 +12,13 @@ from typing import TypeAlias
 
 from oncewire.journal.outcome import Outcome
 from oncewire.message.fault import Severity
+from oncewire.message.quick import quick
 from oncewire.message.status import StatusResponse
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import StoredParcel
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Post:
     """Carry one attempt of an outgoing message to its receiver."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.naming import receiver_of, sender_of
+from oncewire.agreement.naming import receiver_name, sender_name
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.sending.submit import facts_of
 from oncewire.message.envelope import Message, MessageKind
@@ -27,8 +27,8 @@ def facts_under(
     receiver = agreement.own if ahead is None else ahead.partner
     return variant(
         facts_of(message),
-        from_party=str(sender_of(agreement, message.header.from_party)),
-        to_party=str(receiver_of(receiver, message.header.to_party)),
+        from_party=sender_name(agreement, message.header.from_party),
+        to_party=receiver_name(receiver, message.header.to_party),
     )
 
 

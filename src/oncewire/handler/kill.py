@@ -60,6 +60,8 @@ class KillPoints:
             raise ValueError(f"there is no kill point {point!r}")
         self._point, self._count, self._mark = point, count, mark
         self._reached: Counter[str] = Counter()
+        # Whether there is one at all: in production nobody need name the points.
+        self.armed = bool(point)
 
     @classmethod
     def from_environment(cls) -> KillPoints:

@@ -18,6 +18,7 @@ from oncewire.agreement.agreement import (
     EndpointType,
     address_of,
 )
+from oncewire.agreement.remembered import Remembered
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.handler.node import Node
 from oncewire.message.acknowledgment import AckRequested, Actor
@@ -72,12 +73,15 @@ class Route:
 
         A stream that is limited but not numbered on the wire still has a channel here.
         """
+        return self.channel_of(message.header.conversation_id)
+
+    def channel_of(self, conversation_id: str) -> str | None:
+        """The same of what belongs to that conversation."""
         terms = self.terms
         if not terms.runs_protocol:
             return None
         if terms.numbered:
-            conversation = message.header.conversation_id
-            return channel_of(self.agreement, terms, Direction.SEND, conversation, None)
+            return channel_of(self.agreement, terms, Direction.SEND, conversation_id, None)
         if terms.flow is FlowMode.UNRESTRICTED:
             return None
         return f"{self.sender_id.value}>{self.receiver_id.value} (unnumbered)"
@@ -104,8 +108,21 @@ def is_receiver(agreement: Agreement, stored: StoredOutgoing) -> bool:
     return agreement.via is None or relayed or stored.facts.cpa_id in names
 
 
+_routes: Remembered[Agreement, tuple[ActionBinding, Route]] = Remembered()
+
+
 def route_under(agreement: Agreement, binding: ActionBinding, terms: Terms | None = None) -> Route:
     """The hop to the partner, or to the hub in between, under one binding."""
+    if terms is not None and terms is not binding.terms:
+        return _route(agreement, binding, terms)
+    known = _routes.get(agreement, id(binding))
+    if known is None or known[0] is not binding:
+        route = _route(agreement, binding, binding.terms)
+        known = _routes.keep(agreement, id(binding), (binding, route))
+    return known[1]
+
+
+def _route(agreement: Agreement, binding: ActionBinding, terms: Terms) -> Route:
     via = agreement.via
     partner = agreement.partner
     receiver_id = partner.party.ids[0]
@@ -116,7 +133,7 @@ def route_under(agreement: Agreement, binding: ActionBinding, terms: Terms | Non
         endpoints, receiver_uri = via.endpoints, via.handler_uri
     return Route(
         agreement,
-        terms or binding.terms,
+        terms,
         agreement.form,
         binding.security,
         peer_label(agreement),

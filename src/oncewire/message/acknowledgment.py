@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from oncewire.message.ids import Party, check_id
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 
 
 class Actor(StrEnum):
@@ -44,6 +45,7 @@ class SignedDigest:
     xml: bytes = b""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Acknowledgment:
     """The receiving handler has the message in its store; says nothing of the business."""

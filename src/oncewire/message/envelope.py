@@ -9,6 +9,7 @@ from oncewire.message.acknowledgment import Acknowledgment, AckRequested, Actor
 from oncewire.message.fault import ErrorList, Severity
 from oncewire.message.header import AckRequest, DeliverySemantics, Header
 from oncewire.message.payload import Payload, Reference
+from oncewire.message.quick import quick
 from oncewire.message.routing import RoutingHeader
 from oncewire.message.sequence import SequenceNumber
 from oncewire.message.status import StatusRequest, StatusResponse
@@ -46,6 +47,7 @@ ANSWERS = frozenset(
 (ACK-9). A failure notice that is itself reliable is an ERROR and acknowledged all the same."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message as values. The bytes it came in or goes out as are kept beside it."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from oncewire.errors import InvalidValue
 from oncewire.message.ids import Party, Service, check_id
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 
 SPLIT_TOTAL_MAX = 1_000_000
 """More parts than this is a mistake or an attack: a part is at least kilobytes."""
@@ -75,6 +76,7 @@ class Split:
             )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Header:
     """Header and MessageData in one value; None where the message does not say.

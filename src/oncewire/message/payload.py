@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from oncewire.errors import InvalidValue
 from oncewire.message.file_name import disposition, name_in
 from oncewire.message.ids import check_id, check_text
+from oncewire.message.quick import quick
 
 PAYLOADS_MAX = 100
 """Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
@@ -42,6 +43,7 @@ class Stretch:
     digest: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reference:
     """One entry of the Manifest. `href` is `cid:` for a part of this message."""
@@ -68,6 +70,7 @@ class Reference:
         return self.href[4:] if self.href[:4].lower() == "cid:" else None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Payload:
     """One payload part. Its bytes are never changed, only carried.

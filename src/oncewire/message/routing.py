@@ -8,9 +8,11 @@ from oncewire.errors import InvalidValue
 from oncewire.message.header import AckRequest, ReliableMessagingMethod
 from oncewire.message.ids import PartyId, check_id
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceNumber
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RoutingHeader:
     """Sender and receiver of one hop, by URI (2001) or by PartyID (v0-078), or both (C25)."""

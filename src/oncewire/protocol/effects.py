@@ -11,10 +11,12 @@ from typing import TypeAlias
 
 from oncewire.message.fault import Severity
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.protocol.detail import Detail
 from oncewire.protocol.kinds import Kind
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Note:
     """Write a journal row that tells what happened."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.variant import variant
 from oncewire.protocol.states import INCOMING, IncomingEvent, IncomingState, move
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Incoming:
     """The duplicate record and the way to the application in one.

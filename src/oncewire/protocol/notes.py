@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.protocol.detail import Detail
 from oncewire.protocol.kinds import Kind
 
@@ -58,6 +59,7 @@ class ClockSet(Detail):
     With the last three `at` moves by that much from this row on, `mono` does not."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Submitted(Detail):
     """An application handed a message in, and it is stored."""
@@ -115,6 +117,7 @@ class SendFailed(Detail):
     reason: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Acknowledged(Detail):
     """Somebody said that the message is there."""
@@ -257,6 +260,7 @@ class EpochEnded(Detail):
 # --- the receiving side -------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Received(Detail):
     """The first copy of a message is stored."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceStatus
 from oncewire.message.variant import variant
 from oncewire.protocol.states import OUTGOING, OutgoingEvent, OutgoingState, Proof, move
 from oncewire.protocol.terms import Terms
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """Everything the retry law looks at; timers are columns, so a restart finds them."""

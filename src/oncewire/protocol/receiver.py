@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias, overload
 from oncewire.errors import DeliveryFailure, EbxmlError, Inconsistent, TimeToLiveExpired
 from oncewire.message.fault import Error
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceNumber
 from oncewire.protocol import notes
 from oncewire.protocol.effects import Effect, Note, Raise
@@ -25,6 +26,7 @@ from oncewire.protocol.terms import Terms
 SEQUENCE_LOCATION = "//SequenceNumber"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What the judgement needs to know of a message that arrived."""
@@ -46,6 +48,7 @@ class Remembered:
     digest: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class First:
     """Never seen before: store it, answer it, and hand it over when its turn comes."""

@@ -40,6 +40,7 @@ from enum import Enum, StrEnum, auto
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.protocol.sequence import DuplicationWindow, SequenceRange
 from oncewire.protocol.terms import FlowMode, OnGap, ResetRule, Terms
@@ -88,6 +89,7 @@ class Held:
     handed: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ReceivingChannel:
     """State of one stream; `held` never grows beyond W entries (SW-9)."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceNumber, SequenceStatus
 from oncewire.message.variant import variant
 from oncewire.protocol.sequence import SendingWindow, SequenceRange
@@ -28,6 +29,7 @@ from oncewire.protocol.states import CHANNEL, ChannelEvent, Phase, move
 from oncewire.protocol.terms import ResetRule, Terms
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class SendingChannel:
     """State of one stream; `settled` holds numbers beyond the first unsettled one only."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.quick import quick
 from oncewire.protocol.incoming import Incoming
 from oncewire.protocol.outgoing import Outgoing
 from oncewire.protocol.states import IncomingState
@@ -32,14 +33,16 @@ class StoredParcel:
     @property
     def size(self) -> int:
         """Length of the body in bytes."""
-        return sum(part.length if isinstance(part, SpoolSlice) else len(part) for part in self.body)
+        lengths = [part.length if isinstance(part, SpoolSlice) else len(part) for part in self.body]
+        return sum(lengths)
 
     @property
     def spooled(self) -> tuple[str, ...]:
         """Names of the spool files it is made of."""
-        return tuple(part.name for part in self.body if isinstance(part, SpoolSlice))
+        return tuple([part.name for part in self.body if isinstance(part, SpoolSlice)])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
     """What listings and queries show of a message without parsing its bytes."""
@@ -61,6 +64,7 @@ class MessageFacts:
     split_total: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StoredOutgoing:
     """One outgoing message. Its bytes come separately: most steps do not need them.
@@ -84,6 +88,7 @@ class StoredOutgoing:
     damage: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
     """The answer first given to a message; a duplicate gets these bytes again."""
@@ -109,6 +114,7 @@ class StoredReceipt:
     parcel: StoredParcel
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StoredIncoming:
     """One incoming message and the answer it got, in one row."""

@@ -37,6 +37,7 @@ from oncewire.message import (
 from oncewire.message.form import Form
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Instant
+from oncewire.message.quick import quick
 from oncewire.wire.drafts import names as draft_names
 from oncewire.wire.ebms2 import names as ebms2_names
 from oncewire.wire.refusal import PartialHeader
@@ -45,6 +46,7 @@ UNKNOWN_CPA = "unknown"
 """Stands for a CPAId that could not be read; Norway's handlers answer with the same word."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """What every signal needs beside the message it answers."""

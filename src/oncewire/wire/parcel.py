@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oncewire.message.quick import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Parcel:
     """What a POST, a mail or a file holds: a Content-Type, a body, and other headers.

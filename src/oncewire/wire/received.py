@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncewire.message import Dialect, Message
+from oncewire.message.quick import quick
 from oncewire.wire.parcel import Parcel
 
 
@@ -18,6 +19,7 @@ class PartPlace(NamedTuple):
     encoding: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Received:
     """What a reader hands over. Signatures are checked, and hops spliced, over `envelope`."""

@@ -20,9 +20,11 @@ from oncewire.message import (
     RoutingHeader,
     Service,
 )
+from oncewire.message.quick import quick
 from oncewire.wire.soap_fault import Fault
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PartialHeader:
     """The facts an answer is built from; None where they could not be read."""

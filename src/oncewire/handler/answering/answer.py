@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement, Direction, EndpointType
 from oncewire.agreement.agreements import CPA_ID
+from oncewire.agreement.remembered import Remembered
 from oncewire.agreement.rules import replies_unasked
 from oncewire.errors import (
     EbxmlError,
@@ -20,15 +21,17 @@ from oncewire.handler.answering.ignored import word_for
 from oncewire.handler.node import Node
 from oncewire.handler.reading import RefusedByTerms
 from oncewire.handler.route import Route, as_of_today, peer_label, route_under
-from oncewire.handler.sealing.seal import seal, stored_parcel, whole_parcel
+from oncewire.handler.sealing.seal import closed, seal, sealed, stored_parcel, whole_parcel
 from oncewire.handler.sealing.secure import is_authentic, receipt_references
 from oncewire.handler.source import Source
-from oncewire.message.acknowledgment import Actor
+from oncewire.message.acknowledgment import Actor, SignedDigest
 from oncewire.message.envelope import ANSWERS, Message, MessageKind
 from oncewire.message.fault import Error, ErrorList
 from oncewire.message.form import Form
 from oncewire.message.header import AckRequest
-from oncewire.message.instant import Duration
+from oncewire.message.instant import Duration, Instant
+from oncewire.message.quick import quick
+from oncewire.message.variant import variant
 from oncewire.protocol.acknowledging import AckOwed
 from oncewire.protocol.effects import Note
 from oncewire.protocol.notes import AckSent, WarningSent
@@ -37,8 +40,10 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
+from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.stencil import Blanks, Stencil, stencil_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class Awaited:
     patience: Duration
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What goes back on the connection once the commit is done; no parcel: an empty body."""
@@ -83,9 +89,12 @@ def signal_route(agreement: Agreement, kind: MessageKind) -> Route:
 
 def envelope_for(node: Node, route: Route) -> Envelope:
     """What every signal of ours needs: an id, the time, the form, who we are, the hop."""
-    now = node.now()
+    return _envelope(route, node.new_message_id(), node.now())
+
+
+def _envelope(route: Route, message_id: str, now: Instant) -> Envelope:
     hop = route.hop(now, AckRequest.NONE)
-    return Envelope(node.new_message_id(), now, route.form, own=route.agreement.own.party, hop=hop)
+    return Envelope(message_id, now, route.form, own=route.agreement.own.party, hop=hop)
 
 
 def acknowledgment_for(
@@ -99,8 +108,18 @@ def acknowledgment_for(
 ) -> Message:
     """The acknowledgement that is owed for a message, as a message of its own by that way back;
     its elements may ride on a response instead."""
-    envelope = envelope_for(node, route)
     references = receipt_references(received) if owed.signed else ()
+    return _acknowledgment(message, envelope_for(node, route), owed, references, final=final)
+
+
+def _acknowledgment(
+    message: Message,
+    envelope: Envelope,
+    owed: AckOwed,
+    references: tuple[SignedDigest, ...],
+    *,
+    final: bool,
+) -> Message:
     asked_here = owed.hop_receipt is not AckRequest.NONE
     for_end = final and (owed.receipt is not AckRequest.NONE or not asked_here)
     actor = Actor.TO_PARTY_MSH if for_end else Actor.NEXT_MSH
@@ -125,11 +144,45 @@ def acknowledge(
 ) -> StoredAnswer:
     """Build the acknowledgement that is owed for a message, with what its sender is told."""
     route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
+    if not (owed.signed or route.security.sign or warnings or message.routing):
+        kind = MessageKind.ACKNOWLEDGMENT
+        blanks, written = _plain(node, message, route, owed, final=final)
+        return StoredAnswer(blanks.message_id, kind, sealed(node, written), owed=not plan.signals)
     ack = acknowledgment_for(node, message, route, owed, received, final=final)
     if warnings:
         ack = replace(ack, error_list=ErrorList(warnings))
     parcel = seal(node, ack, route, sign=owed.signed)
     return StoredAnswer(ack.header.message_id, ack.kind, parcel, owed=not plan.signals)
+
+
+_stencils: Remembered[Agreement, tuple[Stencil | None]] = Remembered()
+
+
+def _plain(
+    node: Node, message: Message, route: Route, owed: AckOwed, *, final: bool
+) -> tuple[Blanks, Parcel]:
+    """An acknowledgement that nobody signs, of a message without a RoutingHeader: that of the
+    partner's last message with other values in it, where nothing else of the message counts."""
+    header, agreement = message.header, route.agreement
+
+    def written(blanks: Blanks) -> Parcel:
+        about = variant(
+            header,
+            message_id=blanks.ref_to_message_id,
+            conversation_id=blanks.conversation_id,
+        )
+        envelope = _envelope(route, blanks.message_id, blanks.now)
+        asking = variant(message, header=about)
+        return closed(node, _acknowledgment(asking, envelope, owed, (), final=final), route)
+
+    blanks = Blanks(node.new_message_id(), header.message_id, header.conversation_id, node.now())
+    parties = header.from_party, header.to_party, header.cpa_id, message.dialect, message.kind
+    asked = message.ack_requested, header.delivery_receipt_requested, owed, final
+    known = _stencils.get(agreement, (parties, asked))
+    if known is None:
+        found = (stencil_of(written, blanks),)
+        known = _stencils.keep(agreement, (parties, asked), found)
+    return blanks, written(blanks) if known[0] is None else known[0].filled(blanks)
 
 
 def write_answer(

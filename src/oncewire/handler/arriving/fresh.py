@@ -30,14 +30,14 @@ class Standing:
 def standing(node: Node, tx: Transaction, message: Message) -> Standing:
     """What is known now."""
     message_id = message.header.message_id
-    accepted = any(
-        stored.incoming.state is not IncomingState.REFUSED
-        for stored in tx.incoming_by_id(message_id)
-    ) or any(gone.state != IncomingState.REFUSED for gone in tx.removed(message_id))
-    spoken = (*spoken_of(message), message.header.ref_to_message_id or "")
-    found = (tx.outgoing(reference) for reference in dict.fromkeys(spoken) if reference)
-    ours = tuple(None if stored is None else stored.outgoing.state for stored in found)
-    return Standing(accepted, ours, message.header.ref_to_message_id in node.pings)
+    states: list[str] = [stored.incoming.state for stored in tx.incoming_by_id(message_id)]
+    states += [gone.state for gone in tx.removed(message_id)]
+    accepted = states.count(IncomingState.REFUSED) < len(states)
+    reference = message.header.ref_to_message_id
+    spoken = dict.fromkeys((*spoken_of(message), reference or ""))
+    found = [tx.outgoing(name) for name in spoken if name]
+    ours = tuple([None if stored is None else stored.outgoing.state for stored in found])
+    return Standing(accepted, ours, reference in node.pings)
 
 
 def is_news(before: Standing, after: Standing) -> bool:

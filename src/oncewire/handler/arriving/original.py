@@ -10,7 +10,6 @@ nothing at once, whatever was agreed (`Agreements.withdrawn`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from oncewire.agreement.agreement import Agreement
@@ -150,16 +149,17 @@ def answered(node: Node, tx: Transaction, message: Message) -> Original | None:
     return None
 
 
-def spoken_of(message: Message) -> Iterator[str]:
+def spoken_of(message: Message) -> list[str]:
     """The messages of ours that a message speaks of."""
-    yield from (ack.ref_to_message_id for ack in message.acknowledgments)
+    spoken = [ack.ref_to_message_id for ack in message.acknowledgments]
     if message.kind is MessageKind.NORMAL:
         # What is new answers to today's agreement, whatever it refers to.
-        return
+        return spoken
     if message.status_response is not None:
-        yield message.status_response.ref_to_message_id
+        spoken.append(message.status_response.ref_to_message_id)
     if message.header.ref_to_message_id is not None:
-        yield message.header.ref_to_message_id
+        spoken.append(message.header.ref_to_message_id)
+    return spoken
 
 
 def _asked_about(node: Node, tx: Transaction, message: Message) -> Original | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.naming import sender_of
+from oncewire.agreement.naming import sender_name
 from oncewire.agreement.resolve import Resolution
 from oncewire.handler.arrival import facts_under, number_of_arrival
 from oncewire.handler.arriving.received_note import received_note
@@ -47,21 +47,24 @@ class Storing:
     ahead: Agreement | None = None
     # It is judged by the agreement of its original: a copy, whatever may be repeated.
     under_original: bool = False
+    # Of which document it is a part that is put together here; found once, for every step asks.
+    _split: Split | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_split", self._find_split())
 
     @property
     def agreement(self) -> Agreement:
         """The agreement with the handler the message came from."""
         return self.resolution.agreement
 
-    @property
-    def _split(self) -> Split | None:
-        """Of which document it is a part that is put together here."""
+    def _find_split(self) -> Split | None:
         if not self.final or self.message.kind is not MessageKind.NORMAL:
             return None
         header, form = self.message.header, self.resolution.form
         if header.split is not None:
             return header.split
-        sender = str(sender_of(self.agreement, header.from_party))
+        sender = sender_name(self.agreement, header.from_party)
         if form.parts is PartsForm.MID and not self.resolution.terms.numbered:
             return split_by_name(self.tx, sender, self.message, form)
         # What was begun under an agreement that was replaced is not torn apart by that.

@@ -191,7 +191,7 @@ class Shell:
             steps.append("tick")
             self._tick()
         # Dying at a step that has nothing to keep would show nothing.
-        durable = steps if self.engine.node.store.pending() else []
+        durable = steps if self._kill.armed and self.engine.node.store.pending() else []
         try:
             for step in durable:
                 self._kill.reach(f"{step} before commit")

@@ -149,11 +149,13 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 def is_at_hand(submissions: Sequence[Submission]) -> bool:
     """Whether nothing has to be read: every document is small and in memory."""
-    return all(
-        sum(payload.size for payload in submission.payloads) <= SPOOL_ABOVE
-        and not any(isinstance(payload, DistantPayload) for payload in submission.payloads)
-        for submission in submissions
-    )
+    for submission in submissions:
+        size = 0
+        for payload in submission.payloads:
+            size += payload.size
+            if size > SPOOL_ABOVE or isinstance(payload, DistantPayload):
+                return False
+    return True
 
 
 @asynccontextmanager
@@ -184,6 +186,8 @@ async def submitted(
     kill: KillPoints = NOWHERE,
 ) -> Accepted:
     """Have a submission read, and then stored by `store`."""
+    if is_at_hand((submission,)):
+        return await store(submission)
     async with handed_in(spool, (submission,), kill) as handed:
         accepted = await store(handed.submissions[0])
         # What was submitted before has its own files.

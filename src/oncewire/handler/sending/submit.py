@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send
@@ -30,6 +31,7 @@ from oncewire.message.header import AckRequest, DeliverySemantics, Header, SyncR
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 from oncewire.message.payload import Payload, Reference, check_payloads
+from oncewire.message.quick import quick
 from oncewire.message.sequence import SequenceNumber
 from oncewire.message.trial import TRIAL_MARK, TRIAL_SERVICE, is_named_rightly, is_trial
 from oncewire.message.variant import variant
@@ -51,6 +53,7 @@ PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
 """Bytes of all payloads of a message: with what is around them a body that a handler takes."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What an application hands in: documents, and under which agreement and for what.
@@ -239,30 +242,19 @@ def _compose(
     submission: Submission,
     agreement: Agreement,
     now: Instant,
-    stamped: Callable[[Route, Message], Instant],
+    stamped: Callable[[Route, str], Instant],
 ) -> tuple[Message, Route]:
     """The message's values and its way, before a number is known."""
     conversation = submission.conversation_id or node.world.new_id()
+    message_id = submission.message_id or node.fresh_message_id()
     binding = binding_to_send(agreement, submission.service, submission.action)
-    header = Header(
-        from_party=agreement.own.party.acting_as(binding.from_role),
-        to_party=agreement.partner.party.acting_as(binding.to_role),
-        cpa_id=agreement.cpa_id,
-        conversation_id=conversation,
-        service=submission.service,
-        action=submission.action,
-        message_id=submission.message_id or node.fresh_message_id(),
-        timestamp=0,
-        ref_to_message_id=submission.ref_to_message_id,
-    )
-    message = Message(agreement.form.dialect, MessageKind.NORMAL, header)
-    terms = binding.terms
+    terms, opens = binding.terms, submission.ref_to_message_id is None
     if submission.best_effort and terms.reliable:
         terms = replace(terms, reliable=False, numbered=False, ordered=False)
-    if terms.synchronous and not sends_synchronously(binding, message):
+    if terms.synchronous and not sends_synchronously(binding, opens=opens):
         # Nobody waits on its connection, so it is repeated like any other (SYNC-18).
         terms = replace(terms, sync_mode=SyncReplyMode.NONE)
-    if is_trial(header.message_id):
+    if is_trial(message_id):
         terms = trial_terms(terms)
     if terms.max_size is not None and needs_parts(submission.payloads, terms):
         check_splittable(submission.payloads, terms, agreement.form, binding.security)
@@ -270,12 +262,28 @@ def _compose(
         _check_sizes(submission.payloads)
         check_closable(submission.payloads, binding.security)
     route = route_under(agreement, binding, terms)
-    stamp = stamped(route, message)
+    stamp = stamped(route, conversation)
     # At most once without acknowledgements is a combination of its own (ebMS 2.0 §6.6).
     once = binding.rules.duplicate_elimination is Requested.ALWAYS
-    header = _quality(header, submission, terms, now, timestamp=stamp, at_most_once=once)
-    references = tuple(Reference(f"cid:{payload.content_id}") for payload in submission.payloads)
-    message = variant(message, header=header, manifest=references, payloads=submission.payloads)
+    header = Header(
+        from_party=agreement.own.party.acting_as(binding.from_role),
+        to_party=agreement.partner.party.acting_as(binding.to_role),
+        cpa_id=agreement.cpa_id,
+        conversation_id=conversation,
+        service=submission.service,
+        action=submission.action,
+        message_id=message_id,
+        timestamp=stamp,
+        ref_to_message_id=submission.ref_to_message_id,
+        **_quality(submission, terms, now, at_most_once=once),
+    )
+    message = Message(
+        agreement.form.dialect,
+        MessageKind.NORMAL,
+        header,
+        manifest=tuple([Reference(f"cid:{each.content_id}") for each in submission.payloads]),
+        payloads=submission.payloads,
+    )
     return codec.as_stated(with_hop(message, route, stamp)), route
 
 
@@ -293,9 +301,9 @@ def _check_sizes(payloads: tuple[Payload, ...]) -> None:
             raise InvalidValue(problem, remedy="hand the submission in with `send`")
 
 
-def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Instant:
+def _stamp(node: Node, tx: Transaction, route: Route, conversation_id: str) -> Instant:
     """Now; on a numbered stream strictly later than the message before it."""
-    key = route.channel(message)
+    key = route.channel_of(conversation_id)
     now = node.now()
     if key is None:
         return now
@@ -306,15 +314,9 @@ def _stamp(node: Node, tx: Transaction, route: Route, message: Message) -> Insta
 
 
 def _quality(
-    header: Header,
-    submission: Submission,
-    terms: Terms,
-    now: Instant,
-    *,
-    timestamp: Instant,
-    at_most_once: bool,
-) -> Header:
-    """The header with its timestamp, and semantics, lifetime and wishes as the terms say.
+    submission: Submission, terms: Terms, now: Instant, *, at_most_once: bool
+) -> dict[str, Any]:
+    """Semantics, lifetime and wishes of a header, as the terms say.
 
     The lifetime counts from now. The timestamp may lie ahead of it, by as much as the clock was
     set back: it has to be later than the one before.
@@ -324,15 +326,15 @@ def _quality(
     opening = submission.ref_to_message_id is None
     asks_sync = terms.synchronous and opening
     wants_receipt = terms.runs_protocol and terms.ack_requested is not AckRequest.NONE
-    return variant(
-        header,
-        timestamp=timestamp,
-        time_to_live=None if lifetime is None else now + lifetime,
-        semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE if once else DeliverySemantics.BEST_EFFORT,
-        duplicate_elimination=at_most_once or once,
-        delivery_receipt_requested=terms.ack_requested if wants_receipt else None,
-        sync_reply=terms.sync_mode if asks_sync else None,
-    )
+    return {
+        "time_to_live": None if lifetime is None else now + lifetime,
+        "semantics": DeliverySemantics.ONCE_AND_ONLY_ONCE
+        if once
+        else DeliverySemantics.BEST_EFFORT,
+        "duplicate_elimination": at_most_once or once,
+        "delivery_receipt_requested": terms.ack_requested if wants_receipt else None,
+        "sync_reply": terms.sync_mode if asks_sync else None,
+    }
 
 
 def facts_of(message: Message) -> MessageFacts:

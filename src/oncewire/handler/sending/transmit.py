@@ -11,6 +11,7 @@ from oncewire.handler.perform import load_channel, perform, perform_effects, way
 from oncewire.handler.route import addresses_for
 from oncewire.handler.sending.admit import LOOK_AGAIN, set_aside
 from oncewire.message.fault import Error, Severity
+from oncewire.message.quick import quick
 from oncewire.protocol.effects import Transmit
 from oncewire.protocol.sender import (
     attempt_due,
@@ -30,6 +31,7 @@ BATCH = 256
 """How many due messages one turn looks at: enough to fill a commit, few enough to stay fair."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Transmission:
     """How one attempt ended, as far as the transport can tell."""

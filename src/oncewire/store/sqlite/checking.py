@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from oncewire.errors import StoreProblem
 from oncewire.journal.row import COLUMNS
@@ -23,7 +24,8 @@ _LARGEST = 2**63 - 1
 _MESSAGE = COLUMNS.index("message_id")
 _TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "TEXT": (str,)}
 Kinds = list[tuple[str, str, bool]]
-Places = list[int]
+Pick = Callable[[Values], Values]
+"""Takes some of a row's values out of it."""
 
 
 class Checking(Statements):
@@ -41,9 +43,9 @@ class Checking(Statements):
         journal = columns("journal_row")
         journal["message_id"] = ("TEXT", False)
         self._journal_kinds = _kinds(journal, COLUMNS)
-        # Types of rows that were found good, with the places of texts and numbers in them; there
-        # are few different ones.
-        self._good: dict[tuple[type, ...], tuple[Places, Places]] = {}
+        # Types of rows that were found good, and how texts and numbers are taken out of such a
+        # row; there are few different ones.
+        self._good: dict[tuple[type, ...], tuple[Pick, Pick]] = {}
 
     def check(
         self,
@@ -82,15 +84,22 @@ class Checking(Statements):
         """Add the texts and the numbers among values, if each is of a type that its column
         takes."""
         signature = tuple(map(type, values))
-        places = self._good.get(signature)
-        if places is None:
+        known = self._good.get(signature)
+        if known is None:
             _check_types(kinds, values)
-            places = self._good[signature] = (
-                [place for place, kind in enumerate(signature) if issubclass(kind, str)],
-                [place for place, kind in enumerate(signature) if kind is int],
+            known = self._good[signature] = (
+                _pick([place for place, kind in enumerate(signature) if issubclass(kind, str)]),
+                _pick([place for place, kind in enumerate(signature) if kind is int]),
             )
-        texts += [values[place] for place in places[0]]
-        numbers += [values[place] for place in places[1]]
+        texts += known[0](values)
+        numbers += known[1](values)
+
+
+def _pick(places: list[int]) -> Pick:
+    # One alone would not be given as a row.
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda row: tuple([row[place] for place in places])
 
 
 def _check_sizes(texts: Sequence[str], numbers: Sequence[int]) -> None:

@@ -79,4 +79,4 @@ def _size(content: OutgoingBytes | IncomingBytes | AnswerBytes) -> int:
 def _inline(parcel: StoredParcel | None) -> int:
     if parcel is None:
         return 0
-    return sum(len(part) for part in parcel.body if isinstance(part, bytes))
+    return sum([len(part) for part in parcel.body if isinstance(part, bytes)])

@@ -61,8 +61,10 @@ class KeepingSteps(DocumentSteps):
     # --- single messages ---
 
     def removed(self, message_id: str) -> list[Removed]:
-        self._work.load_removed((message_id,))
-        return list(self._work.removed[message_id])
+        work = self._work
+        if message_id not in work.removed:
+            work.load_removed((message_id,))
+        return list(work.removed[message_id])
 
     def hold(self, message_id: str, held: bool) -> bool:
         work = self._work

@@ -128,13 +128,15 @@ class Work:
 
     def received(self, key: IncomingKey) -> IncomingRow | None:
         """A received message, damaged or not."""
-        if key not in self.incoming.rows:
+        rows = self.incoming.rows
+        if key not in rows and ("by_id", key[1]) not in self._filled:
             self.load_incoming((key[1],))
-        return self.incoming.rows.get(key)
+        return rows.get(key)
 
     def received_as(self, message_id: str) -> list[IncomingRow]:
         """Every sender's message with that id."""
-        self.load_incoming((message_id,))
+        if ("by_id", message_id) not in self._filled:
+            self.load_incoming((message_id,))
         return [self.incoming.row(key[-1]) for key in self.incoming.by_id.of(message_id)]
 
     def load_outgoing(self, message_ids: Sequence[str]) -> None:
@@ -351,20 +353,25 @@ class Work:
     def rest(self) -> None:
         """The turn is over: let go what nobody waits for."""
         self.applied = False
-        changed = {(id(table), key) for table, key, _, _ in self.log}
+        sent, received = self.outgoing, self.incoming
+        touched_sent: set[str] = set(self._loaded_outgoing)
+        touched_received: set[IncomingKey] = set(self._loaded_incoming)
+        for table, key, _, _ in self.log:
+            if table is sent:
+                touched_sent.add(key)
+            elif table is received:
+                touched_received.add(key)
         self.log.clear()
-        sent = [key for table, key in changed if table == id(self.outgoing)]
-        received = [key for table, key in changed if table == id(self.incoming)]
-        for message_id in (*sent, *self._loaded_outgoing):
-            row = self.outgoing.get(message_id)
+        for message_id in touched_sent:
+            row = sent.rows.get(message_id)
             if row is None or not row.live:
-                self.outgoing.forget(message_id)
+                sent.forget(message_id)
                 self.bytes.forget_outgoing(message_id)
-        for key in (*received, *self._loaded_incoming):
-            arrived = self.incoming.get(key)
+        for pair in touched_received:
+            arrived = received.rows.get(pair)
             if arrived is None or not arrived.live:
-                self.incoming.forget(key)
-                self.bytes.forget_incoming(key)
+                received.forget(pair)
+                self.bytes.forget_incoming(pair)
         for proved in list(self.receipts.rows):
             self.receipts.forget(proved)
         self._loaded_outgoing.clear()
