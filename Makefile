@@ -20,6 +20,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # than two cores: a third of the seconds are spent in waiting for processes and servers.
 WORKERS ?= 3
 
+# The quick ones wait for next to nothing, and each worker has to load all of them first.
+QUICK_WORKERS ?= 2
+
 .PHONY: help setup python java proof postgres test quick check hooks format requirements conformance mutants coverage soak fuzz bench bench-setup demo clean
 
 help: ## this list
@@ -45,7 +48,7 @@ test: setup ## run every test but the long ones
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 quick: setup ## run the tests of a minute: without Spark, without processes, none that is long
-	TEST_EXAMPLES=25 $(BIN)/python -m pytest -n $(WORKERS) --durations=5 \
+	TEST_EXAMPLES=25 $(BIN)/python -m pytest -n $(QUICK_WORKERS) --durations=5 \
 		-m "not (soak or spark or process or long)" $(ARGS)
 
 check: setup ## format, lint and strict types

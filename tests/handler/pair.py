@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
+from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
 from oncewire.handler.actions import Action, Join, Notice, Ponged, Post, PostAnswer, Settled
@@ -40,6 +42,12 @@ def agreement_text(
         f'cpa_id = "alpha-beta"\nprofile = "{profile}"\n'
         f"[own]\n{side(own)}[partner]\n{side(partner)}{extra}"
     )
+
+
+@cache
+def agreement_of(text: str) -> Agreement:
+    """The agreement of a text: nobody can change one, so every pair with that text has it."""
+    return read_toml(text)
 
 
 class TestWorld:
@@ -89,7 +97,7 @@ class Pair:
 
     def _start(self, own: str, store: Store, world: TestWorld) -> None:
         partner = "beta" if own == "alpha" else "alpha"
-        agreement = read_toml(agreement_text(own, partner, self.profile, self.extra))
+        agreement = agreement_of(agreement_text(own, partner, self.profile, self.extra))
         self.engines[own] = Engine(Node(own, store, Agreements([agreement]), world))
         self.engines[own].start()
         self.settle(own)

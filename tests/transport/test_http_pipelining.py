@@ -204,16 +204,17 @@ def test_who_talks_on_after_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatc
 
 async def talking(answer: bytes, *, more: bytes = b"", count: int = 1) -> list[OutcomeKind]:
     """How attempts end at a peer that answers each with these bytes, and says more later."""
+    asked_again_soon, all_said = asyncio.Event(), asyncio.Event()
 
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await read_request(reader)
             writer.write(answer)
-            await writer.drain()
             if more:
-                await asyncio.sleep(0.01)
+                await asked_again_soon.wait()
                 writer.write(more)
-                await writer.drain()
+            all_said.set()
+            await writer.drain()
 
     client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
     await client.start()
@@ -221,7 +222,13 @@ async def talking(answer: bytes, *, more: bytes = b"", count: int = 1) -> list[O
     async with fake_peer(peer) as url:
         for _ in range(count):
             kinds.append((await client.send(cargo(b"<a/>"), url, timeout=10)).kind)
-            await asyncio.sleep(0.05)
+            # What is said meanwhile has come before the next attempt: by turns of the loop.
+            asked_again_soon.set()
+            await all_said.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            asked_again_soon.clear()
+            all_said.clear()
     await client.close()
     return kinds
 
@@ -336,9 +343,11 @@ def test_turns_are_waited_for_and_given_back() -> None:
 def test_what_is_under_way_ends_with_the_client() -> None:
     async def peer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await read_request(reader)
+        asked.set()
         await asyncio.sleep(30)
 
     closed: list[int] = []
+    asked = asyncio.Event()
 
     async def pieces() -> AsyncIterator[bytes]:
         try:
@@ -353,7 +362,7 @@ def test_what_is_under_way_ends_with_the_client() -> None:
         async with fake_peer(peer) as url:
             sent = Cargo("text/xml", (), 8, pieces)
             sending = asyncio.ensure_future(client.send(sent, url, timeout=30))
-            await asyncio.sleep(0.1)
+            await asked.wait()
             await client.close()
             outcome = await sending
         assert outcome.kind is OutcomeKind.UNKNOWN
