@@ -337,7 +337,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     Mutant(
         "who gave an acknowledgement beside a signature is believed",
         "oncewire.wire.security.verified",
-        "        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack\n",
+        "        variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack\n",
         "        ack\n",
         requirement="ACK-18",
         tests=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_DIGESTED = "oncewire.wire.differential.digested"
 _FORMS = "oncewire.wire.differential.forms"
 _MOULD = "oncewire.wire.differential.mould"
 _MOULDS = "oncewire.wire.differential.moulds"
@@ -66,11 +67,21 @@ IN_MOULDS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "a signed message teaches",
+        "a signature that could not differ is learned",
         _MOULD,
-        "    if base.signed:\n",
-        "    if not base.message:\n",
-        tests=(f"{_TESTS}::test_a_signed_message_teaches_nothing",),
+        "(base.signed and Field.SIGNATURE_VALUE not in fields)",
+        "not fields",
+        tests=(f"{_TESTS}::test_a_signature_without_a_value_teaches_nothing",),
+    ),
+    Mutant(
+        "the digests of a signed acknowledgement are learned by heart",
+        _DIGESTED,
+        "            digest = base64.b64decode(value)\n",
+        "",
+        tests=(
+            _ALIKE,
+            f"{_TESTS}::test_what_a_signed_acknowledgement_has_digests_of_is_read_from_its_gaps",
+        ),
     ),
     Mutant(
         "one partner takes the places of all",

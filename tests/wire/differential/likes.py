@@ -5,17 +5,29 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from oncewire.errors import EbxmlError
-from oncewire.message import Acknowledgment, Dialect, Message, RoutingHeader
+from oncewire.message import (
+    Acknowledgment,
+    AckRequested,
+    Actor,
+    Dialect,
+    Message,
+    RoutingHeader,
+)
 from oncewire.message.form import Validation
-from oncewire.wire import codec, header
+from oncewire.wire import answers, codec, header
 from oncewire.wire.differential.gaps import Gap
 from oncewire.wire.differential.mould import Mould, learned
 from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.refusal import ReadFault
+from oncewire.wire.security import signature
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signing import SigningChoice, sign
+from oncewire.wire.security.verified import acknowledged_digests
 from tests.fuzz.mutations import TOKENS, mutated
 from tests.fuzz.seeds import conversation
 from tests.wire import samples
+from tests.wire.security import keys
 
 CHARSET = "UTF-8"
 REPORT = Validation.REPORT
@@ -30,7 +42,9 @@ VALUES = [
     b"<![CDATA[m-2]]>", b"a<!-- b -->c", b"<!-- -->", b"a<?pi?>b", b"a]]>b", b"a>b", b'a"b',
     b"a'b", b"a=b", b"xmlns", b"xmlns" * 40, b"<x/>", b"</eb:MessageId>", b"\x00", b"\x0b",
     b"\x7f", b"\xc3\xa4", b"\xc3", b"\xff", "\u2028".encode(), "\ufffe".encode(), b"",
-    b"cid:other", b"order-1%40alpha", b"a@b", b"A" * 200, b"-1", b"+1", b"1.0", b"\xd9\xa1",
+    b"QUJD" * 11, b"QUJD" * 10 + b"QUI=", b"QUJD" * 10 + b"QQ==", b"QUJD=", b"QUJDRA", b"QU JD",
+    b"QUJD" * 400, b"====", b"cid:other", b"order-1%40alpha", b"a@b", b"A" * 200,
+    b"-1", b"+1", b"1.0", b"\xd9\xa1",
 ]  # fmt: skip
 """What might stand in a field: good values of every kind, and what only looks like one."""
 
@@ -38,7 +52,35 @@ VALUES = [
 def envelopes(dialect: Dialect) -> list[bytes]:
     """One of each kind that the dialect has, and one that every field stands in."""
     made = [*conversation(dialect), _busy(dialect)]
-    return [codec.write_envelope(message, samples.form(dialect)) for message in made]
+    written = [codec.write_envelope(message, samples.form(dialect)) for message in made]
+    return written + (signed_envelopes() if dialect is Dialect.EBMS2 else [])
+
+
+def signed_envelopes() -> list[bytes]:
+    """An order and its signed acknowledgement, as they come and as they were signed."""
+    order = replace(samples.order_message(Dialect.EBMS2), payloads=(samples.ORDER, samples.PICTURE))
+    form = samples.form(Dialect.EBMS2)
+    parts = [
+        PartDigests(part.content_id, {"sha256": bytes.fromhex(part.digest)})
+        for part in order.payloads
+    ]
+    asked = replace(order, ack_requested=(AckRequested(Actor.TO_PARTY_MSH, signed=True),))
+    first = _signed(codec.write_envelope(asked, form), parts)
+    said = acknowledged_digests(signature.signed_references(first))
+    made = samples.envelope_for(Dialect.EBMS2, own=samples.BETA, hop=samples.NEXT_HOP)
+    ack = answers.acknowledgment_for(asked, made, references=said)
+    second = _signed(codec.write_envelope(ack, form), [])
+    views = [
+        signature.readable_envelope(signature.covered(envelope, covered))
+        for envelope, covered in ((first, parts), (second, []))
+    ]
+    return [first, second, *views]
+
+
+def _signed(envelope: bytes, parts: list[PartDigests]) -> bytes:
+    signer = keys.alpha("p256")
+    choice = SigningChoice("ecdsa-sha256")
+    return sign(envelope, parts, signer.key, signer.certificate, choice).envelope
 
 
 def _busy(dialect: Dialect) -> Message:

@@ -1,5 +1,6 @@
 """What a mould reads is what the full reader reads, whatever is in the envelope."""
 
+import base64
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,16 @@ from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import ReadFault
 from tests.wire import samples
-from tests.wire.differential.likes import CHARSET, REPORT, agrees, envelopes, full, learn, like
+from tests.wire.differential.likes import (
+    CHARSET,
+    REPORT,
+    agrees,
+    envelopes,
+    full,
+    learn,
+    like,
+    signed_envelopes,
+)
 from tests.wire.samples import corpus_bytes, corpus_messages
 from tests.wire.strategies import messages
 
@@ -217,12 +227,44 @@ def test_other_limits_and_other_charsets_are_other_questions() -> None:
     assert learned(received.envelope, CHARSET, Limits(id_length=100), REPORT) is None
 
 
-def test_a_signed_message_teaches_nothing() -> None:
-    moulds = Moulds()
-    moulds.learn(replace(_read(Dialect.EBMS2), signed=True), "beta", DEFAULT_LIMITS)
+def test_a_signature_without_a_value_teaches_nothing() -> None:
     signature = b'<ds:Signature xmlns:ds="http://www.w3.org/2000/09/xmldsig#"/></SOAP:Header>'
     assert learn(envelopes(Dialect.EBMS2)[0].replace(b"</SOAP:Header>", signature)) is None
-    assert len(moulds) == 0
+
+
+def test_of_a_signed_message_digests_and_signature_may_differ_and_nothing_else_of_it() -> None:
+    order, ack, *_ = signed_envelopes()
+    for envelope in (order, ack):
+        mould = learn(envelope)
+        assert mould is not None
+        gaps = find_gaps(envelope, Dialect.EBMS2)
+        value = next(gap for gap in gaps if gap.field is Field.SIGNATURE_VALUE)
+        other = envelope[: value.begin] + b"QUJD" * 22 + envelope[value.end :]
+        # A key of 256 bits has two equals signs in its signatures.
+        assert not agrees(mould, other)
+        same = envelope[: value.begin] + b"QUJD" * 21 + b"QQ==" + envelope[value.end :]
+        assert agrees(mould, same)
+        assert not agrees(mould, envelope.replace(b"ecdsa-sha256", b"ecdsa-sha384"))
+        assert not agrees(
+            mould, envelope.replace(b"<ds:X509Certificate>M", b"<ds:X509Certificate>N")
+        )
+
+
+def test_what_a_signed_acknowledgement_has_digests_of_is_read_from_its_gaps() -> None:
+    _, ack, *_ = signed_envelopes()
+    mould = learn(ack)
+    assert mould is not None
+    gaps = [gap for gap in find_gaps(ack, Dialect.EBMS2) if gap.field is Field.ACK_DIGEST]
+    assert len(gaps) == 3
+    changed = ack
+    for number, gap in reversed(list(enumerate(gaps))):
+        digest = base64.b64encode(bytes([number]) * 32)
+        changed = changed[: gap.begin] + digest + changed[gap.end :]
+    reading = mould.read(changed, DEFAULT_LIMITS)
+    assert reading == full(changed)
+    assert reading is not None
+    (said,) = reading.message.acknowledgments
+    assert [one.digest_value for one in said.references] == [bytes([n]) * 32 for n in range(3)]
 
 
 def test_what_a_mould_read_is_not_learned_again() -> None:

@@ -25,6 +25,7 @@ from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.errors import AgreementProblem, EbxmlError, SecurityFailure
 from oncewire.handler.node import Node
 from oncewire.handler.proofs import check_file
+from oncewire.handler.route import peer_label
 from oncewire.handler.sealing.confide import Opening, closed_for_others
 from oncewire.handler.source import REPLY, Source
 from oncewire.message.acknowledgment import Acknowledgment, SignedDigest
@@ -120,8 +121,9 @@ def verified_message(
     Where there is a signature the values are read again from the signed tree alone, so
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
-    check_connection(node, resolution.agreement, source, resolution.accepted_at)
-    return _believed(node, received, resolution.security, resolution.accepted_at)
+    agreement, at = resolution.agreement, resolution.accepted_at
+    check_connection(node, agreement, source, at)
+    return _believed(node, received, resolution.security, peer_label(agreement), at)
 
 
 def check_passing(node: Node, received: Received, resolution: Resolution, source: Source) -> None:
@@ -159,7 +161,8 @@ def is_authentic(
     try:
         check_connection(node, agreement, source)
         if received is not None:
-            _believed(node, received, _security_of(agreement, received.message))
+            security = _security_of(agreement, received.message)
+            _believed(node, received, security, peer_label(agreement))
     except EbxmlError:
         return False
     return True
@@ -174,18 +177,24 @@ def _security_of(agreement: Agreement, message: Message) -> Security:
 
 
 def _believed(
-    node: Node, received: Received, security: Security, accepted_at: Instant | None = None
+    node: Node,
+    received: Received,
+    security: Security,
+    partner: str,
+    accepted_at: Instant | None = None,
 ) -> Message:
     if security.encrypt and received.message.payloads:
-        return _believed_closed(node, received, security, accepted_at)
+        return _believed_closed(node, received, security, partner, accepted_at)
     verified = _verified(
         node, received, security, accepted_at, lambda _signed: signature_parts(received)
     )
-    return received.message if verified is None else _signed_message(node, received, verified)
+    if verified is None:
+        return received.message
+    return _signed_message(node, received, verified, partner)
 
 
 def _believed_closed(
-    node: Node, received: Received, security: Security, accepted_at: Instant | None
+    node: Node, received: Received, security: Security, partner: str, accepted_at: Instant | None
 ) -> Message:
     """The same of a message whose payloads are encrypted.
 
@@ -197,7 +206,7 @@ def _believed_closed(
         verified = _verified(node, received, security, accepted_at, opening.parts)
         if verified is None:
             return opening.plain(received.message)
-        return opening.plain(_signed_message(node, opening.received, verified))
+        return opening.plain(_signed_message(node, opening.received, verified, partner))
     except SecurityFailure as failure:
         if not failure.location.startswith("cid:"):
             raise
@@ -208,9 +217,13 @@ def _believed_closed(
         ) from failure
 
 
-def _signed_message(node: Node, received: Received, verified: signature.Verified) -> Message:
-    believed = read_verified(received, verified, node.limits).message
-    if _header(believed) != _header(received.message):
+def _signed_message(
+    node: Node, received: Received, verified: signature.Verified, partner: str
+) -> Message:
+    believed = read_verified(received, verified, node.limits, node.moulds, partner).message
+    found = received.message
+    alike = believed.kind is found.kind and believed.header == found.header
+    if not alike and _header(believed) != _header(found):
         # The agreement was found by what was read first: it must be the same that is signed.
         raise SecurityFailure(
             "the signed header is another one than the one that was found first",

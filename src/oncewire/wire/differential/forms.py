@@ -16,8 +16,8 @@ from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.wire.differential.gaps import Field
 from oncewire.wire.xml.moments import read_moment
 
-Value: TypeAlias = str | int
-"""What a gap holds: an id or a reference, a moment or a number."""
+Value: TypeAlias = str | int | bytes
+"""What a gap holds: an id or a reference, a moment or a number, or base64 as it is written."""
 
 
 class Form(NamedTuple):
@@ -66,6 +66,13 @@ def _moment_form(pattern: str, example: str) -> Form:
     return Form(read, lambda number: example.format(number % 60))
 
 
+def _base64_form(padding: bytes, example: str) -> Form:
+    # With as many equals signs as the learned one: the limits count them.
+    last = rb"[A-Za-z0-9+/]" * (-len(padding) % 4) + padding
+    known = re.compile(rb"(?:[A-Za-z0-9+/]{4})+" + last)
+    return Form(lambda value: value if known.fullmatch(value) else None, example.format)
+
+
 _IDS = (Form(_id, "oncewire-{}".format),)
 _PARTS = (Form(_part, "oncewire-{}@example".format),)
 _NUMBERS = (Form(_number, str),)
@@ -79,6 +86,12 @@ _MOMENTS = tuple(
         ("", "", _FRACTION, "20010203T040506.0{:02d}Z"),
     )
 )
+# The digits of an example stand before what is padding, where every one of them counts.
+_BASE64 = (
+    _base64_form(b"", "T25jZXdpcmUtb25jZXdp{:04d}"),
+    _base64_form(b"=", "T25jZXdpcmUtb25jZXdp{:04d}T2U="),
+    _base64_form(b"==", "T25jZXdpcmUtb25jZXdp{:04d}TQ=="),
+)
 _FORMS: dict[Field, tuple[Form, ...]] = {
     Field.CONVERSATION_ID: _IDS,
     Field.MESSAGE_ID: _IDS,
@@ -91,6 +104,11 @@ _FORMS: dict[Field, tuple[Form, ...]] = {
     Field.ORDER: _NUMBERS,
     Field.HOP_NUMBER: _NUMBERS,
     Field.HREF: _PARTS,
+    Field.ACK_PART: _PARTS,
+    Field.SIGNED_PART: _PARTS,
+    Field.ACK_DIGEST: _BASE64,
+    Field.SIGNED_DIGEST: _BASE64,
+    Field.SIGNATURE_VALUE: _BASE64,
 }
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oncewire.message import Dialect
 from oncewire.wire.drafts.names import canonical_tag
-from oncewire.wire.ebms2.names import EB, RMX, SOAP
+from oncewire.wire.ebms2.names import DS, EB, RMX, SOAP
 from oncewire.wire.xml.source import content_of
 
 
@@ -33,6 +33,13 @@ class Field(Enum):
     ACK_TIMESTAMP = 9
     ACK_REF_TO = 10
     HREF = 11
+    # What a signed acknowledgement says of each thing it has digests of: the part, and the digest.
+    ACK_PART = 12
+    ACK_DIGEST = 13
+    # What a signature says; nothing of it is in a message (`wire/security` judges it).
+    SIGNED_PART = 14
+    SIGNED_DIGEST = 15
+    SIGNATURE_VALUE = 16
 
 
 class Gap(NamedTuple):
@@ -49,16 +56,22 @@ _SEPARATOR = "}"
 
 
 def _ebms2(*names: str) -> tuple[str, ...]:
-    spaces = {"SOAP": SOAP, "eb": EB, "rmx": RMX}
+    spaces = {"SOAP": SOAP, "eb": EB, "rmx": RMX, "ds": DS}
     split = (name.split(":") for name in names)
     return tuple(f"{spaces[prefix]}{_SEPARATOR}{local}" for prefix, local in split)
 
 
 _HEADER = ("SOAP:Envelope", "SOAP:Header")
 _DATA = (*_HEADER, "eb:MessageHeader", "eb:MessageData")
+_SIGNATURE = (*_HEADER, "ds:Signature")
+_SIGNED = (*_SIGNATURE, "ds:SignedInfo", "ds:Reference")
+_ACKNOWLEDGED = (*_HEADER, "eb:Acknowledgment", "ds:Reference")
+# Elements that name a part: the field of its name.
 _REFERENCES = {
-    _ebms2("SOAP:Envelope", "SOAP:Body", "eb:Manifest", "eb:Reference"),
-    ("ebxmlheader", "manifest", "reference"),
+    _ebms2("SOAP:Envelope", "SOAP:Body", "eb:Manifest", "eb:Reference"): Field.HREF,
+    ("ebxmlheader", "manifest", "reference"): Field.HREF,
+    _ebms2(*_SIGNED): Field.SIGNED_PART,
+    _ebms2(*_ACKNOWLEDGED): Field.ACK_PART,
 }
 _EBMS2 = {
     _ebms2(*_HEADER, "eb:MessageHeader", "eb:ConversationId"): Field.CONVERSATION_ID,
@@ -73,6 +86,9 @@ _EBMS2 = {
         *_HEADER, "rmx:RoutingHeaderList", "rmx:RoutingHeader", "rmx:Timestamp"
     ): Field.HOP_TIMESTAMP,
     _ebms2(*_HEADER, "rmx:HopSequence"): Field.HOP_NUMBER,
+    _ebms2(*_ACKNOWLEDGED, "ds:DigestValue"): Field.ACK_DIGEST,
+    _ebms2(*_SIGNED, "ds:DigestValue"): Field.SIGNED_DIGEST,
+    _ebms2(*_SIGNATURE, "ds:SignatureValue"): Field.SIGNATURE_VALUE,
 }
 # By the names under which the drafts' tolerant reader looks for them.
 _DRAFT_DATA = ("ebxmlheader", "header", "messagedata")
@@ -91,9 +107,10 @@ _DRAFTS = {
     ("ebxmlheader", "acknowledgment", "reftomessageid"): Field.ACK_REF_TO,
 }
 # Elements of which there may be several, each with fields of its own.
-_COUNTED = ("routingheader", "acknowledgment", "reference")
-# The name of a part in `xlink:href="cid:name"`, whatever the prefix is called.
-_HREF = re.compile(rb"""\s(?:[\w.-]+:)?href\s*=\s*(?:"cid:([^"]*)"|'cid:([^']*)')""")
+_COUNTED = ("routingheader", "acknowledgment")
+# The name of a part in `xlink:href="cid:name"`, whatever the prefix is called, or in
+# `URI="cid:name"`.
+_HREF = re.compile(rb"""\s(?:[\w.-]+:)?(?:href|URI)\s*=\s*(?:"cid:([^"]*)"|'cid:([^']*)')""")
 
 
 class _Search:
@@ -107,6 +124,7 @@ class _Search:
         self._path: list[str] = []
         self._begins: list[int] = []
         self._counts = dict.fromkeys(_COUNTED, -1)
+        self._references = dict.fromkeys(_REFERENCES.values(), -1)
         self._parser = pyexpat.ParserCreate(None, _SEPARATOR)
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -122,16 +140,18 @@ class _Search:
         self._begins.append(begin)
         if called in self._counts:
             self._counts[called] += 1
-        if tuple(self._path) in _REFERENCES:
-            self._reference(begin)
+        field = _REFERENCES.get(tuple(self._path))
+        if field is not None:
+            self._references[field] += 1
+            self._reference(field, begin)
 
-    def _reference(self, begin: int) -> None:
+    def _reference(self, field: Field, begin: int) -> None:
         tag_end = self._envelope.index(b">", begin)
         found = _HREF.findall(self._envelope, begin, tag_end)
         match = _HREF.search(self._envelope, begin, tag_end)
         if match is not None and len(found) == 1:
             begin, end = match.span(1 if match.group(1) is not None else 2)
-            self.gaps.append(Gap(Field.HREF, self._counts["reference"], begin, end))
+            self.gaps.append(Gap(field, self._references[field], begin, end))
 
     def _end(self, _name: str) -> None:
         field = self._fields.get(tuple(self._path))
@@ -151,6 +171,10 @@ class _Search:
             return self._counts["routingheader"]
         if field in (Field.ACK_TIMESTAMP, Field.ACK_REF_TO):
             return self._counts["acknowledgment"]
+        if field is Field.ACK_DIGEST:
+            return self._references[Field.ACK_PART]
+        if field is Field.SIGNED_DIGEST:
+            return self._references[Field.SIGNED_PART]
         return 0
 
 

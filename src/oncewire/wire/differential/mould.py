@@ -11,6 +11,7 @@ envelopes in which every gap holds another value, and in which all hold the same
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from oncewire.errors import EbxmlError, InvalidValue
@@ -28,6 +29,7 @@ from oncewire.message import (
 from oncewire.message.form import Validation
 from oncewire.message.ids import ID_LENGTH_MAX
 from oncewire.wire import header
+from oncewire.wire.differential.digested import Digested
 from oncewire.wire.differential.forms import Form, form_of
 from oncewire.wire.differential.gaps import Field, Gap, find_gaps
 from oncewire.wire.ebms2 import rules as ebms2_rules
@@ -38,8 +40,8 @@ from oncewire.wire.refusal import ReadFault
 ENVELOPE_MAX = 8192
 """A larger one has more in it that differs, and would be held in memory."""
 
-# Longer than any value that a form takes.
-_VALUE_MAX = 256
+# Longer than any value that a form takes: the longest is a signature with a key of 8192 bits.
+_VALUE_MAX = 1536
 
 
 class Mould:
@@ -100,6 +102,7 @@ class Mould:
         ]
         # The drafts acknowledge what MessageData refers to, unless the element itself says it.
         named = self._header[3] if message.dialect is not Dialect.EBMS2 else None
+        digests = enumerate(digest for ack in message.acknowledgments for digest in ack.references)
         self._acks = [
             (
                 ack,
@@ -107,6 +110,12 @@ class Mould:
                 at(Field.ACK_REF_TO, ack.ref_to_message_id, n)
                 if named is None or (Field.ACK_REF_TO, n) in places
                 else named,
+                [
+                    Digested(
+                        digest, places.get((Field.ACK_PART, m)), places.get((Field.ACK_DIGEST, m))
+                    )
+                    for m, digest in islice(digests, len(ack.references))
+                ],
             )
             for n, ack in enumerate(message.acknowledgments)
         ]
@@ -166,7 +175,9 @@ class Mould:
         if routing:
             routing = tuple([_hop(hop, values, at, number) for hop, at, number in self._hops])
         if answers:
-            answers = tuple([_ack(ack, values[at], values[ref]) for ack, at, ref in self._acks])
+            answers = tuple(
+                [_ack(ack, values, at, ref, digests) for ack, at, ref, digests in self._acks]
+            )
         if manifest:
             manifest = tuple([_reference(one, values, at) for one, at in self._references])
         return Message(
@@ -242,9 +253,17 @@ def _hop(
     )
 
 
-def _ack(ack: Acknowledgment, timestamp: int, ref_to: str) -> Acknowledgment:
+def _ack(
+    ack: Acknowledgment, values: list[Any], timestamp: int, ref_to: int, digests: list[Digested]
+) -> Acknowledgment:
     return Acknowledgment(
-        timestamp, ref_to, ack.from_party, ack.actor, ack.signed, ack.type, ack.references
+        values[timestamp],
+        values[ref_to],
+        ack.from_party,
+        ack.actor,
+        ack.signed,
+        ack.type,
+        tuple([digest.cast(values) for digest in digests]),
     )
 
 
@@ -281,12 +300,10 @@ def learned(
         count_exactly(envelope, None, limits)
     except (ReadFault, EbxmlError):
         return None
-    if base.signed:
-        # What differs in it is its signature.
-        return None
     gaps = _formed(envelope, base.message)
-    # No other envelope would have the same id.
-    if all(gap.field is not Field.MESSAGE_ID for gap, _ in gaps):
+    fields = {gap.field for gap, _ in gaps}
+    # No other envelope would have the same id, or the same signature.
+    if Field.MESSAGE_ID not in fields or (base.signed and Field.SIGNATURE_VALUE not in fields):
         return None
     mould = Mould(envelope, gaps, base, limits)
     trials = (envelope, mould.filled(alike=False), mould.filled(alike=True))

@@ -71,18 +71,28 @@ class Moulds:
         limits: Limits,
         validation: Validation = Validation.REPORT,
     ) -> None:
-        """Learn of a message that was read and that `owner` has proved to be his own.
+        """Learn of a message that was read and that `owner` has proved to be his own."""
+        if not received.moulded:
+            self.learn_of(received.envelope, received.charset, owner, limits, validation)
+
+    def learn_of(
+        self,
+        envelope: bytes,
+        charset: str | None,
+        owner: str,
+        limits: Limits,
+        validation: Validation,
+    ) -> None:
+        """The same of an envelope that no mould has read.
 
         Making a mould costs some full readings. So it is done for the first, the second, the
-        fourth message and so on that no mould read: who never sends alike costs little.
+        fourth envelope and so on: who never sends alike costs little.
         """
-        if received.moulded or received.signed:
-            return
         offered = self._offered[owner] = self._offered.get(owner, 0) + 1
         if offered & (offered - 1):
             return
-        mould = learned(received.envelope, received.charset, limits, validation)
-        mark = _mark_of(received.envelope), received.charset, validation
+        mould = learned(envelope, charset, limits, validation)
+        mark = _mark_of(envelope), charset, validation
         # What differs must not be what it is found by.
         if mould is None or not mark[0] or not mould.holds(mark[0]):
             return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oncewire.message import Acknowledgment, Actor, Message, Payload, SignedDigest
 from oncewire.message.form import Validation
+from oncewire.message.variant import variant
 from oncewire.wire import header
+from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.received import Received
 from oncewire.wire.security import algorithms, references
@@ -15,7 +15,11 @@ from oncewire.wire.security.signature import Covered, readable_envelope
 
 
 def read_verified(
-    received: Received, verified: Covered, limits: Limits = DEFAULT_LIMITS
+    received: Received,
+    verified: Covered,
+    limits: Limits = DEFAULT_LIMITS,
+    moulds: Moulds | None = None,
+    owner: str = "",
 ) -> Received:
     """The same message with only what was signed, and the hop blocks nobody signs.
 
@@ -25,19 +29,28 @@ def read_verified(
     order they came in. Of their MIME headers, which nothing signs, only the media type and the
     file name are kept: what a document is called, which no digest could hold.
     The envelope stays as it was received: it is what is kept and forwarded.
+
+    `moulds` read it sooner, and learn of it as the signer's, `owner`'s.
     """
     # Read again from these octets, so that not one value can come from elsewhere (XML Signature
     # §8.1.3).
     octets = readable_envelope(verified)
     payloads = _signed_parts(received.message, verified)
     # Canonical octets are UTF-8, and the schema was judged on what was received.
-    reading = header.read(octets, None, limits, Validation.OFF, payloads)
+    asked = octets, None, limits, Validation.OFF, payloads
+    known = moulds.read(*asked) if moulds is not None else None
+    reading = known or header.read(*asked)
+    if known is None and moulds is not None:
+        moulds.learn_of(octets, None, owner, limits, Validation.OFF)
     left_out = tuple(
         f"the part {content_id[:64]!r} is not signed and was left out"
         for content_id in verified.unsigned_parts
     )
-    message = replace(reading.message, acknowledgments=_backed(reading.message, verified))
-    return replace(received, message=message, notes=(*received.notes, *left_out))
+    message = reading.message
+    backed = _backed(message, verified)
+    if backed is not message.acknowledgments:
+        message = variant(message, acknowledgments=backed)
+    return variant(received, message=message, notes=(*received.notes, *left_out))
 
 
 def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
@@ -46,7 +59,7 @@ def _signed_parts(message: Message, verified: Covered) -> tuple[Payload, ...]:
     return tuple(
         # Whoever turns on a Content-Encoding changes what the application gets, and no digest shows
         # it.
-        replace(
+        variant(
             parts[reference.content_id],
             content_encoding=None,
             mime_headers=_name_only(parts[reference.content_id]),
@@ -72,7 +85,7 @@ def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
     # §6.3.2.3 and MessageData name the same message; only the second is signed.
     meant = message.header.ref_to_message_id
     return tuple(
-        replace(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
+        variant(ack, from_party=None) if ack.actor is Actor.NEXT_MSH else ack
         for ack in message.acknowledgments
         if ack.actor is not Actor.NEXT_MSH or ack.ref_to_message_id == meant
     )
