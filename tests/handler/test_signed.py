@@ -127,7 +127,7 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
     assert not proves_receipt(received, replace(digest, references=()))
     assert len(digest.references) == 2, "the envelope and its payload"
     # What the signature covers is found without reading the rest.
-    covered = references_sent(stored, pair.alpha.node.limits)
+    covered = references_sent(pair.alpha.node, stored)
     assert covered is not None
     assert proves_receipt(covered, digest)
     assert not proves_receipt(covered, wrong)
@@ -188,7 +188,7 @@ def test_a_signed_acknowledgement_of_the_next_handler_is_noted_as_one() -> None:
 def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oncewire.handler.answering.answer.receipt_references", lambda received: ())
+    monkeypatch.setattr("oncewire.handler.answering.answer.receipt_references", lambda *_: ())
     pair = signed_pair(signed_acks=True, actor="nextMSH")
     sent = pair.send()
     assert state_of(pair, sent.message_id) is OutgoingState.OUTSTANDING
@@ -275,6 +275,6 @@ def test_a_receipt_that_is_signed_for_the_last_hop_comes_back_through_two_hubs()
 
 
 def test_what_covers_nothing_or_lies_elsewhere_is_read_whole() -> None:
-    limits, envelope = Pair().alpha.node.limits, b"<SOAP:Envelope/>"
+    node, envelope = Pair().alpha.node, b"<SOAP:Envelope/>"
     for body in ((envelope,), (SpoolSlice("0" * 64, 0, 9),), (b"", SpoolSlice("0" * 64, 0, 9))):
-        assert references_sent(StoredParcel("text/xml", (), body), limits) is None
+        assert references_sent(node, StoredParcel("text/xml", (), body)) is None

@@ -11,6 +11,9 @@ _MOULD = "oncewire.wire.differential.mould"
 _MOULDS = "oncewire.wire.differential.moulds"
 _TESTS = "tests/wire/differential/test_moulds.py"
 _ALIKE = f"{_TESTS}::test_an_envelope_like_a_learned_one_is_read_alike"
+_KNOWN = "oncewire.wire.security.known"
+_STENCIL = "oncewire.wire.security.stencil"
+_SIGNED = "tests/wire/security/test_learned.py"
 _AT_WORK = "tests/handler/arriving/test_moulds_at_work.py"
 
 IN_MOULDS: tuple[Mutant, ...] = (
@@ -104,5 +107,50 @@ IN_MOULDS: tuple[Mutant, ...] = (
         '    node.moulds.learn(received, "anybody", node.limits)\n'
         "    message = received.message\n    kept = stored",
         tests=(f"{_AT_WORK}::test_a_stranger_teaches_nothing",),
+    ),
+    Mutant(
+        "how a known envelope is signed may differ",
+        _KNOWN,
+        "        if any(holes[number] != text for number, text in self._fixed):\n",
+        "        if False:\n",
+        tests=(f"{_SIGNED}::test_how_something_is_signed_is_no_text_that_may_differ",),
+    ),
+    Mutant(
+        "the digest of a known envelope is not compared",
+        _KNOWN,
+        "            if not covering.same_digest(",
+        "            if not octets and not covering.same_digest(",
+        tests=(f"{_SIGNED}::test_every_check_is_made_of_what_is_known_too",),
+    ),
+    Mutant(
+        "the parts of a known envelope are not compared",
+        _KNOWN,
+        "            signature.check_part_digests(found.references, digests)\n",
+        "",
+        tests=(f"{_SIGNED}::test_every_check_is_made_of_what_is_known_too",),
+    ),
+    Mutant(
+        "the certificate of a known signer is not checked again",
+        _KNOWN,
+        "            certificate = signature.signer_of(found, trust, now, policy)\n",
+        "            certificate = trust.pinned[0]\n",
+        tests=(
+            f"{_SIGNED}::test_every_check_is_made_of_what_is_known_too",
+            f"{_SIGNED}::test_no_forgery_is_accepted_by_what_was_learned",
+        ),
+    ),
+    Mutant(
+        "a comment is text to a stencil",
+        _STENCIL,
+        '            and b"<!" not in document\n',
+        "",
+        tests=(f"{_SIGNED}::test_what_no_stencil_is_made_of",),
+    ),
+    Mutant(
+        "a sign of a gap in a document is a gap",
+        "oncewire.wire.security.places",
+        "    return document.markup, document.texts, len(document.holes)\n",
+        "    return document.markup, 0, 0\n",
+        tests=(f"{_SIGNED}::test_signs_that_look_like_gaps_are_told_from_them",),
     ),
 )

@@ -34,6 +34,7 @@ from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import StoredIncoming
 from oncewire.wire.differential.moulds import Moulds
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
+from oncewire.wire.security.learned import Learned
 
 BODY_MAX = 16 * 1024**3
 """The largest body taken unless the configuration says otherwise."""
@@ -196,6 +197,11 @@ class Node:
     def moulds(self) -> Moulds:
         """What was learned of the headers that partners sent, and how often it helped."""
         return Moulds()
+
+    @cached_property
+    def learned(self) -> Learned:
+        """What was learned of signatures, partners' and our own."""
+        return Learned()
 
     @property
     def room(self) -> int:

@@ -71,7 +71,7 @@ def signed_envelopes() -> list[bytes]:
     ack = answers.acknowledgment_for(asked, made, references=said)
     second = _signed(codec.write_envelope(ack, form), [])
     views = [
-        signature.readable_envelope(signature.covered(envelope, covered))
+        signature.covered(envelope, covered).readable
         for envelope, covered in ((first, parts), (second, []))
     ]
     return [first, second, *views]

@@ -136,16 +136,16 @@ def test_the_header_is_found_where_its_end_tag_is_also_text() -> None:
 def test_the_view_holds_what_was_signed_and_nothing_else() -> None:
     signed = _signed(documents.envelope(documents.HOP_BLOCKS))
     verified = _verify(signed)
-    assert verified.root.findtext(".//{*}MessageId") == "m-1001@alpha.example"
-    assert nodeset.NEXT_MSH.encode() not in etree.tostring(verified.root)
-    assert [etree.QName(block).localname for block in verified.hop_blocks] == [
+    assert nodeset.parse(verified.octets).findtext(".//{*}MessageId") == "m-1001@alpha.example"
+    assert nodeset.NEXT_MSH.encode() not in verified.octets
+    assert [etree.QName(tag).localname for tag in verified.hop_blocks] == [
         "SyncReply",
         "AckRequested",
         "HopSequence",
     ]
-    whole = etree.fromstring(signature.readable_envelope(verified))
+    whole = etree.fromstring(verified.readable)
     assert len(whole.findall(".//{*}AckRequested")) == 2
-    assert len(verified.root.findall(".//{*}AckRequested")) == 1
+    assert len(nodeset.parse(verified.octets).findall(".//{*}AckRequested")) == 1
 
 
 def test_hop_blocks_may_change_on_the_way() -> None:
@@ -157,7 +157,7 @@ def test_hop_blocks_may_change_on_the_way() -> None:
 
 def test_without_hop_blocks_the_signed_octets_are_the_envelope() -> None:
     verified = _verify(_signed())
-    assert signature.readable_envelope(verified) == verified.octets
+    assert verified.readable == verified.octets
 
 
 def test_a_comment_cannot_cut_a_value_short() -> None:
@@ -168,7 +168,7 @@ def test_a_comment_cannot_cut_a_value_short() -> None:
     received = etree.fromstring(cut).find(".//{*}MessageId")
     assert received is not None
     assert received.text == "m-1"
-    assert _verify(cut).root.findtext(".//{*}MessageId") == "m-1001@alpha.example"
+    assert nodeset.parse(_verify(cut).octets).findtext(".//{*}MessageId") == "m-1001@alpha.example"
 
 
 def test_parts_that_nothing_signs_are_named() -> None:
@@ -464,8 +464,8 @@ def test_a_draft_message_is_signed_but_for_its_routing(namespace: bool, routing:
     signed = _signed(given)
     assert reference_engine.verifies(signed, alpha().certificate_pem, {f"cid:{PART_ID}": PART})
     verified = _verify(signed)
-    assert verified.root.findtext(".//{*}MessageId") == "m-1"
-    assert [etree.QName(block).localname for block in verified.hop_blocks] == [routing]
+    assert nodeset.parse(verified.octets).findtext(".//{*}MessageId") == "m-1"
+    assert [etree.QName(tag).localname for tag in verified.hop_blocks] == [routing]
     hopped = signed.replace(b"http://alpha.example/msh", b"http://hub.example/msh")
     assert _verify(hopped).octets == verified.octets
     with pytest.raises(SecurityFailure, match="was changed"):

@@ -20,7 +20,7 @@ from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
 from oncewire.wire.refusal import ReadFault
-from oncewire.wire.security import signature, signing
+from oncewire.wire.security import layout, signature, signing
 from oncewire.wire.security.digests import USUAL, signature_parts
 from oncewire.wire.security.references import SignedReference, bare_content_id, content_id_of
 
@@ -86,7 +86,7 @@ def _unsigned(name: str, parcel: Parcel, received: Received) -> Kept:
     octets: bytes = b""
     references: tuple[SignedReference, ...] = ()
     try:
-        octets = signing.envelope_octets(received.envelope)
+        octets = layout.envelope_octets(received.envelope)
         parts = signature_parts(received)
         references = signing.computed_references(received.envelope, parts, USUAL)
     except SecurityFailure:

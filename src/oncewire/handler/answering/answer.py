@@ -108,7 +108,8 @@ def acknowledgment_for(
 ) -> Message:
     """The acknowledgement that is owed for a message, as a message of its own by that way back;
     its elements may ride on a response instead."""
-    references = receipt_references(received) if owed.signed else ()
+    partner = peer_label(route.agreement)
+    references = receipt_references(node, received, partner) if owed.signed else ()
     return _acknowledgment(message, envelope_for(node, route), owed, references, final=final)
 
 

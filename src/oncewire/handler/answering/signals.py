@@ -203,7 +203,7 @@ def _is_proven(node: Node, tx: Transaction, reference: str, acks: Sequence[Ackno
     if not acks or parcel is None:
         return False
     # What was signed says it all in its signature; only the rest need be digested again.
-    signed = references_sent(parcel, node.limits)
+    signed = references_sent(node, parcel)
     if signed is not None:
         return any(proves_receipt(signed, ack) for ack in acks)
     sent = head_of(node.store.spool, parcel, node.limits)

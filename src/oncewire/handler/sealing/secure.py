@@ -14,6 +14,7 @@ believed by whoever the message names. It is counted and shown (`ignored`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -37,7 +38,6 @@ from oncewire.message.payload import Payload
 from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer
-from oncewire.wire.limits import Limits
 from oncewire.wire.mime.whole import cut
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.received import Received
@@ -61,6 +61,7 @@ from oncewire.wire.security.certificates import (
     load_crl,
 )
 from oncewire.wire.security.digests import signature_parts
+from oncewire.wire.security.learned import OWN
 from oncewire.wire.security.references import PartDigests, SignedReference
 from oncewire.wire.security.verified import acknowledged_digests, read_verified
 
@@ -90,7 +91,8 @@ def signer_for(node: Node, security: Security) -> Signer:
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         spool = node.store.spool
         parts = [_digests(spool, payload, choice.digest) for payload in payloads]
-        return signing.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
+        key, certificate, layouts = keys.signing_key, keys.certificate, node.learned.layouts
+        return signing.sign(envelope, parts, key, certificate, choice, layouts).envelope
 
     return sign
 
@@ -185,9 +187,11 @@ def _believed(
 ) -> Message:
     if security.encrypt and received.message.payloads:
         return _believed_closed(node, received, security, partner, accepted_at)
-    verified = _verified(
-        node, received, security, accepted_at, lambda _signed: signature_parts(received)
-    )
+
+    def parts(_signed: Sequence[SignedReference]) -> tuple[PartDigests, ...]:
+        return signature_parts(received)
+
+    verified = _verified(node, received, security, accepted_at, parts, partner)
     if verified is None:
         return received.message
     return _signed_message(node, received, verified, partner)
@@ -238,8 +242,10 @@ def _verified(
     security: Security,
     accepted_at: Instant | None,
     parts: signature.Parts,
+    partner: str | None = None,
 ) -> signature.Verified | None:
-    """What the signature proves; None where there is none that anybody here asks for."""
+    """What the signature proves; None where there is none that anybody here asks for. Who it is
+    said to be of is told where nothing happens when the digests of the parts are asked for."""
     if not received.signed:
         if security.require_signature:
             raise SecurityFailure(
@@ -253,7 +259,11 @@ def _verified(
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
     at = node.now() if accepted_at is None else accepted_at
-    verified = signature.verify_signature(received.envelope, parts, _trust(security), at, policy)
+    asked = received.envelope, parts, _trust(security), at, policy
+    if partner is None:
+        verified = signature.verify_signature(*asked)
+    else:
+        verified = node.learned.verify(partner, *asked)
     _check_withdrawn(node, verified.certificate)
     return verified
 
@@ -344,9 +354,10 @@ def _trust(security: Security) -> Trust:
     return Trust(pinned=pinned, anchors=anchors, subjects=subjects, crls=crls)
 
 
-def receipt_references(received: Received) -> tuple[SignedDigest, ...]:
+def receipt_references(node: Node, received: Received, partner: str) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
-    return acknowledged_digests(_references(received))
+    known = node.learned.references(partner, received.envelope) if received.signed else None
+    return acknowledged_digests(known or _references(received))
 
 
 def _references(received: Received) -> tuple[SignedReference, ...]:
@@ -366,17 +377,25 @@ def _references_in(envelope: bytes) -> tuple[SignedReference, ...] | None:
     return references.read_references(nodeset.standing_alone(signed_info))
 
 
-def references_sent(parcel: StoredParcel, limits: Limits) -> tuple[SignedReference, ...] | None:
+def references_sent(node: Node, parcel: StoredParcel) -> tuple[SignedReference, ...] | None:
     """What the signature of a message of ours covers, without reading the rest of it; None where
     that has to be read."""
     pieces = [part for part in parcel.body if isinstance(part, bytes)]
     if len(pieces) < len(parcel.body):
         return None
-    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), limits)
+    whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), node.limits)
+    if whole is None:
+        return None
+    known = node.learned.references(OWN, whole.envelope)
+    if known is not None:
+        return known
     try:
-        return None if whole is None else _references_in(whole.envelope)
+        found = _references_in(whole.envelope)
     except SecurityFailure:
         return None
+    if found is not None:
+        node.learned.learn_own(whole.envelope)
+    return found
 
 
 def proves_receipt(sent: Received | tuple[SignedReference, ...], ack: Acknowledgment) -> bool:

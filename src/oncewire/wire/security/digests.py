@@ -9,16 +9,17 @@ from oncewire.wire.security.references import PartDigests
 USUAL = "sha256"
 """Every payload's SHA-256 is known anyway; only others must be asked for."""
 
+_OTHERS = tuple(
+    (name, uri.encode() + b'"') for name, uri in algorithms.DIGEST_URIS.items() if name != USUAL
+)
+
 
 def digest_names(envelope: bytes) -> tuple[str, ...]:
     """Digest algorithms other than SHA-256 that the header names, by their short names."""
-    return tuple(
-        name
-        for name, uri in algorithms.DIGEST_URIS.items()
-        # By text search: what is found too much costs a digest, and the signature's reader judges
-        # exactly.
-        if name != USUAL and uri.encode() + b'"' in envelope.replace(b"'", b'"')
-    )
+    quoted = envelope.replace(b"'", b'"')
+    # By text search: what is found too much costs a digest, and the signature's reader judges
+    # exactly.
+    return tuple(name for name, uri in _OTHERS if uri in quoted)
 
 
 def signature_parts(received: Received) -> tuple[PartDigests, ...]:

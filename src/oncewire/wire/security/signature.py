@@ -30,10 +30,9 @@ once it is known who signed them."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Signature:
+class Signature:
     """A ds:Signature taken apart: every piece in the one form it may have."""
 
-    element: etree._Element
     octets: bytes
     name: str
     canonicalization: str
@@ -43,6 +42,7 @@ class _Signature:
 
     @property
     def envelope_reference(self) -> SignedReference:
+        """What is signed of the envelope itself."""
         # Two references to the envelope could leave out different things; which one was read from
         # would be anybody's guess.
         found = [reference for reference in self.references if reference.uri == ""]
@@ -51,7 +51,14 @@ class _Signature:
         return found[0]
 
 
-def _read_signature(header: etree._Element) -> _Signature:
+@dataclass(frozen=True, slots=True)
+class Standing(Signature):
+    """A signature where it stands in a tree."""
+
+    element: etree._Element
+
+
+def read_signature(header: etree._Element) -> Standing:
     """The first ds:Signature of the header, which is the From Party's (§4.1.1), in parts."""
     # In the SOAP Header and nowhere else (§4.1.1): a signature in a payload is the payload's.
     element = header.find(f"{{{DS}}}Signature")
@@ -81,7 +88,7 @@ def _read_signature(header: etree._Element) -> _Signature:
         raise SecurityFailure("the signature method has parameters")
     canonicalization, prefixes = references.read_canonicalization(alone[0])
     signed = references.read_references(alone)
-    return _Signature(
+    return Standing(
         element=element,
         octets=nodeset.element_octets(element[0], alone, canonicalization, prefixes),
         name=algorithms.signature_name(alone[1].get("Algorithm", "")),
@@ -97,14 +104,18 @@ def _read_signature(header: etree._Element) -> _Signature:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """What a signature covers, and the only tree from which its message may be read."""
+    """What a signature covers, and the only octets from which its message may be read."""
 
     references: tuple[SignedReference, ...]
-    # The signed octets and their tree: no comment, no signature, nothing addressed to a hop.
+    # The signed octets: no comment, no signature, nothing addressed to a hop.
     octets: bytes
-    root: etree._Element
-    # Header blocks that the standard leaves unsigned, because every hop may write them anew.
-    hop_blocks: tuple[etree._Element, ...]
+    # The same with the hop blocks back in the header, for a reader of whole envelopes. Such a
+    # reader must treat those blocks as anybody's word; the checks have made sure that no block of
+    # the sender can be among them.
+    readable: bytes
+    # Names of header blocks that the standard leaves unsigned, because every hop may write them
+    # anew.
+    hop_blocks: tuple[str, ...]
     # Content-IDs of received parts that nothing signs; they are not to be read.
     unsigned_parts: tuple[str, ...]
 
@@ -127,19 +138,19 @@ def verify_signature(
     """What the signature on these received bytes proves, or SecurityFailure saying why not."""
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
-    signature = _read_signature(frame.header)
+    signature = read_signature(frame.header)
     # Cheap checks first: nobody knows yet who sent this, and keys and digests cost.
-    _check_policy(signature, policy)
+    check_policy(signature, policy)
     covering = signature.envelope_reference
     wrapping.check_blocks(root, frame)
     # The value before the digests, both of which XML Signature §3.2 asks for: only digests that the
     # partner signed are worth computing.
-    certificate = _signer(signature, trust, now, policy)
-    shown = _cover(root, frame, signature, covering, _digests(signature, parts))
+    certificate = signer_of(signature, trust, now, policy)
+    shown = _cover(root, frame, signature, covering, part_digests(signature, parts))
     return Verified(
         shown.references,
         shown.octets,
-        shown.root,
+        shown.readable,
         shown.hop_blocks,
         shown.unsigned_parts,
         certificate,
@@ -152,20 +163,21 @@ def covered(envelope: bytes, parts: Parts) -> Covered:
     when they arrived, under certificates that may have ended since."""
     root = nodeset.parse(envelope)
     frame = wrapping.frame_of(root)
-    signature = _read_signature(frame.header)
+    signature = read_signature(frame.header)
     wrapping.check_blocks(root, frame)
-    found = _digests(signature, parts)
+    found = part_digests(signature, parts)
     return _cover(root, frame, signature, signature.envelope_reference, found)
 
 
-def _digests(signature: _Signature, parts: Parts) -> Sequence[PartDigests]:
+def part_digests(signature: Signature, parts: Parts) -> Sequence[PartDigests]:
+    """The digests of the parts that a signature is compared with."""
     return parts(signature.references) if callable(parts) else parts
 
 
 def _cover(
     root: etree._Element,
     frame: wrapping.ShapedDocument,
-    signature: _Signature,
+    signature: Standing,
     covering: SignedReference,
     parts: Sequence[PartDigests],
 ) -> Covered:
@@ -173,10 +185,10 @@ def _cover(
     left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
     # Before the octets are made, because the tree is taken apart for them.
     wrapping.check_left_out(left_out, frame)
-    octets = _envelope_octets(root, signature, left_out)
+    octets = covered_octets(root, signature, left_out)
     if not covering.same_digest(algorithms.digest(covering.digest_name, octets)):
         raise SecurityFailure("the envelope was changed: its digest is not the signed one")
-    _check_part_digests(signature.references, parts)
+    check_part_digests(signature.references, parts)
     # What is seen is what was signed (XML Signature §8.1.3): everything below reads this tree, not
     # the received one.
     view = nodeset.parse(octets)
@@ -186,10 +198,24 @@ def _cover(
         signature.references,
         [part.content_id for part in parts],
     )
-    return Covered(signature.references, octets, view, tuple(left_out), unsigned)
+    tags = tuple(str(block.tag) for block in left_out)
+    return Covered(signature.references, octets, readable(octets, view, left_out), tags, unsigned)
 
 
-def _check_policy(signature: _Signature, policy: AlgorithmPolicy) -> None:
+def readable(octets: bytes, view: etree._Element, left_out: Sequence[etree._Element]) -> bytes:
+    """The signed octets, of which `view` is the tree, with the hop blocks back in the header."""
+    if not left_out:
+        return octets
+    header = wrapping.frame_of(view).header
+    for block in left_out:
+        # At the end: where they stood among the signed blocks means nothing, and their order is
+        # kept.
+        header.append(copy.deepcopy(block))
+    return etree.tostring(view.getroottree(), encoding="utf-8", xml_declaration=False)
+
+
+def check_policy(signature: Signature, policy: AlgorithmPolicy) -> None:
+    """Refuse a signature that is made otherwise than the agreement allows."""
     policy.check_signature(signature.name)
     policy.check_canonicalization(signature.canonicalization)
     # Digests too: a strong signature over a weak digest signs whatever else has that digest.
@@ -199,8 +225,8 @@ def _check_policy(signature: _Signature, policy: AlgorithmPolicy) -> None:
             policy.check_canonicalization(reference.canonicalization)
 
 
-def _signer(
-    signature: _Signature, trust: Trust, now: int, policy: AlgorithmPolicy
+def signer_of(
+    signature: Signature, trust: Trust, now: int, policy: AlgorithmPolicy
 ) -> x509.Certificate:
     """The agreed certificate whose key made the signature value; it must be good now."""
     trouble: SecurityFailure | None = None
@@ -222,9 +248,10 @@ def _signer(
     )
 
 
-def _envelope_octets(
-    root: etree._Element, signature: _Signature, left_out: Sequence[etree._Element]
+def covered_octets(
+    root: etree._Element, signature: Standing, left_out: Sequence[etree._Element]
 ) -> bytes:
+    """The octets that the reference to the envelope means; takes the tree apart."""
     covering = signature.envelope_reference
     return nodeset.document_octets(
         root,
@@ -236,7 +263,8 @@ def _envelope_octets(
     )
 
 
-def _check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) -> None:
+def check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartDigests]) -> None:
+    """Refuse parts that are not what was signed of them."""
     # Of decoded content: a gateway may change the transfer encoding, and the signature must survive
     # it.
     received = {references.bare_content_id(part.content_id): part for part in parts}
@@ -255,23 +283,6 @@ def _check_part_digests(signed: Sequence[SignedReference], parts: Sequence[PartD
                 f"part {content_id[:120]!r} was changed: its digest is not the signed one",
                 location=location,
             )
-
-
-def readable_envelope(verified: Covered) -> bytes:
-    """The signed octets with the hop blocks back in the header, for a reader of whole envelopes.
-
-    A reader must treat those blocks as anybody's word; the checks have made sure that no block
-    of the sender can be among them.
-    """
-    if not verified.hop_blocks:
-        return verified.octets
-    root = nodeset.parse(verified.octets)
-    header = wrapping.frame_of(root).header
-    for block in verified.hop_blocks:
-        # At the end: where they stood among the signed blocks means nothing, and their order is
-        # kept.
-        header.append(copy.deepcopy(block))
-    return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=False)
 
 
 # --- looking without believing -------------------------------------------------------------------
@@ -293,7 +304,7 @@ class SignatureReport:
 
 def signed_references(envelope: bytes) -> tuple[SignedReference, ...]:
     """What the signature of an envelope says of each thing that it covers, believed or not."""
-    return _read_signature(wrapping.frame_of(nodeset.parse(envelope)).header).references
+    return read_signature(wrapping.frame_of(nodeset.parse(envelope)).header).references
 
 
 def inspect(
@@ -302,7 +313,7 @@ def inspect(
     """A report on the signature; it trusts nothing and therefore proves nothing. Where it shows no
     certificate, the first of those that are known is taken whose key made it."""
     root = nodeset.parse(envelope)
-    signature = _read_signature(wrapping.frame_of(root).header)
+    signature = read_signature(wrapping.frame_of(root).header)
     shown = [certificates.from_der(der) for der in signature.key_info[:1]]
     # No bound on the key: this reports and does not judge.
     makers = [
@@ -314,7 +325,7 @@ def inspect(
     ]
     covering = signature.envelope_reference
     left_out = (covering.exclusion or nodeset.NOTHING).subtrees(root)
-    octets = _envelope_octets(root, signature, left_out)
+    octets = covered_octets(root, signature, left_out)
     received = {references.bare_content_id(part.content_id): part.digests for part in parts}
     states = []
     for reference in signature.references:

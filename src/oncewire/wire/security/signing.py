@@ -9,19 +9,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.parsers import expat
-from xml.sax.saxutils import quoteattr
 
 from cryptography import x509
-from lxml import etree
 
 from oncewire.errors import SecurityFailure
 from oncewire.wire.security import algorithms, certificates, nodeset, references, wrapping
 from oncewire.wire.security.algorithms import SigningKey
+from oncewire.wire.security.layout import Laid, info_octets, laid_out, lay
+from oncewire.wire.security.layouts import Layouts
 from oncewire.wire.security.references import DS, PartDigests, SignedReference
-from oncewire.wire.security.wrapping import ShapedDocument
-
-_XML = "{http://www.w3.org/XML/1998/namespace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +44,24 @@ def sign(
     key: SigningKey,
     certificate: x509.Certificate,
     choice: SigningChoice = SigningChoice(),  # noqa: B008  (frozen)
+    layouts: Layouts | None = None,
 ) -> Signed:
     """The envelope with a ds:Signature over itself and over every part.
 
     Each part brings its digest by the chosen algorithm, so that its content need not be at hand.
+    `layouts` are what was learned of earlier ones: the same result, sooner.
     """
-    root = nodeset.parse(envelope)
-    frame = wrapping.frame_of(root)
-    # The first signature is read as the From Party's (§4.1.1): a second of ours would be nobody's.
-    if frame.header.find(f"{{{DS}}}Signature") is not None:
-        raise SecurityFailure("the envelope is signed already")
-    # The context is taken before the tree is taken apart for its digest.
-    context = _context(frame.header)
-    insert_at = _header_end(envelope, frame.header)
-    signed = _references(root, frame, parts, choice.digest, choice.canonicalization)
+    method = choice.canonicalization
+    laid = laid_out(envelope, method) if layouts is None else layouts.laid(envelope, method)
+    signed = _references(laid, parts, choice.digest, method)
     signed_info = _signed_info_xml(signed, choice)
     # Canonicalised as its verifier will see it, in the header with all that is in force there.
-    octets = _octets_in_context(signed_info, context, choice.canonicalization)
+    octets_of = info_octets if layouts is None else layouts.info_octets
+    octets = octets_of(_in_context(signed_info, laid.context), method)
     value = algorithms.sign_octets(key, choice.signature, octets)
     signature = _signature_xml(signed_info, value, certificate)
-    return Signed(envelope[:insert_at] + signature + envelope[insert_at:], signed)
+    at = laid.insert_at
+    return Signed(envelope[:at] + signature + envelope[at:], signed)
 
 
 def computed_references(
@@ -79,36 +73,17 @@ def computed_references(
     sender computes them from what it sent to check that proof.
     """
     root = nodeset.parse(envelope)
-    frame = wrapping.frame_of(root)
-    return _references(root, frame, parts, digest, canonicalization)
-
-
-def envelope_octets(envelope: bytes, canonicalization: str = "c14n") -> bytes:
-    """The octets of an unsigned envelope that the first of those references digests."""
-    root = nodeset.parse(envelope)
-    left_out = wrapping.frame_of(root).shape.exclusion.subtrees(root)
-    return nodeset.document_octets(root, left_out, canonicalization)
+    laid = lay(root, wrapping.frame_of(root), canonicalization, "", -1)
+    return _references(laid, parts, digest, canonicalization)
 
 
 def _references(
-    root: etree._Element,
-    frame: ShapedDocument,
-    parts: Sequence[PartDigests],
-    digest: str,
-    canonicalization: str,
+    laid: Laid, parts: Sequence[PartDigests], digest: str, canonicalization: str
 ) -> tuple[SignedReference, ...]:
-    """The digests of envelope and parts; takes the tree apart.
-
-    What our own verifier would refuse is not signed in the first place.
-    """
-    wrapping.check_blocks(root, frame)
-    left_out = frame.shape.exclusion.subtrees(root)
-    wrapping.check_left_out(left_out, frame)
-    uris = _uris_of_parts(root, frame, parts)
-    octets = nodeset.document_octets(root, left_out, canonicalization)
-    first = SignedReference(
-        "", digest, algorithms.digest(digest, octets), frame.shape.exclusion, canonicalization
-    )
+    """The digests of envelope and parts."""
+    uris = _uris_of_parts(laid.manifest, parts)
+    made = algorithms.digest(digest, laid.octets)
+    first = SignedReference("", digest, made, laid.exclusion, canonicalization)
     rest = [
         SignedReference(uri, digest, _digest_of(part, digest))
         for uri, part in zip(uris, parts, strict=True)
@@ -116,16 +91,11 @@ def _references(
     return (first, *rest)
 
 
-def _uris_of_parts(
-    root: etree._Element, frame: ShapedDocument, parts: Sequence[PartDigests]
-) -> list[str]:
+def _uris_of_parts(manifest: Sequence[str], parts: Sequence[PartDigests]) -> list[str]:
     """The URI of each part as the Manifest writes it: the standard wants both equal."""
     # §4.1.3: the reference has the URI of the Manifest; an equal part under another spelling is
     # another text.
-    written = {
-        references.content_id_of(uri): uri
-        for uri in wrapping.manifest_uris(root, frame.shape.manifest)
-    }
+    written = {references.content_id_of(uri): uri for uri in manifest}
     named = [references.bare_content_id(part.content_id) for part in parts]
     missing = sorted(str(content_id) for content_id in written.keys() - set(named))
     if missing:
@@ -163,65 +133,5 @@ def _signature_xml(signed_info: str, value: bytes, certificate: x509.Certificate
     ).encode()
 
 
-def _context(header: etree._Element) -> str:
-    """The header's place as an empty start tag: its namespaces and inherited `xml:` attributes.
-
-    Inclusive canonicalization shows both on SignedInfo, so it must be read where it will stand.
-    """
-    bound = [
-        f"xmlns{':' + prefix if prefix else ''}={quoteattr(uri)}"
-        for prefix, uri in header.nsmap.items()
-    ]
-    inherited: dict[str, str] = {}
-    for element in (header, *header.iterancestors()):
-        for name, value in element.items():
-            if str(name).startswith(_XML):
-                inherited.setdefault(str(name)[len(_XML) :], str(value))
-    kept = [f"xml:{name}={quoteattr(value)}" for name, value in inherited.items()]
-    return " ".join([*bound, *kept])
-
-
-def _octets_in_context(signed_info: str, context: str, method: str) -> bytes:
-    document = f'<r {context}><ds:Signature xmlns:ds="{DS}">{signed_info}</ds:Signature></r>'
-    element = nodeset.parse(document.encode("utf-8"))[0][0]
-    return nodeset.element_octets(element, nodeset.standing_alone(element), method)
-
-
-def _header_end(envelope: bytes, header: etree._Element) -> int:
-    """Where the header's end tag begins in the bytes."""
-    encoding = header.getroottree().docinfo.encoding or "UTF-8"
-    # The signature is inserted as bytes, and its bytes are ASCII.
-    if encoding.upper().startswith(("UTF-16", "UTF-32", "UCS")):
-        raise SecurityFailure(f"cannot sign an envelope in {encoding}", remedy="write it in UTF-8")
-    name = etree.QName(header).localname
-    tag = f"</{header.prefix}:{name}" if header.prefix else f"</{name}"
-    # A well-formed document has that end tag, so if the text stands there once, this is it; only
-    # a comment or a CDATA section could hold it again, and then the slower way finds out.
-    if envelope.count(tag.encode("utf-8")) == 1:
-        return envelope.index(tag.encode("utf-8"))
-    return _end_by_expat(envelope, depth=sum(1 for _ in header.iterancestors()))
-
-
-def _end_by_expat(envelope: bytes, depth: int) -> int:
-    """The byte position of the first end tag at this depth: expat counts bytes, lxml does not."""
-    parser = expat.ParserCreate()
-    level = 0
-    found = -1
-
-    def start(_name: str, _attributes: dict[str, str]) -> None:
-        nonlocal level
-        level += 1
-
-    def end(_name: str) -> None:
-        nonlocal level, found
-        level -= 1
-        if level == depth and found < 0:
-            found = parser.CurrentByteIndex
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    try:
-        parser.Parse(envelope, True)
-    except expat.ExpatError as trouble:
-        raise SecurityFailure(f"the envelope is not well-formed: {trouble}") from trouble
-    return found
+def _in_context(signed_info: str, context: str) -> bytes:
+    return f'<r {context}><ds:Signature xmlns:ds="{DS}">{signed_info}</ds:Signature></r>'.encode()

@@ -11,7 +11,7 @@ from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.received import Received
 from oncewire.wire.security import algorithms, references
 from oncewire.wire.security.references import DS, SignedReference, bare_content_id
-from oncewire.wire.security.signature import Covered, readable_envelope
+from oncewire.wire.security.signature import Covered
 
 
 def read_verified(
@@ -34,7 +34,7 @@ def read_verified(
     """
     # Read again from these octets, so that not one value can come from elsewhere (XML Signature
     # §8.1.3).
-    octets = readable_envelope(verified)
+    octets = verified.readable
     payloads = _signed_parts(received.message, verified)
     # Canonical octets are UTF-8, and the schema was judged on what was received.
     asked = octets, None, limits, Validation.OFF, payloads
@@ -80,7 +80,7 @@ def _backed(message: Message, verified: Covered) -> tuple[Acknowledgment, ...]:
     put one in. It counts for the message that the signed header refers to and for no other, and
     the signed header says whose it is.
     """
-    if not any(str(block.tag).endswith("}Acknowledgment") for block in verified.hop_blocks):
+    if not any(tag.endswith("}Acknowledgment") for tag in verified.hop_blocks):
         return message.acknowledgments
     # §6.3.2.3 and MessageData name the same message; only the second is signed.
     meant = message.header.ref_to_message_id
