@@ -16,7 +16,7 @@ from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.known import known_of
 from oncewire.wire.security.layouts import Layouts
-from oncewire.wire.security.learned import Learned
+from oncewire.wire.security.learned import LATEST, Learned
 from oncewire.wire.security.places import Places
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import Covered, Signature, Verified
@@ -74,7 +74,7 @@ def test_the_second_of_a_kind_is_checked_without_its_tree(
     full = signature.verify_signature(second, [_part()], ALPHA, keys.NOW)
     monkeypatch.setattr(nodeset, "parse", None)
     assert learned.verify("alpha", second, [_part()], ALPHA, keys.NOW) == full
-    assert learned.references("alpha", second) == full.references
+    assert learned.references(second) == full.references
     assert learned.hits == 1
     assert b"m-2@alpha.example" in full.octets
 
@@ -122,7 +122,6 @@ def test_how_something_is_signed_is_no_text_that_may_differ() -> None:
         (b"<ds:X509Certificate>M", b"<ds:X509Certificate>N"),
     ):
         changed = second.replace(old, new, 1)
-        assert learned.references("alpha", changed) is None
         assert isinstance(_same(learned, changed, [_part()]), str)
     assert learned.hits == before
 
@@ -133,10 +132,18 @@ def test_what_proves_nothing_teaches_nothing_and_helps_nobody_else() -> None:
         learned.verify("alpha", good.replace(b"seven", b"eight"), [_part()], ALPHA, keys.NOW)
     assert len(learned) == 0
     learned.verify("alpha", good, [_part()], ALPHA, keys.NOW)
-    assert learned.references("alpha", good) is not None
-    assert learned.references("beta", good) is None
+    assert len(learned) == 1
     learned.verify("beta", good, [_part()], ALPHA, keys.NOW)
     assert learned.hits == 0
+
+
+def test_what_was_signed_is_remembered_of_the_last_ones() -> None:
+    learned = Learned()
+    for number in range(LATEST + 1):
+        learned.remember(b"%d" % number, ())
+    assert learned.references(b"0") is None
+    assert learned.references(b"1") == ()
+    assert learned.references(b"%d" % LATEST) == ()
 
 
 def test_who_never_signs_alike_is_seldom_learned_from() -> None:

@@ -108,8 +108,7 @@ def acknowledgment_for(
 ) -> Message:
     """The acknowledgement that is owed for a message, as a message of its own by that way back;
     its elements may ride on a response instead."""
-    partner = peer_label(route.agreement)
-    references = receipt_references(node, received, partner) if owed.signed else ()
+    references = receipt_references(node, received) if owed.signed else ()
     return _acknowledgment(message, envelope_for(node, route), owed, references, final=final)
 
 

@@ -61,7 +61,6 @@ from oncewire.wire.security.certificates import (
     load_crl,
 )
 from oncewire.wire.security.digests import signature_parts
-from oncewire.wire.security.learned import OWN
 from oncewire.wire.security.references import PartDigests, SignedReference
 from oncewire.wire.security.verified import acknowledged_digests, read_verified
 
@@ -82,19 +81,26 @@ def signer_for(node: Node, security: Security) -> Signer:
             key="security.sign",
             remedy="give the handler a key and certificate, or agree on unsigned messages",
         )
-    choice = signing.SigningChoice(
-        signature_name(security.signature_algorithm),
-        digest_name(security.digest_algorithm),
-        canonical_name(security.canonicalization),
+    choice = _choice(
+        security.signature_algorithm, security.digest_algorithm, security.canonicalization
     )
 
     def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         spool = node.store.spool
         parts = [_digests(spool, payload, choice.digest) for payload in payloads]
         key, certificate, layouts = keys.signing_key, keys.certificate, node.learned.layouts
-        return signing.sign(envelope, parts, key, certificate, choice, layouts).envelope
+        signed = signing.sign(envelope, parts, key, certificate, choice, layouts)
+        node.learned.remember(signed.envelope, signed.references)
+        return signed.envelope
 
     return sign
+
+
+@lru_cache(maxsize=64)
+def _choice(algorithm: str, digest: str, canonicalization: str) -> signing.SigningChoice:
+    return signing.SigningChoice(
+        signature_name(algorithm), digest_name(digest), canonical_name(canonicalization)
+    )
 
 
 def _digests(spool: Spool, payload: Payload, name: str) -> PartDigests:
@@ -354,9 +360,9 @@ def _trust(security: Security) -> Trust:
     return Trust(pinned=pinned, anchors=anchors, subjects=subjects, crls=crls)
 
 
-def receipt_references(node: Node, received: Received, partner: str) -> tuple[SignedDigest, ...]:
+def receipt_references(node: Node, received: Received) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
-    known = node.learned.references(partner, received.envelope) if received.signed else None
+    known = node.learned.references(received.envelope) if received.signed else None
     return acknowledged_digests(known or _references(received))
 
 
@@ -386,16 +392,10 @@ def references_sent(node: Node, parcel: StoredParcel) -> tuple[SignedReference, 
     whole = cut(Parcel(parcel.content_type, b"".join(pieces), parcel.headers), node.limits)
     if whole is None:
         return None
-    known = node.learned.references(OWN, whole.envelope)
-    if known is not None:
-        return known
     try:
-        found = _references_in(whole.envelope)
+        return node.learned.references(whole.envelope) or _references_in(whole.envelope)
     except SecurityFailure:
         return None
-    if found is not None:
-        node.learned.learn_own(whole.envelope)
-    return found
 
 
 def proves_receipt(sent: Received | tuple[SignedReference, ...], ack: Acknowledgment) -> bool:

@@ -62,6 +62,13 @@ _HASHES: dict[str, hashes.HashAlgorithm] = {
     "sha384": hashes.SHA384(),
     "sha512": hashes.SHA512(),
 }
+# Found by name once: `hashlib.new` takes as long as a digest.
+_DIGESTS = {name: functools.partial(hashlib.new, name) for name in DIGEST_URIS} | {
+    "sha256": hashlib.sha256,
+    "sha384": hashlib.sha384,
+    "sha512": hashlib.sha512,
+}
+_ECDSA = {name: ec.ECDSA(algorithm) for name, algorithm in _HASHES.items()}
 
 
 def signature_name(uri: str) -> str:
@@ -88,7 +95,7 @@ def _known(uri: str, names: dict[str, str], what: str) -> str:
 
 def digest(name: str, octets: bytes) -> bytes:
     """The digest of the octets by its short name."""
-    return hashlib.new(name, octets).digest()
+    return _DIGESTS[name](octets).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,7 @@ def sign_octets(key: SigningKey, name: str, octets: bytes) -> bytes:
         return key.sign(octets, padding.PKCS1v15(), hash_algorithm)
     if kind == "ecdsa" and isinstance(key, ec.EllipticCurvePrivateKey):
         # XML Signature writes r and s side by side at the curve's width, not as ASN.1.
-        r, s = decode_dss_signature(key.sign(octets, ec.ECDSA(hash_algorithm)))
+        r, s = decode_dss_signature(key.sign(octets, _ECDSA[hash_algorithm.name]))
         width = (key.curve.key_size + 7) // 8
         return r.to_bytes(width, "big") + s.to_bytes(width, "big")
     raise SecurityFailure(
@@ -168,13 +175,14 @@ def verify_octets(
             if len(value) != 2 * width:
                 return False
             r, s = int.from_bytes(value[:width], "big"), int.from_bytes(value[width:], "big")
-            key.verify(encode_dss_signature(r, s), octets, ec.ECDSA(hash_algorithm))
+            key.verify(encode_dss_signature(r, s), octets, _ECDSA[hash_algorithm.name])
             return True
     except InvalidSignature:
         return False
     raise SecurityFailure(f"the certificate's key is not of the kind that {name} needs")
 
 
+@functools.cache
 def _parts(name: str) -> tuple[str, hashes.HashAlgorithm]:
     if name not in SIGNATURE_URIS:
         raise SecurityFailure(f"signature algorithm {name!r} is not known")

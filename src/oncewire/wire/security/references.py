@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -197,28 +198,31 @@ def decode_base64(element: etree._Element, what: str) -> bytes:
 
 def reference_xml(reference: SignedReference) -> str:
     """The ds:Reference as text; `ds` must be bound around it, everything else it binds itself."""
+    made = (reference.canonicalization, reference.exclusion, reference.prefixes)
     return (
         f"<ds:Reference URI={quoteattr(reference.uri)}>"
-        f"{_transforms_xml(reference)}"
+        f"{_transforms_xml(*made)}"
         f'<ds:DigestMethod Algorithm="{algorithms.DIGEST_URIS[reference.digest_name]}"/>'
         f"<ds:DigestValue>{base64.b64encode(reference.digest).decode('ascii')}</ds:DigestValue>"
         "</ds:Reference>"
     )
 
 
-def _transforms_xml(reference: SignedReference) -> str:
-    if reference.canonicalization is None:
+# The same for message after message.
+@functools.lru_cache(maxsize=256)
+def _transforms_xml(
+    canonicalization: str | None, exclusion: Exclusion | None, prefixes: tuple[str, ...]
+) -> str:
+    if canonicalization is None:
         return ""
     # The chain as §4.1.3 prints it.
     steps = [f'<ds:Transform Algorithm="{ENVELOPED}"/>']
-    if reference.exclusion is not None and reference.exclusion != nodeset.NOTHING:
-        steps.append(
-            f'<ds:Transform Algorithm="{XPATH}">{_xpath_xml(reference.exclusion)}</ds:Transform>'
-        )
-    method = algorithms.CANONICAL_URIS[reference.canonicalization]
+    if exclusion is not None and exclusion != nodeset.NOTHING:
+        steps.append(f'<ds:Transform Algorithm="{XPATH}">{_xpath_xml(exclusion)}</ds:Transform>')
+    method = algorithms.CANONICAL_URIS[canonicalization]
     inner = ""
-    if reference.prefixes:
-        listed = quoteattr(" ".join(reference.prefixes))
+    if prefixes:
+        listed = quoteattr(" ".join(prefixes))
         inner = f'<ec:InclusiveNamespaces xmlns:ec="{EXC_C14N}" PrefixList={listed}/>'
     steps.append(f'<ds:Transform Algorithm="{method}">{inner}</ds:Transform>')
     return f"<ds:Transforms>{''.join(steps)}</ds:Transforms>"

@@ -7,6 +7,7 @@ of the header. Keys and certificates arrive as arguments.
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -124,13 +125,20 @@ def _signed_info_xml(signed: Sequence[SignedReference], choice: SigningChoice) -
 
 
 def _signature_xml(signed_info: str, value: bytes, certificate: x509.Certificate) -> bytes:
-    encoded = base64.b64encode(certificates.der_of(certificate)).decode("ascii")
     return (
         f'<ds:Signature xmlns:ds="{DS}">{signed_info}'
         f"<ds:SignatureValue>{base64.b64encode(value).decode('ascii')}</ds:SignatureValue>"
-        f"<ds:KeyInfo><ds:X509Data><ds:X509Certificate>{encoded}</ds:X509Certificate>"
-        "</ds:X509Data></ds:KeyInfo></ds:Signature>"
+        f"{_key_info_xml(certificate)}</ds:Signature>"
     ).encode()
+
+
+@functools.lru_cache(maxsize=64)
+def _key_info_xml(certificate: x509.Certificate) -> str:
+    encoded = base64.b64encode(certificates.der_of(certificate)).decode("ascii")
+    return (
+        f"<ds:KeyInfo><ds:X509Data><ds:X509Certificate>{encoded}</ds:X509Certificate>"
+        "</ds:X509Data></ds:KeyInfo>"
+    )
 
 
 def _in_context(signed_info: str, context: str) -> bytes:
