@@ -74,7 +74,7 @@ def content_id_of(uri: str) -> str | None:
     if uri[:4].lower() != "cid:":
         return None
     # The manifest and the signature may escape differently and mean the same part.
-    return unquote(uri[4:])
+    return unquote(uri[4:]) if "%" in uri else uri[4:]
 
 
 def bare_content_id(value: str) -> str:
@@ -200,12 +200,16 @@ def reference_xml(reference: SignedReference) -> str:
     """The ds:Reference as text; `ds` must be bound around it, everything else it binds itself."""
     made = (reference.canonicalization, reference.exclusion, reference.prefixes)
     return (
-        f"<ds:Reference URI={quoteattr(reference.uri)}>"
+        f"<ds:Reference URI={_quoted(reference.uri)}>"
         f"{_transforms_xml(*made)}"
         f'<ds:DigestMethod Algorithm="{algorithms.DIGEST_URIS[reference.digest_name]}"/>'
         f"<ds:DigestValue>{base64.b64encode(reference.digest).decode('ascii')}</ds:DigestValue>"
         "</ds:Reference>"
     )
+
+
+# Most messages name their parts alike.
+_quoted = functools.lru_cache(maxsize=256)(quoteattr)
 
 
 # The same for message after message.
