@@ -12,7 +12,7 @@ _MOULDS = "oncewire.wire.differential.moulds"
 _TESTS = "tests/wire/differential/test_moulds.py"
 _ALIKE = f"{_TESTS}::test_an_envelope_like_a_learned_one_is_read_alike"
 _KNOWN = "oncewire.wire.security.known"
-_STENCIL = "oncewire.wire.security.stencil"
+_PATTERN = "oncewire.wire.security.pattern"
 _SIGNED = "tests/wire/security/test_learned.py"
 _AT_WORK = "tests/handler/arriving/test_moulds_at_work.py"
 
@@ -140,11 +140,11 @@ IN_MOULDS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "a comment is text to a stencil",
-        _STENCIL,
+        "a comment is text to a pattern",
+        _PATTERN,
         '            and b"<!" not in document\n',
         "",
-        tests=(f"{_SIGNED}::test_what_no_stencil_is_made_of",),
+        tests=(f"{_SIGNED}::test_what_no_pattern_is_made_of",),
     ),
     Mutant(
         "a sign of a gap in a document is a gap",

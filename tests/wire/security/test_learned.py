@@ -17,11 +17,11 @@ from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.known import known_of
 from oncewire.wire.security.layouts import Layouts
 from oncewire.wire.security.learned import LATEST, Learned
+from oncewire.wire.security.pattern import DOCUMENT_MAX, Perforated, pattern_of, perforated
 from oncewire.wire.security.places import Places
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import Covered, Signature, Verified
 from oncewire.wire.security.signing import SigningChoice
-from oncewire.wire.security.stencil import DOCUMENT_MAX, Perforated, perforated, stencil_of
 from tests.wire.differential.likes import like, signed_envelopes
 from tests.wire.security import documents, forger, keys, reference_engine
 from tests.wire.security.documents import PART, PART_ID
@@ -228,7 +228,7 @@ def test_the_octets_of_an_envelope_like_a_known_one_are_those_of_its_tree() -> N
     assert alike > 200
 
 
-# --- stencils ------------------------------------------------------------------------------------
+# --- patterns ------------------------------------------------------------------------------------
 
 _SYNTAX = re.compile(rb"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|&#?\w+;", re.DOTALL)
 _TEXTS = st.text(
@@ -260,30 +260,30 @@ def test_an_odd_document_with_other_texts_has_the_octets_of_its_tree(
 ) -> None:
     drawn = data.draw(documents.odd_envelopes(""))
     begin, end = drawn.index(b"<SOAP:Envelope"), drawn.rindex(b">") + 1
-    # Every second one without what no stencil is made of, and with text in its place.
+    # Every second one without what no pattern is made of, and with text in its place.
     if data.draw(st.booleans()):
         drawn = _SYNTAX.sub(
             b"text", drawn[begin:end].replace(b"</SOAP:Envelope>", b"end</SOAP:Envelope>")
         )
     document = perforated(drawn)
     try:
-        stencil = stencil_of(document, _octets(method))
+        pattern = pattern_of(document, _octets(method))
     except SecurityFailure:
         return
-    if stencil is None:
+    if pattern is None:
         return
     texts = [data.draw(_TEXTS).encode() for _ in range(document.texts)]
     other = document._replace(holes=[*texts, *document.holes[document.texts :]])
     assert perforated(other.document) == other
-    assert stencil.octets(other.holes) == _octets(method)(other.document)
+    assert pattern.octets(other.holes) == _octets(method)(other.document)
 
 
 def test_texts_of_every_kind_are_copied() -> None:
     document = perforated(b'<a b="1>2">x<c/>y<d>z</d> w </a>')
     assert document.holes == [b"x", b"y", b"z"]
-    stencil = stencil_of(document, _octets("c14n"))
-    assert stencil is not None
-    assert stencil.octets([b"1", b"2 \n\t'\"=]", b"3"]) == (
+    pattern = pattern_of(document, _octets("c14n"))
+    assert pattern is not None
+    assert pattern.octets([b"1", b"2 \n\t'\"=]", b"3"]) == (
         b'<a b="1>2">1<c></c>2 \n\t\'"=]<d>3</d> w </a>'
     )
 
@@ -302,8 +302,8 @@ def test_texts_of_every_kind_are_copied() -> None:
         b"<a>x" + b"y" * DOCUMENT_MAX + b"</a>",
     ],
 )
-def test_what_no_stencil_is_made_of(document: bytes) -> None:
-    assert stencil_of(perforated(document), _octets("c14n")) is None
+def test_what_no_pattern_is_made_of(document: bytes) -> None:
+    assert pattern_of(perforated(document), _octets("c14n")) is None
 
 
 @pytest.mark.parametrize("text", [b"&amp;", b"\r", b"\xc3\xa4", b" x", b"a>", b"\x00"])

@@ -4,7 +4,7 @@ A signature is good if three things hold: its value was made by the agreed key o
 and the digests in that are those of the envelope's signed octets and of the parts. All three are
 checked here for every message, by the same functions as for any other, and so are the certificate,
 the algorithms and what the Manifest names. What is learned is only how the octets follow from the
-bytes (`stencil`), and what follows from the markup alone: which blocks stand where, what is left
+bytes (`pattern`), and what follows from the markup alone: which blocks stand where, what is left
 out, how the references are made. Texts that say how something is signed (the XPath expression, the
 certificates) are not holes: they must be the learned ones.
 
@@ -23,9 +23,9 @@ from oncewire.errors import SecurityFailure
 from oncewire.wire.security import algorithms, nodeset, references, signature, wrapping
 from oncewire.wire.security.algorithms import AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.pattern import Pattern, Perforated, hole_of, holes_in
 from oncewire.wire.security.references import DS, SignedReference
 from oncewire.wire.security.signature import Covered, Parts, Signature, Verified
-from oncewire.wire.security.stencil import Perforated, Stencil, hole_of, holes_in
 
 
 class Known:
@@ -59,8 +59,8 @@ class Known:
             for uri in wrapping.manifest_uris(view, frame.shape.manifest)
         ]
         self._hop_blocks = tuple(str(block.tag) for block in left_out)
-        self._envelope, self._info = Stencil(octets), Stencil(base.octets)
-        self._readable = Stencil(signature.readable(octets, view, left_out))
+        self._envelope, self._info = Pattern(octets), Pattern(base.octets)
+        self._readable = Pattern(signature.readable(octets, view, left_out))
 
     def references(self, holes: Sequence[bytes]) -> tuple[SignedReference, ...] | None:
         """What an envelope of this kind signs; None where that has to be read."""

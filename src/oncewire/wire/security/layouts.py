@@ -1,13 +1,13 @@
 """Layouts: what was learned of envelopes that we signed; the next one of the same markup is laid
-out alike, with its own texts (`stencil`)."""
+out alike, with its own texts (`pattern`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from oncewire.wire.security.layout import Laid, info_octets, laid_out
+from oncewire.wire.security.pattern import Pattern, Perforated, hole_of, pattern_of, perforated
 from oncewire.wire.security.places import Places
-from oncewire.wire.security.stencil import Perforated, Stencil, hole_of, perforated, stencil_of
 
 KINDS_MAX = 256
 """Kinds of envelopes that we send, whomever to: only their markup counts."""
@@ -20,7 +20,7 @@ class _Layout:
 
     def __init__(self, first: Laid, marked: Laid, end_tag: bytes) -> None:
         self._first, self._end_tag = first, end_tag
-        self._octets = Stencil(marked.octets)
+        self._octets = Pattern(marked.octets)
         self._manifest = [
             (uri, hole_of(uri.removeprefix("cid:").encode())) for uri in marked.manifest
         ]
@@ -48,7 +48,7 @@ class Layouts:
 
     def __init__(self) -> None:
         self._envelopes: Places[_Layout] = Places(of_one=KINDS_MAX)
-        self._infos: Places[Stencil] = Places(of_one=KINDS_MAX)
+        self._infos: Places[Pattern] = Places(of_one=KINDS_MAX)
 
     def __len__(self) -> int:
         return len(self._envelopes) + len(self._infos)
@@ -73,9 +73,9 @@ class Layouts:
         if known is not None:
             return known.octets(document.holes)
         if self._infos.is_due(method):
-            stencil = stencil_of(document, lambda other: info_octets(other, method))
-            if stencil is not None:
-                self._infos.keep(method, document, stencil)
+            pattern = pattern_of(document, lambda other: info_octets(other, method))
+            if pattern is not None:
+                self._infos.keep(method, document, pattern)
         return info_octets(info, method)
 
 

@@ -12,10 +12,10 @@ from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.known import Known, known_of
 from oncewire.wire.security.layouts import Layouts
+from oncewire.wire.security.pattern import DOCUMENT_MAX, Perforated, perforated
 from oncewire.wire.security.places import Places
 from oncewire.wire.security.references import SignedReference
 from oncewire.wire.security.signature import Covered, Parts, Verified
-from oncewire.wire.security.stencil import DOCUMENT_MAX, Perforated, perforated
 
 LATEST = 256
 """Envelopes whose references are remembered: as many as may be under way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from oncewire.wire.security.stencil import Perforated
+from oncewire.wire.security.pattern import Perforated
 
 OWNERS_MAX = 1024
 OWNER_MAX = 16

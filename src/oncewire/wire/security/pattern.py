@@ -1,4 +1,4 @@
-"""Stencil: how a document becomes octets, learned of one and held over the next ones of its kind.
+"""Pattern: how a document becomes octets, learned of one and held over the next ones of its kind.
 
 Documents of one partner differ in texts and in the names of parts. Two of them whose markup is the
 same byte for byte, with plain text in the same places, are the same tree but for those texts: no
@@ -101,7 +101,7 @@ def hole_of(text: bytes) -> int | None:
     return None if found is None else int(found.group(1))
 
 
-class Stencil:
+class Pattern:
     """Octets with holes in them."""
 
     __slots__ = ("_order", "_pieces")
@@ -117,9 +117,9 @@ class Stencil:
         return b"".join(pieces)
 
 
-def stencil_of(document: Perforated, octets_of: Callable[[bytes], bytes]) -> Stencil | None:
-    """What is made of a document by `octets_of`, as a stencil; None where it cannot be one."""
+def pattern_of(document: Perforated, octets_of: Callable[[bytes], bytes]) -> Pattern | None:
+    """What is made of a document by `octets_of`, as a pattern; None where it cannot be one."""
     if not document.is_plain:
         return None
-    made = Stencil(octets_of(document.marked()))
+    made = Pattern(octets_of(document.marked()))
     return made if made.octets(document.holes) == octets_of(document.document) else None
