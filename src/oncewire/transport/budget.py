@@ -15,6 +15,7 @@ import functools
 import hashlib
 import ipaddress
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ class Budgets:
         self, limits: BudgetLimits | None = None, clock: Callable[[], float] | None = None
     ) -> None:
         self.limits = limits or BudgetLimits()
-        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        self._clock = clock or time.monotonic
         half = self.limits.spool // 2
         self._strangers = _Group(self.limits.strangers, self.limits.per_address, half, half // 2)
         self._partners = _Group(

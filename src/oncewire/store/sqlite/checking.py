@@ -65,8 +65,9 @@ class Checking(Statements):
         if texts or numbers:
             _check_sizes(texts, numbers)
             # Whom a row names must be found before the commit, too: only this transition fails.
-            named = [values[_MESSAGE] for values in journal]
-            self._numbers.of([message_id for message_id in named if message_id is not None])
+            named = {values[_MESSAGE] for values in journal}
+            named.discard(None)
+            self._numbers.find(named)
 
     def _sort_state(
         self, row: OutgoingRow | IncomingRow, texts: list[str], numbers: list[int]

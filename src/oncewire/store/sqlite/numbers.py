@@ -27,7 +27,7 @@ class Numbers:
 
     def of(self, message_ids: Sequence[str]) -> list[int]:
         """The numbers of those that have one."""
-        self._find(message_ids)
+        self.find(message_ids)
         found = map(self._known.__getitem__, message_ids)
         return [number for number in found if number is not None]
 
@@ -38,7 +38,7 @@ class Numbers:
     def give(self, message_ids: Iterable[str]) -> Mapping[str, int]:
         """The numbers of all of them, given here to those that have none."""
         wanted = list(dict.fromkeys(message_ids))
-        self._find(wanted)
+        self.find(wanted)
         new = [message_id for message_id in wanted if self._known[message_id] is None]
         if not new:
             return cast(dict[str, int], self._known)
@@ -51,7 +51,8 @@ class Numbers:
         self._known.update((message_id, number) for number, message_id in rows)
         return cast(dict[str, int], self._known)
 
-    def _find(self, message_ids: Sequence[str]) -> None:
+    def find(self, message_ids: Iterable[str]) -> None:
+        """Know which of them have one."""
         known = self._known
         missing = [message_id for message_id in message_ids if message_id not in known]
         if not missing:
