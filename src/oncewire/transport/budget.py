@@ -15,10 +15,10 @@ import functools
 import hashlib
 import ipaddress
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 from oncewire.errors import TransportProblem
 from oncewire.transport.contract import Peer
@@ -126,7 +126,7 @@ class Budgets:
         self, limits: BudgetLimits | None = None, clock: Callable[[], float] | None = None
     ) -> None:
         self.limits = limits or BudgetLimits()
-        self._clock = clock or time.monotonic
+        self._clock = clock or monotonic
         half = self.limits.spool // 2
         self._strangers = _Group(self.limits.strangers, self.limits.per_address, half, half // 2)
         self._partners = _Group(
