@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -64,24 +65,81 @@ def timed(work: Callable[[], object]) -> Spent:
     return Spent(time.perf_counter() - begin, processor_seconds() - used)
 
 
-def processor_seconds() -> float:
-    """Of this process and everything it started: the JVM, and Python's workers below that."""
-    parents, used = {}, {}
+class Process(NamedTuple):
+    """What the system says of a process."""
+
+    parent: int
+    began: int
+    ticks: int
+    """Of itself, and of those of its own that ended and that it waited for."""
+    is_worker: bool = False
+    """Whether Spark's Python daemon made it, which waits for none of its own."""
+
+
+def processes() -> dict[int, Process]:
+    """This process and everything below it: the JVM, and Python's workers below that."""
+    found, daemons = {}, set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text().rpartition(")")[2].split()
+            command = (file.parent / "cmdline").read_text()
         except OSError:
             continue  # It ended meanwhile.
-        parents[int(file.parent.name)] = int(fields[1])
-        used[int(file.parent.name)] = sum(int(fields[place]) for place in (11, 12, 13, 14))
-    total, me = 0, os.getpid()
-    for process in parents:
-        above: int | None = process
-        while above is not None and above != me:
-            above = parents.get(above)
-        if above == me:
-            total += used[process]
-    return total / os.sysconf("SC_CLK_TCK")
+        process, ticks = int(file.parent.name), sum(int(fields[at]) for at in (11, 12, 13, 14))
+        found[process] = Process(int(fields[1]), int(fields[19]), ticks)
+        if "pyspark.daemon" in command:
+            daemons.add(process)
+    for process in daemons:
+        # A worker is a copy of the daemon that made it.
+        found[process] = found[process]._replace(is_worker=found[process].parent in daemons)
+    return {process: one for process, one in found.items() if _is_below(process, found)}
+
+
+def _is_below(process: int, found: dict[int, Process]) -> bool:
+    above: int | None = process
+    while above is not None and above != os.getpid():
+        above = found[above].parent if above in found else None
+    return above is not None
+
+
+class Workers:
+    """The processor time of Spark's Python workers, those that ended included.
+
+    A worker that had nothing to do for a minute is ended, and no process waits for it: the system
+    forgets what it used, and a run would seem the cheaper the longer it took.
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def ticks(self) -> int:
+        """Of all of them until now."""
+        return self.look(processes())
+
+    def look(self, found: dict[int, Process]) -> int:
+        """The same, where the processes are known."""
+        with self._lock:
+            for process, one in found.items():
+                if one.is_worker:
+                    self._used[process, one.began] = one.ticks
+            return sum(self._used.values())
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(5)
+            self.ticks()
+
+
+WORKERS = Workers()
+
+
+def processor_seconds() -> float:
+    """Of this process and everything it started."""
+    found = processes()
+    others = sum(one.ticks for one in found.values() if not one.is_worker)
+    return (others + WORKERS.look(found)) / os.sysconf("SC_CLK_TCK")
 
 
 def spend(frame: DataFrame) -> None:

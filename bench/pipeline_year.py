@@ -76,6 +76,9 @@ def same(what: str, found: Key, planted: Key) -> bool:
         f"{what}: {found.total():,} findings, {missed.total()} missed, {invented.total()} invented",
         flush=True,
     )
+    told, meant = (Counter(kind for kind, _ in key.elements()) for key in (found, planted))
+    for kind in sorted({*told, *meant}):
+        print(f"  {kind}: {told[kind]} of {meant[kind]}", flush=True)
     return not missed and not invented
 
 

@@ -181,6 +181,27 @@ def test_a_lost_checkpoint_changes_nothing(
     assert not differences(clean, tables(spark, lake))
 
 
+def test_a_batch_of_few_rows_is_one_job(
+    spark, lake: Path, stores: list[Path], clean: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are many they are counted and written by jobs; the tables are the same."""
+    large = Path(shutil.copytree(lake, lake.parent / "large"))
+    assert jobs_of(spark, Lake(lake), stores) == 2
+    monkeypatch.setattr(jobs, "SMALL", 0)
+    assert jobs_of(spark, Lake(large), stores) == 4
+    for each in (lake, large):
+        assert not differences(clean, tables(spark, Lake(each)))
+
+
+def jobs_of(spark, lake: Lake, stores: list[Path]) -> int:
+    """How many jobs the two batches take that the begun lake lacks."""
+    status = spark.sparkContext._jsc.sc().statusStore()
+    before = status.jobsList(None).size()
+    jobs.stream(spark, lake, stores, rows_per_batch=ROWS_PER_BATCH)
+    assert lake.current().number == 3
+    return status.jobsList(None).size() - before
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("place", crash.PLACES)
 def test_a_driver_that_is_killed_over_and_over_leaves_no_hole(

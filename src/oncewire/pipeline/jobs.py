@@ -24,12 +24,12 @@ from oncewire.pipeline.books import check_distinct, open_books
 from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import OF_AN_ARCHIVE, local_path
 from oncewire.pipeline.intake import (
+    SMALL,
     Progress,
     TakenIn,
     quiet,
     read_through,
     take_in,
-    take_ranges,
     with_silver,
 )
 from oncewire.pipeline.lake import Lake, count_in
@@ -39,6 +39,7 @@ from oncewire.pipeline.refresh import refresh
 from oncewire.pipeline.schemas import ENVELOPES
 from oncewire.pipeline.session import is_remote, pinned
 from oncewire.pipeline.silver import union
+from oncewire.pipeline.stream_batch import opened
 from oncewire.pipeline.tables import OPEN
 from oncewire.pipeline.version import Entry, Version
 
@@ -120,7 +121,8 @@ def stream(
     counted = [0, 0]
     with pinned(spark), lake.writing() as version:
         frames = [_streamed(spark, version, book, rows_per_batch) for book in books]
-        take = _batch(spark, lake, books, counted, ended, tell)
+        few = rows_per_batch * len(books) <= SMALL
+        take = _batch(spark, lake, books, counted, few, ended, tell)
         writer = (
             union(frames)
             .writeStream.foreachBatch(take)
@@ -181,16 +183,15 @@ def _batch(
     lake: Lake,
     books: list[Book],
     counted: list[int],
+    few: bool,
     ended: bool,
     tell: Progress,
 ) -> Callable[[DataFrame, int], None]:
     """What is done with each batch; `counted` adds up rows and quarantined rows."""
 
     def take(frame: DataFrame, batch: int) -> None:
-        held = frame.persist()
-        try:
-            seen = held.groupBy("node").agg(f.min("seq").alias("first"), f.max("seq").alias("last"))
-            bounds = {row["node"]: (row["first"], row["last"]) for row in seen.collect()}
+        with opened(frame, few=few) as rows:
+            bounds = rows.bounds()
             taken = TakenIn(lake.current_or_new())
             ranges: list[Range] = []
             for book in books:
@@ -205,14 +206,7 @@ def _batch(
                 ranges += where_chained(book, start, last)
                 tell(f"batch {batch}: {book.node} {start + 1}..{last}")
             if ranges:
-                frames = [
-                    held.where(
-                        (f.col("node") == span.book.node)
-                        & f.col("seq").between(span.start + 1, span.end)
-                    )
-                    for span in ranges
-                ]
-                taken = take_ranges(lake, taken, frames, ranges)
+                taken = rows.take_in(lake, taken, ranges)
                 counted[0] += taken.rows
                 counted[1] += taken.rows_quarantined
                 version = read_through(with_silver(spark, lake, taken).version, books, _now())
@@ -220,8 +214,6 @@ def _batch(
                 made = refresh(spark, lake, version, ended=ended, tell=tell)
                 counts = _counted(lake, compacted(lake, made), version)
                 lake.sweep(lake.publish(counts))
-        finally:
-            held.unpersist()
         crash.reached("before_commit_log")
 
     return take

@@ -23,6 +23,7 @@ SERVICE_COLUMNS = [
 ]  # fmt: skip
 """What is asked of a ledger row."""
 
+_INSTANTS = ("submitted_at", "received_at")
 _SECOND = 1_000_000
 _OUTCOMES = (Outcome.DELIVERED, Outcome.NOT_DELIVERED, Outcome.UNKNOWN, Outcome.IN_FLIGHT)
 
@@ -39,6 +40,30 @@ def partner_service(
             if days is None or key[3].date() in days:
                 groups.setdefault(key, []).append((row, waited))
     return [(*key, *_counted(group)) for key, group in groups.items()]
+
+
+def changed_days(now: pa.Table, before: pa.Table) -> set[date]:
+    """The days of ledger rows that are not as they were. What is open is judged again in every
+    run, and mostly nothing has come of it: its day need not be counted again."""
+    old = dict(_told(before))
+    changed = [(row, old.get(message_id)) for message_id, row in _told(now)]
+    return {
+        at.date()
+        for row, known in changed
+        if row != known
+        for each_row in (row, known)
+        if each_row is not None
+        for at in each_row[:2]
+        if at is not None
+    }
+
+
+def _told(ledger: pa.Table) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """What is counted of each message, its two instants first."""
+    others = [name for name in SERVICE_COLUMNS if name not in (*_INSTANTS, "violations")]
+    columns = [ledger[name].to_pylist() for name in (*_INSTANTS, *others)]
+    columns.append(ledger["violations"].is_valid().to_pylist())
+    return zip(ledger["message_id"].to_pylist(), zip(*columns, strict=True), strict=True)
 
 
 def other_days(

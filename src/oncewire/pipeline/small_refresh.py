@@ -39,7 +39,12 @@ from oncewire.pipeline.schemas import (
     arrow,
     nullable,
 )
-from oncewire.pipeline.small_partner_service import SERVICE_COLUMNS, other_days, partner_service
+from oncewire.pipeline.small_partner_service import (
+    SERVICE_COLUMNS,
+    changed_days,
+    other_days,
+    partner_service,
+)
 from oncewire.pipeline.tables import data_path
 from oncewire.pipeline.version import Entry, Version
 
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 DAYS_MAX = 200
+COUNTED = ["message_id", *SERVICE_COLUMNS]
 CLOCKS_DIFFER = timedelta(days=2)
 """A message may be closed on a day before that of its submission by so much: clocks differ."""
 
@@ -72,6 +78,7 @@ class SmallRefresh:
         self.new_rows = sum(entry.rows for entry in entries)
         self._new = self._rows(entry.path for entry in entries)
         self._opened: dict[str, str] = {}
+        self._were_closed: list[pa.Table] = []
         self._folded: pa.Table | None = None
 
     # --- reading and writing ---
@@ -266,7 +273,8 @@ class SmallRefresh:
         changed = (Counter(told) - Counter(before)) + (Counter(before) - Counter(told))
         ids = {row.message_id for row in self._new}
         ids |= {violation.message_id for violation in changed}
-        closed = self._about("ledger_closed", Names(filter(None, ids)), LEDGER, ["message_id"])
+        closed = list(self._about("ledger_closed", Names(filter(None, ids)), LEDGER, COUNTED))
+        self._were_closed = [table for _, table in closed]
         self._opened = {
             message_id: entry.path
             for entry, table in closed
@@ -345,14 +353,13 @@ class SmallRefresh:
 
     def _changed_days(self) -> set[date] | None:
         """The days whose hours must be counted again; None: all of them."""
+        import pyarrow as pa
+
         if self._folded is None or not self._before.tables.get("partner_service"):
             return None
-        found = {
-            at.date()
-            for name in ("submitted_at", "received_at")
-            for at in self._folded[name].to_pylist()
-            if at is not None
-        }
+        entries = self._before.tables.get("ledger_open", ())
+        was_open = self._table((entry.path for entry in entries), LEDGER, COUNTED)
+        found = changed_days(self._folded, pa.concat_tables([was_open, *self._were_closed]))
         return None if len(found) > DAYS_MAX else found
 
     # --- the end ---
