@@ -252,6 +252,8 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     if outcome.reason == "waiting":
         so_far = failure or f"sent {tries}, its acknowledgement is awaited"
         return f"Under way: {so_far}{then}."
+    if outcome.document and outlook:
+        return f"Under way: {outlook}."
     return f"Queued: it was not sent yet{then}."
 
 

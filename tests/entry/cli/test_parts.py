@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from oncewire.entry.cli import listing
 from oncewire.entry.party.partners import with_values
+from oncewire.errors import UnknownMessage
+from oncewire.store.contract import Reader
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
 
@@ -80,3 +85,51 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     found = run_json("verify", there)
     assert (found["messages"], found["parts"]) == (1, PARTS)
     assert f"1 messages and {PARTS} parts of documents" in found["summary"]
+
+
+def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(
+    split: Served, tmp_path: Path
+) -> None:
+    for name, partner in (("acme", "globex"), ("globex", "acme")):
+        agreement = split.folder / name / "agreements" / f"{partner}.toml"
+        patient = {"delivery.retry_interval": '"PT10M"', "delivery.timeout": '"PT10M"'}
+        agreement.write_text(with_values(agreement.read_text(), patient))
+    split.stop("globex")
+    file = tmp_path / "large.bin"
+    file.write_bytes(os.urandom(1000 * PARTS))
+    name = run_json("send", file, "--to", "globex")["messages"][0]["message_id"]
+    for _ in range(600):
+        told = run("why", name).stdout
+        if "5 parts failed" in told:
+            break
+        time.sleep(0.1)
+    words = " ".join(told.split())
+    assert "Under way: it travels in parts: 0 of 5 parts are there (0 %); 5 parts failed" in words
+    assert f"`oncewire resume {name}` tries now" in words
+    # A part alone is told alike.
+    assert f"`oncewire resume 2-of-5.{name}` tries now" in " ".join(
+        run("why", f"2-of-5.{name}").stdout.split()
+    )
+    split.start("globex")
+    run("resume", name)
+    for _ in range(600):
+        if "Delivered" in run("why", name).stdout:
+            break
+        time.sleep(0.1)
+    assert "Delivered in parts" in run("why", name).stdout
+
+
+def test_a_document_that_is_not_whole_yet_is_told_by_its_id() -> None:
+    class Gathering:
+        """A receiver that has two of five parts, whatever its sender calls them."""
+
+        def journal_of(self, _: str) -> list[object]:
+            return []
+
+        def incoming_list(self, *, limit: int) -> list[object]:
+            facts = SimpleNamespace(split_id="doc@acme", split_total=5, split_number=1)
+            part = SimpleNamespace(incoming=SimpleNamespace(message_id="part-x"), facts=facts)
+            return [part, part][:limit]
+
+    with pytest.raises(UnknownMessage, match="not whole here: 2 of 5 parts are"):
+        listing.find_id(cast("Reader", Gathering()), "doc@acme")

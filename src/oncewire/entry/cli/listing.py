@@ -167,13 +167,21 @@ def find_id(reader: Reader, wanted: str) -> str:
 
     if reader.journal_of(wanted):
         return wanted
+    received = reader.incoming_list(limit=LOOKED_AT)
+    parts = [stored.facts for stored in received if stored.facts.split_id == wanted]
+    if parts:
+        there = f"{len(parts)} of {parts[0].split_total} parts are"
+        raise UnknownMessage(
+            f"document {wanted} is not whole here: {there}",
+            remedy="`oncewire inbox --parts` lists them; its sender's handler sends the others",
+        )
     found = {
         stored.outgoing.message_id: stored.facts.split_number is not None
         for stored in reader.outgoing_list(limit=LOOKED_AT)
         if wanted in stored.outgoing.message_id
     } | {
         stored.incoming.message_id: stored.facts.split_number is not None
-        for stored in reader.incoming_list(limit=LOOKED_AT)
+        for stored in received
         if wanted in stored.incoming.message_id
     }
     # The id of a document is in those of its parts, and then it is meant, not they.

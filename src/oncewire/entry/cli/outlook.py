@@ -10,13 +10,17 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from oncewire.entry.cli.listing import moment
+from oncewire.entry.cli.listing import LOOKED_AT, moment
+from oncewire.message.instant import SECOND
 
 if TYPE_CHECKING:
     from oncewire.message.instant import Instant
     from oncewire.protocol.sending import SendingChannel
     from oncewire.store.contract import Reader
     from oncewire.store.records import Incident, StoredOutgoing
+
+SOON = 30 * SECOND
+"""Nobody need be told how not to wait for what comes sooner."""
 
 
 def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> str:
@@ -45,7 +49,7 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
         return f"{trouble[0]}; it is looked at again every minute while a handler runs"
     parts = progress(reader, stored)
     if parts:
-        return f"it travels in parts: {parts}"
+        return f"it travels in parts: {parts}{_parts_that_wait(reader, stored, now, place)}"
     if sent.state is OutgoingState.WAITING:
         return "it waits for a place in the window of its channel"
     if sent.next_attempt_at is None:
@@ -56,7 +60,29 @@ def outlook(reader: Reader, message_id: str, now: Instant, place: str = "") -> s
         return f"it is due now, and leaves while a handler runs (`oncewire serve{place}`)"
     if sent.attempts == 0:
         return f"the first try is at {moment(due)}"
-    return f"the next try (or, after the last one, the verdict) is at {moment(due)}"
+    sooner = "" if due - now < SOON else f"; `oncewire resume {quote(message_id)}{place}` tries now"
+    return f"the next try (or, after the last one, the verdict) is at {moment(due)}{sooner}"
+
+
+def _parts_that_wait(reader: Reader, stored: StoredOutgoing, now: Instant, place: str) -> str:
+    """How many parts under way failed, and when the first of them is tried again."""
+    from oncewire.protocol.states import OutgoingState
+
+    message_id = stored.outgoing.message_id
+    waiting = [
+        part.outgoing.next_attempt_at
+        for part in reader.outgoing_list(states=(OutgoingState.OUTSTANDING,), limit=LOOKED_AT)
+        if part.facts.split_id == message_id
+        and part.outgoing.attempts_lost
+        and part.outgoing.next_attempt_at is not None
+    ]
+    if not waiting:
+        return ""
+    many = "1 part failed" if len(waiting) == 1 else f"{len(waiting)} parts failed"
+    said = f"; {many}, the next try is at {moment(min(waiting))}"
+    if min(waiting) - now < SOON:
+        return said
+    return f"{said}; `oncewire resume {quote(message_id)}{place}` tries now"
 
 
 def progress(reader: Reader, stored: StoredOutgoing) -> str:

@@ -31,7 +31,8 @@ class SendOptions:
     """How a document is to be sent; what is left out follows from the agreement.
 
     `service`, `action`: what the partner is to do with it, where the agreement has several.
-    `conversation_id`: messages that belong together share one; a new one is made otherwise.
+    `conversation_id`: messages that belong together share one; left out, it is the one that
+    all messages to the partner share.
     `message_id`: for a program that may repeat a call: the same id is sent once.
     `ref_to_message_id`: the message that this one responds to.
     `time_to_live`: a timedelta, or an ISO 8601 duration such as "PT1H": worthless after that.
