@@ -37,7 +37,7 @@ def send(
         str,
         typer.Option(
             "--to",
-            help="The partner: its name or its PartyId.",
+            help="The partner: its name or its PartyId; without it the only one there is.",
             autocompletion=complete_partner,
         ),
     ] = "",
