@@ -133,3 +133,12 @@ def test_a_document_that_is_not_whole_yet_is_told_by_its_id() -> None:
 
     with pytest.raises(UnknownMessage, match="not whole here: 2 of 5 parts are"):
         listing.find_id(cast("Reader", Gathering()), "doc@acme")
+
+
+def test_a_state_in_which_nothing_is_is_told_so(split: Served, tmp_path: Path) -> None:
+    file = tmp_path / "small.txt"
+    file.write_text("7 boxes")
+    run("send", file, "--to", "globex", "--wait")
+    assert "Nothing is outstanding; in all:" in run("outbox", "--state", "outstanding").stdout
+    there = split.folder / "globex"
+    assert "Nothing is held; in all:" in run("inbox", "--state", "held", "-c", there).stdout

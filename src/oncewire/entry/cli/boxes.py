@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,9 @@ def outbox(
             for stored in found
         ]
         return Report(
-            listings=(Listing("messages", columns, rows, empty="Nothing was sent."),),
+            listings=(
+                Listing("messages", columns, rows, empty=_none("Nothing was sent.", states)),
+            ),
             summary=_counted(counts, "out."),
         )
 
@@ -109,6 +112,11 @@ def _state(states: Any, word: str) -> Any:
     except ValueError:
         known = ", ".join(state.value for state in states)
         raise InvalidValue(f"there is no state {word!r}", remedy=f"use one of {known}") from None
+
+
+def _none(at_all: str, states: Sequence[str]) -> str:
+    """Nothing at all, or nothing of the kind that was asked for."""
+    return f"Nothing is {' or '.join(states)}; in all:" if states else at_all
 
 
 def _counted(counts: dict[str, int], prefix: str) -> str:
@@ -171,7 +179,9 @@ def listed(
         ]
         ready = counts["in.ready"] + counts["in.handed_over"]
         return Report(
-            listings=(Listing("messages", columns, rows, empty="Nothing has arrived."),),
+            listings=(
+                Listing("messages", columns, rows, empty=_none("Nothing has arrived.", states)),
+            ),
             summary=_counted(counts, "in."),
             hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
         )
