@@ -118,9 +118,10 @@ async def test_who_is_stopped_while_he_waits_does_not_close_the_file_under_its_r
     taking.cancel()
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not file.closed
+    closed = file.closed
     file.may_read.set()
     await asyncio.wait((taking,))
+    assert not closed
     assert taking.cancelled()
     assert file.closed
     assert not file.torn
