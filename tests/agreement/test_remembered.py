@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from itertools import product
 
@@ -80,3 +81,17 @@ def test_nobody_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     held = values._known
     assert len(held) <= 3
     assert all(len(found) <= 3 for _, found in held.values())
+
+
+def test_handlers_of_several_threads_may_remember_at_once() -> None:
+    """Each open party has a thread of its own, and this table is one for all of them."""
+
+    class ClearedMeanwhile(dict[int, tuple[object, dict[Hashable, int]]]):
+        def __setitem__(self, key: int, value: tuple[object, dict[Hashable, int]]) -> None:
+            super().__setitem__(key, value)
+            self.clear()
+
+    table: Remembered[object, int] = Remembered()
+    table._known = ClearedMeanwhile()
+    assert table.keep(table, "key", 1) == 1
+    assert table.get(table, "key") is None

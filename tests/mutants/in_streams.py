@@ -36,10 +36,19 @@ IN_STREAMS: tuple[Mutant, ...] = (
     Mutant(
         "a file is closed while a thread reads it",
         "oncewire.handler.loop.carrier",
-        "            await asyncio.wait((self._reading,))\n",
-        "            self._reading = None\n",
+        "                    await ahead.end()\n",
+        "                    del ahead\n",
         tests=(
             f"{_CARRIER}::test_who_stops_in_the_middle_does_not_close_the_file_under_its_reader",
+        ),
+    ),
+    Mutant(
+        "whoever stops waiting for a piece takes the thread for stopped too",
+        "oncewire.handler.loop.carrier",
+        "        piece = await asyncio.shield(self._reading)\n",
+        "        piece = await self._reading\n",
+        tests=(
+            f"{_CARRIER}::test_who_is_stopped_while_he_waits_does_not_close_the_file_under_its_reader",
         ),
     ),
     Mutant(

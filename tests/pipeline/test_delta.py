@@ -14,7 +14,7 @@ from oncewire.pipeline import delta, shown
 from oncewire.pipeline.lake import Lake
 from oncewire.pipeline.schemas import VIOLATIONS, arrow, nullable
 from oncewire.pipeline.tables import OPEN, data_path
-from oncewire.pipeline.version import Version
+from oncewire.pipeline.version import Entry, Version
 
 SHAPE = arrow(nullable(VIOLATIONS))
 
@@ -71,6 +71,36 @@ def test_a_log_whose_first_commits_are_gone_goes_on(tmp_path: Path) -> None:
     assert deltalake.DeltaTable(path).version() == last - 2
     follow(lake, Version(), last)
     assert kinds(path) == ["k0", f"k{last}"]
+
+
+@pytest.mark.parametrize("unwritten", [delta.CHECKPOINT, delta.LAST_CHECKPOINT])
+def test_a_log_that_a_killed_run_did_not_sum_up_is_summed_up_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unwritten: str
+) -> None:
+    """Killed after the commit: before its checkpoint is written, or before that is named."""
+    lake, every, real = Lake(tmp_path), delta.CHECKPOINT_EVERY, delta.write_forced
+
+    def killed(path: Path, content: str | bytes) -> None:
+        if path.name.endswith(unwritten):
+            raise KeyboardInterrupt
+        real(path, content)
+
+    before = follow(lake, Version(), *range(1, every))
+    with monkeypatch.context() as dying:
+        dying.setattr(delta, "write_forced", killed)
+        with pytest.raises(KeyboardInterrupt):
+            follow(lake, before, every)
+    # The next run finds that its version was not shown.
+    kept = [Entry(data_path("violations", name), 1) for name in ("first", f"v{every:08d}")]
+    version = Version(number=every).with_table("violations", kept)
+    delta.follow(lake.root, version, Version(), 1)
+    path = tmp_path / "gold/violations"
+    pointed = json.loads((path / delta.LOG / delta.LAST_CHECKPOINT).read_text())
+    assert pointed["version"] == every - 1
+    follow(lake, version, *range(every + 1, 2 * every + 1))
+    # Whoever began there is led on, although the beginning has gone.
+    assert not (path / delta.LOG / f"{0:020d}.json").exists()
+    assert kinds(str(path), every + 1) == ["k0", f"k{every + 2}"]
 
 
 @pytest.mark.parametrize("name", OPEN)

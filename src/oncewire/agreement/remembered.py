@@ -36,11 +36,13 @@ class Remembered(Generic[O, V]):
 
     def keep(self, of: O, key: Hashable, value: V) -> V:
         """Remember a value, which is handed back."""
-        if id(of) not in self._known:
+        known = self._known.get(id(of))
+        if known is None:
             if len(self._known) >= OBJECTS_MAX:
                 self._known.clear()
-            self._known[id(of)] = (of, {})
-        values = self._known[id(of)][1]
+            known = self._known[id(of)] = (of, {})
+        # Handlers in other threads remember here too, and may have cleared it meanwhile.
+        values = known[1]
         if len(values) >= KEYS_MAX:
             values.clear()
         values[key] = value

@@ -55,11 +55,13 @@ def follow(lake: Path, version: Version, before: Version, now: int) -> None:
             known, wanted = _live(root, commits), dict(_files(lake, root, new))
             added = {path: file for path, file in wanted.items() if path not in known}
             removed = {path: root for path in known if path not in wanted}
+        number = _number(commits[-1]) if commits else -1
         if not commits or added or removed:
-            number = _number(commits[-1]) + 1 if commits else 0
+            number += 1
             _commit(root, table, version, number, added, list(removed), now)
-            if (number + 1) % CHECKPOINT_EVERY == 0:
-                _sum_up(root, table, number, now)
+        # Of a commit that is there already too: a run may have been killed right behind it.
+        if (number + 1) % CHECKPOINT_EVERY == 0 and _last_summed(root) != number:
+            _sum_up(root, table, number, now)
 
 
 def _commit(
@@ -171,6 +173,15 @@ def _summed(checkpoint: Path) -> dict[str, dict[str, Any]]:
         for each in added
         if each is not None
     }
+
+
+def _last_summed(root: Path) -> int | None:
+    """The commit of the checkpoint that is named as the last."""
+    file = root / LOG / LAST_CHECKPOINT
+    if not file.is_file():
+        return None
+    said: int = json.loads(file.read_text(encoding="utf-8"))["version"]
+    return said
 
 
 def _sum_up(root: Path, table: Table, number: int, now: int) -> None:

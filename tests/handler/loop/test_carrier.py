@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import threading
 from typing import BinaryIO
+
+import pytest
 
 from oncewire.handler.loop import carrier
 from oncewire.handler.loop.carrier import CHUNK, Carrier
@@ -100,3 +103,47 @@ async def test_who_stops_in_the_middle_does_not_close_the_file_under_its_reader(
     await leaving
     assert file.closed
     assert not file.torn
+
+
+async def test_who_is_stopped_while_he_waits_does_not_close_the_file_under_its_reader() -> None:
+    file = Watched(bytes(PIECES * CHUNK))
+    file.may_read.clear()
+    chunks = Carrier(WatchedSpool(file), {})._chunks(of_file(PIECES * CHUNK), "")
+
+    async def take() -> list[bytes]:
+        return [piece async for piece in chunks]
+
+    taking = asyncio.ensure_future(take())
+    await until_read(file, 1)
+    taking.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    closed = file.closed
+    file.may_read.set()
+    await asyncio.wait((taking,))
+    assert not closed
+    assert taking.cancelled()
+    assert file.closed
+    assert not file.torn
+
+
+async def test_a_read_ahead_that_fails_is_nobodys_when_nobody_takes_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Failing(Watched):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.reads:
+                self.reads += 1
+                raise OSError(5, "Input/output error")
+            return super().read(size)
+
+    file = Failing(bytes(PIECES * CHUNK))
+    chunks = Carrier(WatchedSpool(file), {})._chunks(of_file(PIECES * CHUNK), "")
+    await anext(chunks)
+    await anext(chunks)
+    await until_read(file, 2)
+    await chunks.aclose()  # type: ignore[attr-defined]
+    del chunks
+    gc.collect()
+    assert file.closed
+    assert "never retrieved" not in caplog.text

@@ -80,7 +80,8 @@ class _ReadAhead:
         """The next piece; none after the last one, or where the file ends too soon."""
         if self._reading is None:
             return b""
-        piece = await self._reading
+        # Whoever stops waiting does not stop the thread.
+        piece = await asyncio.shield(self._reading)
         self._reading = None
         self._left -= len(piece)
         if piece:
@@ -91,6 +92,9 @@ class _ReadAhead:
         """Until no thread reads it: only then may it be closed."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
+            # What came of it nobody asks any more.
+            if not self._reading.cancelled():
+                self._reading.exception()
 
 
 class Carrier:
