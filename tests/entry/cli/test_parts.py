@@ -88,13 +88,26 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
 
 
 def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(
-    split: Served, tmp_path: Path
+    pair: Path, tmp_path: Path
 ) -> None:
+    change = {
+        "payload.max_size": "1000",
+        "wire.extensions": '["split"]',
+        "delivery.retry_interval": '"PT10M"',
+        "delivery.timeout": '"PT10M"',
+    }
     for name, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = split.folder / name / "agreements" / f"{partner}.toml"
-        patient = {"delivery.retry_interval": '"PT10M"', "delivery.timeout": '"PT10M"'}
-        agreement.write_text(with_values(agreement.read_text(), patient))
-    split.stop("globex")
+        agreement = pair / name / "agreements" / f"{partner}.toml"
+        agreement.write_text(with_values(agreement.read_text(), change))
+    served = Served(pair)
+    try:
+        served.start("acme")
+        _parts_are_tried_again(served, tmp_path)
+    finally:
+        served.close()
+
+
+def _parts_are_tried_again(split: Served, tmp_path: Path) -> None:
     file = tmp_path / "large.bin"
     file.write_bytes(os.urandom(1000 * PARTS))
     name = run_json("send", file, "--to", "globex")["messages"][0]["message_id"]

@@ -120,10 +120,8 @@ class Awaiting(ABC):
     """A face of the verbs whose calls are awaited."""
 
     @abstractmethod
-    async def _perform(
-        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> R:
-        """Do it, or have it done, with the arguments of the call as they came."""
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        """Do it, or have it done."""
 
 
 class Performing(Awaiting):
@@ -133,10 +131,8 @@ class Performing(Awaiting):
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it, or have it done."""
 
-    async def _perform(
-        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> R:
-        return await self.perform(method, method.bound(args, kwargs))
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
+        return await self.perform(method, given)
 
 
 class Blocking(ABC):
@@ -191,7 +187,7 @@ class Method(Generic[P, R]):
 def _awaited(method: Method[P, R]) -> Callable[..., Coroutine[Any, Any, R]]:
     @functools.wraps(method.body)
     async def call(self: Awaiting, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._perform(method, args, kwargs)
+        return await self._perform(method, method.bound(args, kwargs))
 
     return call
 

@@ -129,13 +129,11 @@ class OpenParty(_Party, Awaiting):
     def __init__(self, reached: Reached) -> None:
         self._reached = reached
 
-    async def _perform(
-        self, method: Method[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> R:
+    async def _perform(self, method: Method[..., R], given: BoundArguments) -> R:
         self._reached.check_open()
         if isinstance(method, Verb):
-            return await self._reached.verbs.perform(method, method.bound(args, kwargs))
-        return await method.body(self, *args, **kwargs)
+            return await self._reached.verbs.perform(method, given)
+        return await method.body(self, *given.args, **given.kwargs)
 
 
 @asynccontextmanager
