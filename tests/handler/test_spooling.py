@@ -265,3 +265,19 @@ async def test_what_is_under_way_keeps_its_file(
         clean(node)
         assert files(path) == []
     assert b"Ping" in wire.sent[0]
+
+
+@pytest.mark.parametrize("above", [0, 10**6])
+async def test_a_header_that_is_no_text_spoils_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: int
+) -> None:
+    monkeypatch.setattr(inbound_module, "SPOOL_ABOVE", above)
+    wire, parcel = Wire(), order()
+    node = node_of(tmp_path / "b.db")
+    odd = Parcel(
+        f"{parcel.content_type}; x=\udcff", parcel.body, (*parcel.headers, ("X", "\udca0"))
+    )
+    async with Handler(node, {"http": wire}) as handler:
+        assert (await wire.deliver(delivery_of(odd))).status == 200
+        (taken,) = await handler.take()
+        assert taken.message_id == "order-1@alpha"

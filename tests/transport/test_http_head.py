@@ -258,7 +258,7 @@ def test_what_we_take_another_reader_takes_alike(
     assert heard.complete
     assert parser.get_method() == b"POST"
     assert [
-        (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip(" \t"))
+        (name.decode("latin-1"), value.decode("utf-8", "replace").strip(" \t"))
         for name, value in heard.headers
     ] == list(ours.headers.pairs)
 

@@ -177,7 +177,8 @@ _known_response = lru_cache(maxsize=256)(_response)
 
 
 def _read(head: bytes, limits: HeadLimits) -> tuple[str, Headers]:
-    first, _, rest = f"{head.decode('utf-8', 'surrogateescape')}\r\n".partition("\r\n")
+    # What is no UTF-8 nobody could store: a header must not be able to spoil a whole commit.
+    first, _, rest = f"{head.decode('utf-8', 'replace')}\r\n".partition("\r\n")
     if len(first) > limits.line:
         raise BadHead("the first line is too long")
     if _FIELDS.fullmatch(rest) is None:

@@ -68,15 +68,26 @@ async def take_in(node: Node, delivery: Delivery, expects: Expects | None = None
         if size > (SPOOL_ABOVE if roomy else READ_AT_ONCE):
             return await _Streaming(node, delivery, expects).take(pieces, bounded)
     node.kill.reach("read after body")
-    headers = tuple(delivery.headers.items())
+    content_type, headers = _told(delivery)
     body = b"".join(pieces)
-    parcel = Parcel(delivery.content_type, body, headers)
+    parcel = Parcel(content_type, body, headers)
     stored = StoredParcel(parcel.content_type, headers, (body,))
     if size <= READ_AT_ONCE:
         return Inbound(parcel, stored)
     reading, seconds = await node.reading_room.do(lambda: _read(node, parcel))
     delivery.allowance.spend(seconds)
     return Inbound(parcel, stored, reading)
+
+
+def _told(delivery: Delivery) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What stands around a body, as it can be stored: not every transport knows what its bytes
+    mean, and one header must not spoil the commit of everybody's messages."""
+    headers = tuple((_text(name), _text(value)) for name, value in delivery.headers.items())
+    return _text(delivery.content_type), headers
+
+
+def _text(said: str) -> str:
+    return said if said.isascii() else said.encode("utf-8", "replace").decode("utf-8")
 
 
 class _Bounded(AsyncIterator[bytes]):
@@ -114,8 +125,8 @@ class _Streaming:
         self._node = node
         self._delivery = delivery
         self._expects = expects
-        headers = tuple(delivery.headers.items())
-        self._intake = Intake(node.store.spool, delivery.content_type, headers, node.limits)
+        content_type, headers = _told(delivery)
+        self._intake = Intake(node.store.spool, content_type, headers, node.limits)
         self._asked = False
 
     async def take(self, pieces: list[bytes], rest: AsyncIterator[bytes]) -> Inbound:
