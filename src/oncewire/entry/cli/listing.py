@@ -170,7 +170,8 @@ def find_id(reader: Reader, wanted: str) -> str:
     received = reader.incoming_list(limit=LOOKED_AT)
     parts = [stored.facts for stored in received if stored.facts.split_id == wanted]
     if parts:
-        there = f"{len(parts)} of {parts[0].split_total} parts are"
+        # How many there will be is not known of every kind of part.
+        there = f"{len(parts)} of {parts[0].split_total or 'its'} parts are"
         raise UnknownMessage(
             f"document {wanted} is not whole here: {there}",
             remedy="`oncewire inbox --parts` lists them; its sender's handler sends the others",
