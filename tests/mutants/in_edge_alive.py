@@ -65,8 +65,8 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         "send a file of the spool that has changed",
         "oncewire.handler.proofs",
-        "    if digest.hexdigest() != name:\n",
-        "    if not digest:\n",
+        "    if spool.name_of(_pieces(spool, name, heard)) != name:\n",
+        "    if not spool.name_of(_pieces(spool, name, heard)):\n",
         tests=(f"{_POISON}::test_a_file_of_the_spool_that_changed_is_not_sent",),
     ),
     Mutant(

@@ -219,9 +219,30 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "the file of a refused message stays",
         _SPOOL,
-        "                    (self._directory / name).unlink(missing_ok=True)\n\n    def _count_down",
+        "                    self._removal.remove(self._directory / name)\n\n    def _count_down",
         "                    pass\n\n    def _count_down",
         tests=(f"{_FILES}::test_what_is_given_back_is_gone_at_once",),
+    ),
+    Mutant(
+        "a file that is removed is cut under its reader",
+        "oncewire.store.removal",
+        "    if found.st_nlink > 0 or not _is_alone(handle):\n",
+        "    if found.st_nlink > 0:\n",
+        tests=("tests/store/test_removal.py::test_to_whoever_reads_it_a_file_stays_whole",),
+    ),
+    Mutant(
+        "a file is cut that has another name",
+        "oncewire.store.removal",
+        "    if found.st_nlink > 0 or not _is_alone(handle):\n",
+        "    if not _is_alone(handle):\n",
+        tests=("tests/store/test_removal.py::test_a_file_with_another_name_stays_whole_under_it",),
+    ),
+    Mutant(
+        "what the disk refused of a large file is forgotten",
+        "oncewire.store.behind",
+        "            under_way.result()\n",
+        "            under_way.exception()\n",
+        tests=(f"{_FILES}::test_a_disk_that_is_full_says_so_as_a_large_file_goes_there",),
     ),
     Mutant(
         "a file that somebody kept goes with one who was refused",

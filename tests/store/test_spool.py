@@ -311,7 +311,10 @@ def test_a_large_file_goes_to_the_disk_as_it_is_written(
     monkeypatch.setattr(write_through, "_sync", sync)
     name, size = FileSpool(tmp_path / "spool").put(bytes(MEGABYTE) for _ in range(20))
     assert size == 20 * MEGABYTE
-    assert brought == [8 * MEGABYTE, 16 * MEGABYTE]
+    # It is written on meanwhile.
+    assert len(brought) == 2
+    assert brought[0] >= 8 * MEGABYTE
+    assert brought[1] >= 16 * MEGABYTE
     assert len(name) == 64
 
 

@@ -8,8 +8,7 @@ over for the moment, and given in a later turn. Who has no event loop reads it o
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from oncewire.errors import StoreDamaged, StoreProblem
 from oncewire.message.instant import MINUTE, Duration, Instant
@@ -31,17 +30,19 @@ LOOK_AGAIN: Duration = MINUTE
 def check_file(spool: Spool, name: str, heard: Callable[[bytes], object] | None = None) -> None:
     """Refuse a file of the spool that has changed: it is named by its digest. Blocks while it is
     read; `heard` is given all of it."""
-    digest = hashlib.sha256()
-    with spool.open(name) as spooled:
-        while piece := spooled.read(LONG_PIECE):
-            digest.update(piece)
-            if heard is not None:
-                heard(piece)
-    if digest.hexdigest() != name:
+    if spool.name_of(_pieces(spool, name, heard)) != name:
         raise StoreDamaged(
             f"the spool file {name} has changed",
             remedy="put it back from a backup, or give its message up with `oncewire abandon`",
         )
+
+
+def _pieces(spool: Spool, name: str, heard: Callable[[bytes], object] | None) -> Iterator[bytes]:
+    with spool.open(name) as spooled:
+        while piece := spooled.read(LONG_PIECE):
+            if heard is not None:
+                heard(piece)
+            yield piece
 
 
 class NotProved(Exception):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import itertools
 import os
@@ -21,6 +20,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
+from oncewire.store.behind import Behind
+from oncewire.store.digesting import Digesting
+from oncewire.store.removal import Removal
 from oncewire.store.spool_contract import Digest
 from oncewire.store.write_through import WriteThrough
 
@@ -54,6 +56,7 @@ class FileSpool:
         # Files that came to be here, and that nobody has let go as kept yet.
         self._made: set[str] = set()
         self._lock = threading.Lock()
+        self._removal = Removal()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What a crash left half-written was never named by a row.
         for path in directory.glob(f"*{_UNFINISHED}"):
@@ -63,7 +66,7 @@ class FileSpool:
         """See `spool_contract.Spool`. Raises StoreFull or StoreGone."""
         path = self._directory / f"{os.getpid()}-{next(self._numbers)}{_UNFINISHED}"
         with _store_trouble():
-            return SpoolFile(path, path.open("xb", buffering=0), self._name)
+            return SpoolFile(path, path.open("xb", buffering=0), self._name, self._removal)
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """See `spool_contract.Spool`. Raises StoreFull or StoreGone, and then leaves nothing."""
@@ -77,6 +80,13 @@ class FileSpool:
             unfinished.abandon()
             raise
 
+    def name_of(self, pieces: Iterable[bytes]) -> str:
+        """See `spool_contract.Spool`."""
+        digest = Digesting()
+        for piece in pieces:
+            digest.update(piece)
+        return digest.hexdigest()
+
     def _name(self, path: Path, name: str) -> None:
         with self._lock:
             self._in_use[name] += 1
@@ -84,7 +94,7 @@ class FileSpool:
                 self._made.add(name)
         try:
             with _store_trouble():
-                path.replace(self._directory / name)
+                self._removal.replace(path, self._directory / name)
                 _sync_directory(self._directory)
         except BaseException:
             self.let_go(name)
@@ -109,7 +119,7 @@ class FileSpool:
                 self._made.discard(name)
                 # What cannot be removed now is found by the next cleaning.
                 with contextlib.suppress(OSError):
-                    (self._directory / name).unlink(missing_ok=True)
+                    self._removal.remove(self._directory / name)
 
     def _count_down(self, name: str) -> None:
         self._in_use[name] -= 1
@@ -146,18 +156,26 @@ class FileSpool:
         with self._lock:
             if name in self._in_use:
                 return False
-            (self._directory / name).unlink(missing_ok=True)
+            self._removal.remove(self._directory / name)
         return True
 
 
 class SpoolFile:
     """See `spool_contract.SpoolFile`: a file that grows, and nobody can find before its end."""
 
-    def __init__(self, path: Path, file: io.FileIO, name: Callable[[Path, str], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        file: io.FileIO,
+        name: Callable[[Path, str], None],
+        removal: Removal,
+    ) -> None:
         self._path = path
         self._file = file
         self._name = name
-        self._digest = hashlib.sha256()
+        self._removal = removal
+        self._digest = Digesting()
+        self._writing = Behind("writing")
         self._through = WriteThrough(file)
         self.size = 0
 
@@ -166,10 +184,19 @@ class SpoolFile:
         self._digest.update(data)
         self.size += len(data)
         with _store_trouble():
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-            self._through.wrote(len(data))
+            self._writing.do(self._put, data)
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._through.wrote(len(data))
+
+    def _settle(self) -> None:
+        try:
+            self._writing.settle()
+        finally:
+            self._through.settle()
 
     def digest(self) -> Digest:
         """See `spool_contract.SpoolFile`."""
@@ -179,6 +206,7 @@ class SpoolFile:
         """See `spool_contract.SpoolFile`."""
         try:
             with _store_trouble():
+                self._settle()
                 os.fsync(self._file.fileno())
                 self._file.close()
             name = self._digest.hexdigest()
@@ -191,9 +219,11 @@ class SpoolFile:
     def abandon(self) -> None:
         """See `spool_contract.SpoolFile`."""
         with contextlib.suppress(OSError):
+            self._settle()
+        with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            self._removal.remove(self._path)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -54,6 +54,9 @@ class Spool(Protocol):
         """A new file that is written as its bytes come; it counts as put when it is finished.
         Raises StoreFull or StoreGone. May be called in any thread."""
 
+    def name_of(self, pieces: Iterable[bytes]) -> str:
+        """The name that a file of these bytes has. May be called in any thread."""
+
     def use(self, name: str) -> None:
         """The file is about to be read, whatever becomes of its message meanwhile."""
 

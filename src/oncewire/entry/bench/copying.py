@@ -21,6 +21,7 @@ from typing import BinaryIO
 from oncewire.entry.bench.side import Task, obey
 from oncewire.entry.demo.ways import free_port
 from oncewire.entry.running import event_loop
+from oncewire.store.removal import Removal
 from oncewire.transport.contract import Cargo, Delivery, Reply
 from oncewire.transport.http import HttpTransport
 from oncewire.transport.http_address import AddressRule
@@ -50,6 +51,7 @@ class Copying:
     def __init__(self, folder: Path, port: int | None) -> None:
         self._folder, self._port = folder, port
         self.own_port = free_port()
+        self._removal = Removal()
         self.transport = HttpTransport(
             HttpServerSettings("127.0.0.1", self.own_port, "/copy"),
             HttpClientSettings(addresses=AddressRule.of(["loopback"])),
@@ -57,7 +59,9 @@ class Copying:
 
     async def take(self, delivery: Delivery) -> Reply:
         """Write what comes; it is answered when it is on the disk."""
-        with (self._folder / "received").open("wb") as file:
+        received = self._folder / "received"
+        self._removal.remove(received)
+        with received.open("wb") as file:
             pieces: list[bytes] = []
             size = 0
             async for piece in delivery.body:
@@ -74,6 +78,7 @@ class Copying:
         """Copy a file to the other end."""
         began = time.perf_counter()
         own = self._folder / "sent"
+        self._removal.remove(own)
         await asyncio.to_thread(copied, Path(task["path"]), own)
         size = own.stat().st_size
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from oncewire.entry.bench.counting import Counting
 from oncewire.entry.bench.parties import RECEIVER, name_of
 from oncewire.entry.running import event_loop
+from oncewire.store.removal import Removal
 
 if TYPE_CHECKING:
     from oncewire.entry.running.open_party import OpenParty
@@ -39,6 +40,7 @@ class Side:
         self._party, self._counting = party, counting
         self._taking: asyncio.Task[None] | None = None
         self._taken = 0
+        self._removal = Removal()
         # When the first of them came, by a clock that all processes of this machine share.
         self._first_at: float | None = None
 
@@ -126,7 +128,7 @@ class Side:
                     seconds += time.perf_counter() - began
                     digests.append(await asyncio.to_thread(_digest, files[0]))
                 for file in files:
-                    file.unlink()
+                    await asyncio.to_thread(self._removal.remove, file)
         return {"digests": digests, "seconds": seconds}
 
     async def _trickle(self, task: Task) -> Task:

@@ -101,9 +101,12 @@ def put_file(path: Path, source: BinaryIO) -> None:
     try:
         with source, half.open("wb") as file:
             through = WriteThrough(file)
-            while piece := source.read(PIECE):
-                file.write(piece)
-                through.wrote(len(piece))
+            try:
+                while piece := source.read(PIECE):
+                    file.write(piece)
+                    through.wrote(len(piece))
+            finally:
+                through.settle()
             file.flush()
             os.fsync(file.fileno())
         half.replace(path)

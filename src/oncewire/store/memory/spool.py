@@ -28,12 +28,16 @@ class MemorySpool:
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
         """See `spool_contract.Spool`."""
         content = b"".join(chunks)
-        name = hashlib.sha256(content).hexdigest()
+        name = self.name_of([content])
         self.use(name)
         if self._in_use[name] == 1 and name not in self._files:
             self._made.add(name)
         self._files[name] = content
         return name, len(content)
+
+    def name_of(self, pieces: Iterable[bytes]) -> str:
+        """See `spool_contract.Spool`."""
+        return hashlib.sha256(b"".join(pieces)).hexdigest()
 
     def use(self, name: str) -> None:
         """See `spool_contract.Spool`."""

@@ -1,0 +1,51 @@
+"""Steps that are taken one behind whoever asked for them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+import pytest
+
+from oncewire.store.behind import Behind
+from oncewire.store.digesting import SHORT, Digesting
+
+
+def test_whoever_asks_goes_on_and_waits_with_the_next_step() -> None:
+    behind, gate, taken = Behind("test"), threading.Event(), list[int]()
+
+    def first() -> None:
+        assert gate.wait(60)
+        taken.append(1)
+
+    behind.do(first)
+    assert taken == []
+    gate.set()
+    behind.do(lambda: taken.append(2))
+    assert taken[:1] == [1]
+    behind.settle()
+    assert taken == [1, 2]
+
+
+def test_what_a_step_raised_is_raised_once_and_the_next_one_is_not_taken() -> None:
+    behind, taken = Behind("test"), list[int]()
+
+    def broken() -> None:
+        raise OSError(28, "no space")
+
+    behind.do(broken)
+    with pytest.raises(OSError, match="no space"):
+        behind.do(lambda: taken.append(1))
+    behind.settle()
+    assert taken == []
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (SHORT,), (SHORT - 1, 3 * SHORT, 0, 5, SHORT)])
+def test_a_digest_is_that_of_all_pieces_in_their_order(sizes: tuple[int, ...]) -> None:
+    pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
+    digesting, whole = Digesting(), hashlib.sha256()
+    for piece in pieces:
+        digesting.update(piece)
+        whole.update(piece)
+        assert digesting.copy().digest() == whole.digest()
+    assert digesting.hexdigest() == whole.hexdigest()
