@@ -71,6 +71,9 @@ def read_tree(
     payloads: tuple[Payload, ...] = (),
 ) -> HeaderReading:
     """The same from a tree, which must be that of the envelope's bytes."""
+    # lxml makes an element anew, and its name, each time somebody comes by; while one is held it
+    # stays. Three walks pass here: to tell the dialect, to find what is repeated, to read.
+    held = [*root.iter()]
     try:
         dialect = dialects.detect(root)
     except (EbxmlError, SoapFault) as error:
@@ -87,4 +90,5 @@ def read_tree(
             refused = SoapFault("Client", f"this is a SOAP Fault: {fault.string[:256]}")
             raise ReadFault((refused,), envelope=envelope, fault=fault)
         raise reading.refusal(envelope)
+    del held
     return HeaderReading(reading.message, reading.signed, reading.notes, problems)

@@ -21,7 +21,7 @@ from oncewire.message.payload import Stretch
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.moments import read_moment
-from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 
 # SOAP 1.1 §4.2.3 has 0 and 1 alone, but `true` is what real partners send
 # (docs/decisions.md#real-partners).
@@ -177,7 +177,7 @@ def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     """rmx:RoutingHeaderList, oldest hop first; what is unreadable in it is left out."""
     hops = []
     # The trail is for audit (HOP-3), so a bad entry costs itself and not the message.
-    for child in element:
+    for child in children(element):
         if child.tag != n.ROUTING_HEADER:
             continue
         fields = {field.tag: text_of(field) for field in child}
@@ -205,7 +205,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
     references: list[Reference] = []
     foreign: list[list[Element]] = []
     # A Reference that cannot be read is a fault: a payload would get lost unseen (§3.2.1).
-    for child in element:
+    for child in children(element):
         if child.tag != n.REFERENCE:
             continue
         try:
@@ -235,7 +235,7 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
     compression: Compression | None = None
     stretch: Stretch | None = None
     foreign: list[Element] = []
-    for child in element:
+    for child in children(element):
         tag = child.tag
         if tag == n.SCHEMA:
             schemas.append((child.get(n.A_LOCATION) or "", child.get(n.A_VERSION)))

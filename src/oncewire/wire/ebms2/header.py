@@ -11,7 +11,7 @@ from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 
 MH = "//Header/MessageHeader"
 MD = "//Header/MessageHeader/MessageData"
@@ -71,7 +71,7 @@ class MessageHeaderReading(Findings):
                     remedy="the MessageHeader is for the whole way and has no actor",
                 )
             )
-        for child in element:
+        for child in children(element):
             tag = child.tag
             if tag == n.CPA_ID:
                 self.cpa_id = self._text(child, f"{MH}/CPAId")
@@ -138,7 +138,7 @@ class MessageHeaderReading(Findings):
     def _party(self, element: Element, location: str) -> Party | None:
         named: list[tuple[str, str | None]] = []
         role: str | None = None
-        for child in element:
+        for child in children(element):
             tag = child.tag
             if tag == n.PARTY_ID:
                 if len(child):
@@ -204,7 +204,7 @@ class MessageHeaderReading(Findings):
         ids.append(party_id)
 
     def _message_data(self, element: Element) -> None:
-        for child in element:
+        for child in children(element):
             tag = child.tag
             if tag == n.MESSAGE_ID:
                 self.message_id = self._text(child, f"{MD}/MessageId")
@@ -223,7 +223,7 @@ class MessageHeaderReading(Findings):
         """rmx:Split, inside the header so that it is signed (BIG-4, BIG-5)."""
         split_id = ""
         number = total = None
-        for child in element:
+        for child in children(element):
             if child.tag == n.SPLIT_ID:
                 split_id = blocks.text_of(child)
             elif child.tag == n.SPLIT_NUMBER:
