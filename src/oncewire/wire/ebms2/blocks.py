@@ -27,6 +27,7 @@ from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 # (docs/decisions.md#real-partners).
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
+_STATUSES = {status.value: status for status in SequenceStatus}
 # Blocks with another actor are for somebody else on the way.
 _OURS = frozenset({None, "", n.ACTOR_NEXT, *_ACTORS})
 
@@ -157,12 +158,9 @@ def _sequence(
             )
         )
         return None
-    try:
-        # Continue is the schema's default (§9.1.1).
-        return SequenceNumber(number, SequenceStatus(status or "Continue"))
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, location)
-    except ValueError:
+    # Continue is the schema's default (§9.1.1).
+    known = _STATUSES.get(status or "Continue")
+    if known is None:
         findings.fault(
             Inconsistent(
                 f"status {str(status)[:32]!r} is neither Reset nor Continue",
@@ -170,7 +168,12 @@ def _sequence(
                 remedy="send Reset or Continue",
             )
         )
-    return None
+        return None
+    try:
+        return SequenceNumber(number, known)
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, location)
+        return None
 
 
 def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:

@@ -122,11 +122,12 @@ class MessageHeaderReading(Findings):
         # An empty type says as little as none.
         kind = element.get(n.A_TYPE) or None
         try:
-            self.service = _sound_service(value, kind) or Service(value, kind)
+            sound = _sound_service(value, kind)
+            self.service = sound or Service(value, kind)
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, location)
             return
-        if kind is None and not is_uri(value):
+        if sound is None:
             self.fault(
                 Inconsistent(
                     f"Service {value!r} has no type and is not a URI",
