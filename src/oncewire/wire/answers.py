@@ -119,7 +119,7 @@ def acknowledgment_of(
         # When the message was received, not when this is written (§6.3.2.2).
         timestamp=envelope.now if received_at is None else received_at,
         ref_to_message_id=received.header.message_id,
-        from_party=Party(own.ids) if own is not None else None,
+        from_party=Party(own.ids) if own is not None and own.role is not None else own,
         actor=actor,
         signed=bool(references) or asked is AckRequest.SIGNED,
         type=_type(actor) if typed else None,
@@ -286,6 +286,9 @@ def _dialect(facts: PartialHeader, envelope: Envelope) -> Dialect:
 
 
 _SIGNAL_SERVICE = Service(ebms2_names.SIGNAL_SERVICE)
+_DRAFT_SIGNALS = {
+    kind: (Service(service), action) for kind, (service, action) in draft_names.SIGNALS.items()
+}
 
 
 def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str | None]:
@@ -294,8 +297,7 @@ def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str |
     if dialect is Dialect.RM_078:
         # v0-078 tells signals by MessageType and gives them neither (ACK-6).
         return None, None
-    service, action = draft_names.SIGNALS[kind]
-    return Service(service), action
+    return _DRAFT_SIGNALS[kind]
 
 
 def _header(

@@ -12,7 +12,7 @@ pack(envelope, message, form) -> Parcel around a header that exists already
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -305,21 +305,19 @@ def referring(message: Message) -> Message:
     """The message with a reference for every payload that has none yet."""
     if not message.payloads:
         return message
-    # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
-    named: set[str | None] = set()
+    missing: Sequence[Payload] = message.payloads
     if message.manifest:
+        # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
         ids = tuple(payload.content_id for payload in message.payloads)
         named = {
             part_of(reference.content_id, ids)
             for reference in message.manifest
             if reference.content_id
         }
-    missing = [
-        each_payload for each_payload in message.payloads if each_payload.content_id not in named
-    ]
+        missing = [payload for payload in message.payloads if payload.content_id not in named]
     if not missing:
         return message
-    added = tuple(Reference(reference_to(payload.content_id)) for payload in missing)
+    added = [Reference(reference_to(payload.content_id)) for payload in missing]
     # Written out because `replace` takes three times as long, and every message passes here.
     return Message(
         message.dialect,
@@ -357,14 +355,12 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
 
 
 def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, str], ...]:
-    headers: list[tuple[str, str]] = []
     # Without it a mail reader takes the body for plain text (RFC 2045 §4).
-    if mail:
-        headers.append(("MIME-Version", "1.0"))
+    headers: tuple[tuple[str, str], ...] = (("MIME-Version", "1.0"),) if mail else ()
     if message.dialect is Dialect.EBMS2:
         # The drafts have no SOAP, so no SOAPAction (ebMS 2.0 App. B.2).
-        headers.append(("SOAPAction", action_of(message, form)))
-    return tuple(headers)
+        return (*headers, ("SOAPAction", action_of(message, form)))
+    return headers
 
 
 __all__ = [
