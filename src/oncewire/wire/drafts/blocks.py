@@ -102,9 +102,9 @@ def _method(word: str | None, location: str, findings: Findings) -> ReliableMess
     # Absence counts as ebXML (RM-5).
     if word is None:
         return ReliableMessagingMethod.EBXML
-    for method in ReliableMessagingMethod:
-        if method.value.lower() == word.lower():
-            return method
+    method = n.METHODS.get(word.lower())
+    if method is not None:
+        return method
     findings.fault(
         ValueNotRecognized(
             f"reliableMessagingMethod {word[:32]!r} is not known",
@@ -134,9 +134,7 @@ def _sequence(
     word = element.value("status")
     status: SequenceStatus | None = None
     if word is not None:
-        for known in SequenceStatus:
-            if known.value.lower() == word.lower():
-                status = known
+        status = n.STATUSES.get(word.lower())
         if status is None:
             findings.fault(
                 ValueNotRecognized(
@@ -166,6 +164,8 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
             continue
         foreign.append(
             [child for name, child in item.order if name not in ("schema", "description")]
+            if item.children
+            else []
         )
     # Neither a list of payloads nor the word that there are none.
     if not references:
@@ -186,12 +186,16 @@ def _reference(item: DraftElement) -> Reference:
         role=item.attribute("role"),
         id=item.attribute("id"),
         schemas=tuple(
-            (schema.attribute("location") or "", schema.attribute("version"))
-            for schema in item.all("schema")
+            [
+                (schema.attribute("location") or "", schema.attribute("version"))
+                for schema in item.all("schema")
+            ]
         ),
         descriptions=tuple(
-            (words.attribute("lang") or "", words.element.text or "")
-            for words in item.all("description")
+            [
+                (words.attribute("lang") or "", words.element.text or "")
+                for words in item.all("description")
+            ]
         ),
     )
 

@@ -7,8 +7,8 @@ for by name alone.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
+from typing import Any
 
 from oncewire.wire.drafts.names import canonical_tag
 from oncewire.wire.refusal import Findings
@@ -18,7 +18,8 @@ from oncewire.wire.xml.tree import WHITESPACE, Element, children, local_name
 _NO_CHILDREN: dict[str, list[Element]] = {}
 _NO_ATTRIBUTES: dict[str, str] = {}
 _NONE: frozenset[str] = frozenset()
-_attributes: Callable[[Element], list[tuple[str, str]]] = operator.methodcaller("items")
+# The stubs of lxml think that a name might be bytes.
+_attributes: Callable[[Element], Any] = Element.items
 
 
 class DraftElement:
@@ -64,7 +65,8 @@ class DraftElement:
 
     def all(self, name: str) -> list[DraftElement]:
         """Every child of that name."""
-        return [DraftElement(child, self._findings) for child in self.children.get(name, ())]
+        found = self.children.get(name)
+        return [DraftElement(child, self._findings) for child in found] if found else []
 
     def attribute(self, name: str) -> str | None:
         """The only attribute of that name, as it is written."""

@@ -10,6 +10,8 @@ from oncewire.message import (
     AckRequest,
     DeliverySemantics,
     MessageKind,
+    ReliableMessagingMethod,
+    SequenceStatus,
     SyncReplyMode,
 )
 
@@ -71,6 +73,8 @@ SEMANTICS = {
     "unspecified": DeliverySemantics.BEST_EFFORT,
 }
 ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
+METHODS = {word.value.lower(): word for word in ReliableMessagingMethod}
+STATUSES = {word.value.lower(): word for word in SequenceStatus}
 # The second in every spelling of the drafts; the last is a slip that somebody may copy (C10).
 ACK_TYPES = {
     "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,

@@ -15,6 +15,17 @@ from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 
 MH = "//Header/MessageHeader"
 MD = "//Header/MessageHeader/MessageData"
+# Where faults are; put together once, for most messages have none.
+_CPA_ID = f"{MH}/CPAId"
+_CONVERSATION_ID = f"{MH}/ConversationId"
+_ACTION = f"{MH}/Action"
+_SERVICE = f"{MH}/Service"
+_FROM = f"{MH}/From"
+_TO = f"{MH}/To"
+_MESSAGE_ID = f"{MD}/MessageId"
+_TIMESTAMP = f"{MD}/Timestamp"
+_REF_TO = f"{MD}/RefToMessageId"
+_TIME_TO_LIVE = f"{MD}/TimeToLive"
 UNNAMED = PartyId("urn:oncewire:unnamed")
 """Stands for the empty To of PHINMS answers, which are acknowledgements all the same."""
 # Children of the standard's own namespace that we do not know are no extension (§2.3.6), so they
@@ -74,17 +85,17 @@ class MessageHeaderReading(Findings):
         for child in children(element):
             tag = child.tag
             if tag == n.CPA_ID:
-                self.cpa_id = self._text(child, f"{MH}/CPAId")
+                self.cpa_id = self._text(child, _CPA_ID)
             elif tag == n.CONVERSATION_ID:
-                self.conversation_id = self._text(child, f"{MH}/ConversationId")
+                self.conversation_id = self._text(child, _CONVERSATION_ID)
             elif tag == n.ACTION:
-                self.action = self._text(child, f"{MH}/Action")
+                self.action = self._text(child, _ACTION)
             elif tag == n.SERVICE:
                 self._service(child)
             elif tag == n.FROM:
-                self.from_party = self._party(child, f"{MH}/From")
+                self.from_party = self._party(child, _FROM)
             elif tag == n.TO:
-                self.to_party = self._party(child, f"{MH}/To")
+                self.to_party = self._party(child, _TO)
             elif tag == n.MESSAGE_DATA:
                 self._message_data(child)
             elif tag == n.DUPLICATE_ELIMINATION:
@@ -115,7 +126,7 @@ class MessageHeaderReading(Findings):
         return (element.text or "").strip(WHITESPACE)
 
     def _service(self, element: Element) -> None:
-        location = f"{MH}/Service"
+        location = _SERVICE
         value = self._text(element, location)
         if not value:
             return
@@ -208,17 +219,17 @@ class MessageHeaderReading(Findings):
         for child in children(element):
             tag = child.tag
             if tag == n.MESSAGE_ID:
-                self.message_id = self._text(child, f"{MD}/MessageId")
+                self.message_id = self._text(child, _MESSAGE_ID)
             elif tag == n.TIMESTAMP:
                 # UTC by §3.1.6.2; from whoever writes another zone it is converted.
-                self.timestamp = blocks.instant(child, f"{MD}/Timestamp", self)
+                self.timestamp = blocks.instant(child, _TIMESTAMP, self)
             elif tag == n.REF_TO_MESSAGE_ID:
-                value = self._text(child, f"{MD}/RefToMessageId")
+                value = self._text(child, _REF_TO)
                 if value:
                     # Two are kept until the acknowledgements are read: they tell which one counts.
                     self.ref_to.append(value)
             elif tag == n.TIME_TO_LIVE:
-                self.time_to_live = blocks.instant(child, f"{MD}/TimeToLive", self)
+                self.time_to_live = blocks.instant(child, _TIME_TO_LIVE, self)
 
     def _split(self, element: Element) -> None:
         """rmx:Split, inside the header so that it is signed (BIG-4, BIG-5)."""
@@ -280,12 +291,12 @@ class MessageHeaderReading(Findings):
         for value, location in (
             (self.from_party, f"{MH}/From/PartyId"),
             (self.to_party, f"{MH}/To/PartyId"),
-            (self.cpa_id, f"{MH}/CPAId"),
-            (self.conversation_id, f"{MH}/ConversationId"),
-            (self.service, f"{MH}/Service"),
-            (self.action, f"{MH}/Action"),
-            (self.message_id, f"{MD}/MessageId"),
-            (self.timestamp, f"{MD}/Timestamp"),
+            (self.cpa_id, _CPA_ID),
+            (self.conversation_id, _CONVERSATION_ID),
+            (self.service, _SERVICE),
+            (self.action, _ACTION),
+            (self.message_id, _MESSAGE_ID),
+            (self.timestamp, _TIMESTAMP),
         ):
             # An instant of zero is a value.
             if value or value == 0:
@@ -315,9 +326,9 @@ class MessageHeaderReading(Findings):
 
 
 _IDS = (
-    ("cpa_id", f"{MH}/CPAId"),
-    ("conversation_id", f"{MH}/ConversationId"),
-    ("action", f"{MH}/Action"),
-    ("message_id", f"{MD}/MessageId"),
-    ("ref_to_message_id", f"{MD}/RefToMessageId"),
+    ("cpa_id", _CPA_ID),
+    ("conversation_id", _CONVERSATION_ID),
+    ("action", _ACTION),
+    ("message_id", _MESSAGE_ID),
+    ("ref_to_message_id", _REF_TO),
 )
