@@ -81,9 +81,6 @@ def acknowledgment_for(
     the digests of a signed message, for a signed acknowledgement (§6.3.2.5). `element` forces
     the Acknowledgment element; by default the drafts carry it when it was asked for (ACK-14).
     """
-    answer = acknowledgment_of(
-        received, envelope, actor=actor, received_at=received_at, references=references
-    )
     facts = _facts(received)
     # ebMS 2.0 always has the element (§6.3.2); v0-078 has none, its MessageType says it (ACK-7).
     if element is None:
@@ -92,12 +89,19 @@ def acknowledgment_for(
     if received.dialect is Dialect.MS_09X and envelope.form.ack_typed:
         action = _type(actor).value
     header = _header(facts, envelope, MessageKind.ACKNOWLEDGMENT, action=action, as_hop=actor)
+    answers: tuple[Acknowledgment, ...] = ()
+    if element:
+        answers = (
+            acknowledgment_of(
+                received, envelope, actor=actor, received_at=received_at, references=references
+            ),
+        )
     return Message(
         dialect=received.dialect,
         kind=MessageKind.ACKNOWLEDGMENT,
         header=header,
         routing=_routing(header, received.dialect, envelope),
-        acknowledgments=(answer,) if element else (),
+        acknowledgments=answers,
     )
 
 

@@ -343,15 +343,18 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
     # take the first part (RFC 2387 §3.2).
     if message.dialect is Dialect.EBMS2:
         return Packaging(_EBMS2_ROOT, f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail)
-    # Its own media type, with the version beside it; one payload container, whatever it holds.
-    version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
-    return Packaging(
+    # One payload container, whatever it holds.
+    return Packaging(*_DRAFT_TYPES[message.dialect], root_id, nest_payloads=True, base64=mail)
+
+
+# Their own media type, with the version beside it.
+_DRAFT_TYPES = {
+    dialect: (
         f'application/vnd.eb+xml; version="{version}"; charset="utf-8"',
         f'type="application/vnd.eb+xml"; version="{version}"',
-        root_id,
-        nest_payloads=True,
-        base64=mail,
     )
+    for dialect, version in ((Dialect.MS_09X, MS_VERSION), (Dialect.RM_078, RM_VERSION))
+}
 
 
 def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, str], ...]:

@@ -70,8 +70,7 @@ _KNOWN_ROOT = frozenset(
 KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
 
 
-# The same few parties and services stand in message after message.
-_party_id = functools.lru_cache(maxsize=1024)(PartyId)
+# The same few services stand in message after message.
 _named_service = functools.lru_cache(maxsize=1024)(Service)
 
 
@@ -299,7 +298,7 @@ class DraftReading(Findings):
             kind = child.value("type") or child.value("context") or None
             text = child.text
             try:
-                ids.append(_party_id(text, kind))
+                ids.append(blocks.party_id_of(text, kind))
             except InvalidValue as problem:
                 self.invalid(Inconsistent, problem, f"//Header/{shown}/PartyId")
                 continue
