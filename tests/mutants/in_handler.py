@@ -106,8 +106,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "an error message has the service of acknowledgements",
         _ANSWERS,
-        "    service, action = draft_names.SIGNALS[kind]\n",
-        "    service, action = draft_names.SIGNALS[MessageKind.ACKNOWLEDGMENT]\n",
+        "    return _DRAFT_SIGNALS[kind]\n",
+        "    return _DRAFT_SIGNALS[MessageKind.ACKNOWLEDGMENT]\n",
         requirement="ERR-7",
         tests=(f"{_PROMISES}::test_a_hub_that_cannot_deliver_tells_the_from_party",),
     ),

@@ -82,8 +82,8 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "an acknowledgement of 2001 has the service of errors",
         _ANSWERS,
-        "    service, action = draft_names.SIGNALS[kind]\n",
-        "    service, action = draft_names.SIGNALS[MessageKind.ERROR]\n",
+        "    return _DRAFT_SIGNALS[kind]\n",
+        "    return _DRAFT_SIGNALS[MessageKind.ERROR]\n",
         requirement="ACK-10",
         tests=(f"{_SIGNALS}::test_an_acknowledgement_of_2001_has_its_service_and_action",),
     ),
@@ -124,7 +124,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "an Acknowledgment does not say who gives it",
         _ANSWERS,
-        "        from_party=Party(own.ids) if own is not None else None,\n",
+        "        from_party=Party(own.ids) if own is not None and own.role is not None else own,\n",
         "        from_party=None,\n",
         requirement="ACK-17 ACK-18",
         tests=(f"{_SIGNALS}::test_the_acknowledgment_element_says_when_and_by_whom",),

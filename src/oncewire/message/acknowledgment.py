@@ -24,6 +24,7 @@ class AcknowledgmentType(StrEnum):
     INTERMEDIATE_ACK = "IntermediateAck"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AckRequested:
     """One request: from whom, and whether it must be signed."""

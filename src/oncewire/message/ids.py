@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from oncewire.errors import InvalidValue
+from oncewire.message.quick import quick
 
 ID_LENGTH_MAX = 255
 """Longer ids are refused: they serve no one and flood logs and indexes."""
@@ -76,6 +77,7 @@ def is_uri(value: str) -> bool:
     return _URI.match(value) is not None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PartyId:
     """One identifier of a party: a value and the type (context) that gives it meaning.
@@ -96,6 +98,7 @@ class PartyId:
         return f"{self.type}:{self.value}" if self.type else self.value
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Party:
     """Who sends or receives: one or more ids of the same party, and the role it plays."""
@@ -126,6 +129,7 @@ class Party:
         return str(self.ids[0])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Service:
     """The service that acts on a message (ebMS 2.0 §3.1.4).

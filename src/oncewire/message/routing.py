@@ -31,14 +31,14 @@ class RoutingHeader:
     msh_id: str | None = None
 
     def __post_init__(self) -> None:
-        for value, what in (
-            (self.sender_uri, "SenderURI"),
-            (self.receiver_uri, "ReceiverURI"),
-            (self.error_uri, "ErrorURI"),
-            (self.msh_id, "MessageServiceId"),
-        ):
-            if value is not None:
-                check_id(value, what)
+        if self.sender_uri is not None:
+            check_id(self.sender_uri, "SenderURI")
+        if self.receiver_uri is not None:
+            check_id(self.receiver_uri, "ReceiverURI")
+        if self.error_uri is not None:
+            check_id(self.error_uri, "ErrorURI")
+        if self.msh_id is not None:
+            check_id(self.msh_id, "MessageServiceId")
         if (self.sender_uri or self.sender_id) is None:
             raise InvalidValue(
                 "a RoutingHeader names no sender", remedy="give SenderURI or SenderID"

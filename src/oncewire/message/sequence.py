@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oncewire.errors import InvalidValue
+from oncewire.message.quick import quick
 
 SEQUENCE_NUMBER_MAX = 4_294_967_295
 """The largest number any dialect knows (v0-078 Table 2-2); the agreed range is narrower."""
@@ -18,6 +19,7 @@ class SequenceStatus(StrEnum):
     CONTINUE = "Continue"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class SequenceNumber:
     """A number and its status. The rm-0.78 dialect has no status: `None` there."""

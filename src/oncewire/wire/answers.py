@@ -81,9 +81,6 @@ def acknowledgment_for(
     the digests of a signed message, for a signed acknowledgement (§6.3.2.5). `element` forces
     the Acknowledgment element; by default the drafts carry it when it was asked for (ACK-14).
     """
-    answer = acknowledgment_of(
-        received, envelope, actor=actor, received_at=received_at, references=references
-    )
     facts = _facts(received)
     # ebMS 2.0 always has the element (§6.3.2); v0-078 has none, its MessageType says it (ACK-7).
     if element is None:
@@ -92,12 +89,19 @@ def acknowledgment_for(
     if received.dialect is Dialect.MS_09X and envelope.form.ack_typed:
         action = _type(actor).value
     header = _header(facts, envelope, MessageKind.ACKNOWLEDGMENT, action=action, as_hop=actor)
+    answers: tuple[Acknowledgment, ...] = ()
+    if element:
+        answers = (
+            acknowledgment_of(
+                received, envelope, actor=actor, received_at=received_at, references=references
+            ),
+        )
     return Message(
         dialect=received.dialect,
         kind=MessageKind.ACKNOWLEDGMENT,
         header=header,
         routing=_routing(header, received.dialect, envelope),
-        acknowledgments=(answer,) if element else (),
+        acknowledgments=answers,
     )
 
 
@@ -119,7 +123,7 @@ def acknowledgment_of(
         # When the message was received, not when this is written (§6.3.2.2).
         timestamp=envelope.now if received_at is None else received_at,
         ref_to_message_id=received.header.message_id,
-        from_party=Party(own.ids) if own is not None else None,
+        from_party=Party(own.ids) if own is not None and own.role is not None else own,
         actor=actor,
         signed=bool(references) or asked is AckRequest.SIGNED,
         type=_type(actor) if typed else None,
@@ -286,6 +290,9 @@ def _dialect(facts: PartialHeader, envelope: Envelope) -> Dialect:
 
 
 _SIGNAL_SERVICE = Service(ebms2_names.SIGNAL_SERVICE)
+_DRAFT_SIGNALS = {
+    kind: (Service(service), action) for kind, (service, action) in draft_names.SIGNALS.items()
+}
 
 
 def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str | None]:
@@ -294,8 +301,7 @@ def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str |
     if dialect is Dialect.RM_078:
         # v0-078 tells signals by MessageType and gives them neither (ACK-6).
         return None, None
-    service, action = draft_names.SIGNALS[kind]
-    return Service(service), action
+    return _DRAFT_SIGNALS[kind]
 
 
 def _header(

@@ -12,7 +12,7 @@ pack(envelope, message, form) -> Parcel around a header that exists already
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -305,21 +305,19 @@ def referring(message: Message) -> Message:
     """The message with a reference for every payload that has none yet."""
     if not message.payloads:
         return message
-    # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
-    named: set[str | None] = set()
+    missing: Sequence[Payload] = message.payloads
     if message.manifest:
+        # By part and not by text: the manifest may write the same Content-ID escaped (RFC 2392).
         ids = tuple(payload.content_id for payload in message.payloads)
         named = {
             part_of(reference.content_id, ids)
             for reference in message.manifest
             if reference.content_id
         }
-    missing = [
-        each_payload for each_payload in message.payloads if each_payload.content_id not in named
-    ]
+        missing = [payload for payload in message.payloads if payload.content_id not in named]
     if not missing:
         return message
-    added = tuple(Reference(reference_to(payload.content_id)) for payload in missing)
+    added = [Reference(reference_to(payload.content_id)) for payload in missing]
     # Written out because `replace` takes three times as long, and every message passes here.
     return Message(
         message.dialect,
@@ -345,26 +343,27 @@ def _frame(message: Message, *, mail: bool) -> Packaging:
     # take the first part (RFC 2387 §3.2).
     if message.dialect is Dialect.EBMS2:
         return Packaging(_EBMS2_ROOT, f'type="text/xml"; start="<{root_id}>"', root_id, base64=mail)
-    # Its own media type, with the version beside it; one payload container, whatever it holds.
-    version = MS_VERSION if message.dialect is Dialect.MS_09X else RM_VERSION
-    return Packaging(
+    # One payload container, whatever it holds.
+    return Packaging(*_DRAFT_TYPES[message.dialect], root_id, nest_payloads=True, base64=mail)
+
+
+# Their own media type, with the version beside it.
+_DRAFT_TYPES = {
+    dialect: (
         f'application/vnd.eb+xml; version="{version}"; charset="utf-8"',
         f'type="application/vnd.eb+xml"; version="{version}"',
-        root_id,
-        nest_payloads=True,
-        base64=mail,
     )
+    for dialect, version in ((Dialect.MS_09X, MS_VERSION), (Dialect.RM_078, RM_VERSION))
+}
 
 
 def _headers(message: Message, form: Form, *, mail: bool) -> tuple[tuple[str, str], ...]:
-    headers: list[tuple[str, str]] = []
     # Without it a mail reader takes the body for plain text (RFC 2045 §4).
-    if mail:
-        headers.append(("MIME-Version", "1.0"))
+    headers: tuple[tuple[str, str], ...] = (("MIME-Version", "1.0"),) if mail else ()
     if message.dialect is Dialect.EBMS2:
         # The drafts have no SOAP, so no SOAPAction (ebMS 2.0 App. B.2).
-        headers.append(("SOAPAction", action_of(message, form)))
-    return tuple(headers)
+        return (*headers, ("SOAPAction", action_of(message, form)))
+    return headers
 
 
 __all__ = [

@@ -16,7 +16,7 @@ from oncewire.wire.drafts.names import lower_name
 from oncewire.wire.ebms2 import dialect as ebms2
 from oncewire.wire.ebms2.names import ENVELOPE, SOAP12
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import Element, local_name, namespace
+from oncewire.wire.xml.tree import Element, children, local_name, namespace
 
 ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
 READERS: dict[Dialect, ReadDialect] = {
@@ -60,12 +60,13 @@ _ONLY_RM078 = frozenset({"messagetype", "tpainfo", "tpaid"})
 
 
 def _is_rm078(root: etree._Element) -> bool:
-    if any(lower_name(str(key)) == "messagetype" for key in root.keys()):  # noqa: SIM118
-        return True
-    for child in root:
+    for key in root.keys():  # noqa: SIM118
+        if lower_name(str(key)) == "messagetype":
+            return True
+    for child in children(root):
         name = lower_name(child.tag)
         if name in _ONLY_RM078:
             return True
         if name == "header":
-            return any(lower_name(inner.tag) in _ONLY_RM078 for inner in child)
+            return not _ONLY_RM078.isdisjoint([lower_name(inner.tag) for inner in children(child)])
     return False

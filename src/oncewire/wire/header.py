@@ -8,6 +8,7 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message import Dialect, Message, Payload
 from oncewire.message.form import Validation
 from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.quick import quick
 from oncewire.wire import dialect as dialects
 from oncewire.wire import schema
 from oncewire.wire.limits import Limits, beyond
@@ -16,6 +17,7 @@ from oncewire.wire.soap import fault_of
 from oncewire.wire.xml.tree import Element, parse
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class HeaderReading:
     """What a header says, and what is odd about it."""
@@ -69,6 +71,9 @@ def read_tree(
     payloads: tuple[Payload, ...] = (),
 ) -> HeaderReading:
     """The same from a tree, which must be that of the envelope's bytes."""
+    # lxml makes an element anew, and its name, each time somebody comes by; while one is held it
+    # stays. Three walks pass here: to tell the dialect, to find what is repeated, to read.
+    held = [*root.iter()]
     try:
         dialect = dialects.detect(root)
     except (EbxmlError, SoapFault) as error:
@@ -85,4 +90,5 @@ def read_tree(
             refused = SoapFault("Client", f"this is a SOAP Fault: {fault.string[:256]}")
             raise ReadFault((refused,), envelope=envelope, fault=fault)
         raise reading.refusal(envelope)
+    del held
     return HeaderReading(reading.message, reading.signed, reading.notes, problems)

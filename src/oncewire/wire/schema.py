@@ -23,7 +23,7 @@ from oncewire.message import Dialect
 from oncewire.wire.drafts.names import canonical_tag
 from oncewire.wire.ebms2.names import DS, EB, SOAP, XLINK, XML
 from oncewire.wire.ebms2.structure import STRUCTURE
-from oncewire.wire.xml.tree import Element
+from oncewire.wire.xml.tree import Element, children
 
 PROBLEMS_MAX = 20
 """More than these help nobody: the first breach usually causes the rest."""
@@ -228,16 +228,19 @@ _DRAFT_PLACES["tpainfo"] = _DRAFT_PLACES["action"]
 def draft_problems(root: Element) -> tuple[str, ...]:
     """The drafts print no schema but an order (HDR-6), and an empty element (SYNC-15)."""
     found = []
-    header = next((child for child in root if canonical_tag(child.tag) == "header"), None)
-    if header is None:
+    for header in children(root):
+        if canonical_tag(header.tag) == "header":
+            break
+    else:
         return ("Header is missing",)
     last = -1
-    for child in header:
+    for child in children(header):
         name = canonical_tag(child.tag)
         place = _DRAFT_PLACES.get(name, len(_DRAFT_PLACES))
         if place < last:
             found.append(f"line {child.sourceline}: {name[:64]} stands too late in Header")
-        last = max(last, place)
+        else:
+            last = place
         if name == "synchronousmessaginginfo" and (len(child) or (child.text or "").strip()):
             found.append(f"line {child.sourceline}: SynchronousMessagingInfo is not empty")
     return tuple(found[:PROBLEMS_MAX])

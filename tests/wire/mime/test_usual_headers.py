@@ -29,7 +29,7 @@ def test_parameters_in_plain_quotes() -> None:
         value = "multipart/Related" + "".join(chance.choice(_PIECES) for _ in range(count))
         head, _, rest = value.partition(";")
         assert parameters(value) == headers._odd_parameters(head, rest), value
-        short += headers._PLAIN.fullmatch(value) is not None
+        short += headers._plain_names('""'.join(value.split('"')[::2])) is not None
     assert short > CASES // 200
 
 

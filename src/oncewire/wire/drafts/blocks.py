@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
@@ -89,22 +90,26 @@ def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> Routing
         return None
 
 
+# The same few parties stand in message after message.
+party_id_of = functools.lru_cache(maxsize=1024)(PartyId)
+
+
 def _party_id(element: DraftElement | None) -> PartyId | None:
     if element is None:
         return None
     # SenderID is itself a PartyID, or holds one: the table of v0-078 can be read either way
     # (HDR-1).
     inner = element.first("partyid") or element
-    return PartyId(inner.text, inner.value("context") or inner.value("type") or None)
+    return party_id_of(inner.text, inner.value("context") or inner.value("type") or None)
 
 
 def _method(word: str | None, location: str, findings: Findings) -> ReliableMessagingMethod:
     # Absence counts as ebXML (RM-5).
     if word is None:
         return ReliableMessagingMethod.EBXML
-    for method in ReliableMessagingMethod:
-        if method.value.lower() == word.lower():
-            return method
+    method = n.METHODS.get(word.lower())
+    if method is not None:
+        return method
     findings.fault(
         ValueNotRecognized(
             f"reliableMessagingMethod {word[:32]!r} is not known",
@@ -134,9 +139,7 @@ def _sequence(
     word = element.value("status")
     status: SequenceStatus | None = None
     if word is not None:
-        for known in SequenceStatus:
-            if known.value.lower() == word.lower():
-                status = known
+        status = n.STATUSES.get(word.lower())
         if status is None:
             findings.fault(
                 ValueNotRecognized(
@@ -166,6 +169,8 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
             continue
         foreign.append(
             [child for name, child in item.order if name not in ("schema", "description")]
+            if item.children
+            else []
         )
     # Neither a list of payloads nor the word that there are none.
     if not references:
@@ -186,12 +191,16 @@ def _reference(item: DraftElement) -> Reference:
         role=item.attribute("role"),
         id=item.attribute("id"),
         schemas=tuple(
-            (schema.attribute("location") or "", schema.attribute("version"))
-            for schema in item.all("schema")
+            [
+                (schema.attribute("location") or "", schema.attribute("version"))
+                for schema in item.all("schema")
+            ]
         ),
         descriptions=tuple(
-            (words.attribute("lang") or "", words.element.text or "")
-            for words in item.all("description")
+            [
+                (words.attribute("lang") or "", words.element.text or "")
+                for words in item.all("description")
+            ]
         ),
     )
 

@@ -7,14 +7,19 @@ for by name alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from oncewire.wire.drafts.names import canonical_tag
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import WHITESPACE, Element, local_name
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, local_name
 
 # Never changed.
 _NO_CHILDREN: dict[str, list[Element]] = {}
 _NO_ATTRIBUTES: dict[str, str] = {}
 _NONE: frozenset[str] = frozenset()
+# The stubs of lxml think that a name might be bytes.
+_attributes: Callable[[Element], Any] = Element.items
 
 
 class DraftElement:
@@ -32,16 +37,17 @@ class DraftElement:
         # Most elements have only the one or the other.
         self.children = _by_name(element) if len(element) else _NO_CHILDREN
         self.attributes = _NO_ATTRIBUTES
-        self._doubled: frozenset[str] | set[str] = _NONE
-        if items := element.items():
+        self._doubled = _NONE
+        if items := _attributes(element):
+            self.attributes = found = {}
             # The first of a name counts.
-            self.attributes = {
-                canonical_tag(str(key)): str(value) for key, value in reversed(items)
-            }
-            if len(self.attributes) < len(items):
-                # In two namespaces, or in two spellings.
-                names = [canonical_tag(str(key)) for key, _ in items]
-                self._doubled = {name for name in names if names.count(name) > 1}
+            for key, value in items:
+                name = canonical_tag(key)
+                if name not in found:
+                    found[name] = value
+                else:
+                    # In two namespaces, or in two spellings.
+                    self._doubled |= {name}
 
     @property
     def order(self) -> list[tuple[str, Element]]:
@@ -59,11 +65,12 @@ class DraftElement:
 
     def all(self, name: str) -> list[DraftElement]:
         """Every child of that name."""
-        return [DraftElement(child, self._findings) for child in self.children.get(name, ())]
+        found = self.children.get(name)
+        return [DraftElement(child, self._findings) for child in found] if found else []
 
     def attribute(self, name: str) -> str | None:
         """The only attribute of that name, as it is written."""
-        if name in self._doubled and self._findings is not None:
+        if self._doubled and name in self._doubled and self._findings is not None:
             place = _place(self.element)
             self._findings.twice(f"the attribute {name}", f"{place}/@{name}")
         return self.attributes.get(name)
@@ -90,14 +97,14 @@ class DraftElement:
 
 
 def _by_name(element: Element) -> dict[str, list[Element]]:
-    children: dict[str, list[Element]] = {}
-    for child in element:
+    found: dict[str, list[Element]] = {}
+    for child in children(element):
         name = canonical_tag(child.tag)
-        if name in children:
-            children[name].append(child)
+        if name in found:
+            found[name].append(child)
         else:
-            children[name] = [child]
-    return children
+            found[name] = [child]
+    return found
 
 
 def _place(element: Element) -> str:

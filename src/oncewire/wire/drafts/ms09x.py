@@ -62,8 +62,8 @@ def write(message: Message, form: Form) -> bytes:
     # it has one (HDR-6), ours elsewhere.
     header = message.header
     before, behind = _TEMPLATES.of(header)
-    routing = "".join(routing_header(hop) for hop in routing_of(message))
-    answers = "".join(_acknowledgment(answer, form) for answer in message.acknowledgments)
+    routing = "".join([routing_header(hop) for hop in routing_of(message)])
+    answers = "".join([_acknowledgment(answer, form) for answer in message.acknowledgments])
     document = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<ebXMLHeader xmlns="{n.NAMESPACE}" version="{n.MS_VERSION}">'

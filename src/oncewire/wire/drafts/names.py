@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 
 from oncewire.message import (
     AcknowledgmentType,
     AckRequest,
     DeliverySemantics,
     MessageKind,
+    ReliableMessagingMethod,
+    SequenceStatus,
     SyncReplyMode,
 )
 
@@ -71,6 +73,8 @@ SEMANTICS = {
     "unspecified": DeliverySemantics.BEST_EFFORT,
 }
 ACK_REQUESTS = {word.value.lower(): word for word in AckRequest}
+METHODS = {word.value.lower(): word for word in ReliableMessagingMethod}
+STATUSES = {word.value.lower(): word for word in SequenceStatus}
 # The second in every spelling of the drafts; the last is a slip that somebody may copy (C10).
 ACK_TYPES = {
     "deliveryreceipt": AcknowledgmentType.DELIVERY_RECEIPT,
@@ -101,14 +105,37 @@ ALIASES = {
 """By lower-case local name, which already joins MessageID, TimeStamp and ConversationID."""
 
 
-@functools.lru_cache(maxsize=2048)
-def lower_name(tag: str) -> str:
-    """The local name of an element or attribute in lower case."""
+NAMES_MAX = 2048
+"""Full names that are known at the same time; partners write a few dozen."""
+
+
+class _Names(dict[str, str]):
+    """What full names stand for, each looked at once: a dictionary answers in half the time of a
+    cache that also remembers which one was asked for last. Whoever sends more names than fit has
+    all looked at anew."""
+
+    def __init__(self, name_of: Callable[[str], str]) -> None:
+        super().__init__()
+        self._name_of = name_of
+
+    def __missing__(self, tag: str) -> str:
+        if len(self) >= NAMES_MAX:
+            self.clear()
+        name = self[tag] = self._name_of(tag)
+        return name
+
+
+def _lower_name(tag: str) -> str:
     return tag[tag.rfind("}") + 1 :].lower()
 
 
-@functools.lru_cache(maxsize=2048)
-def canonical_tag(tag: str) -> str:
-    """The one name under which an element or attribute of that full name is looked up."""
-    lowered = lower_name(tag)
+def _canonical_tag(tag: str) -> str:
+    lowered = _lower_name(tag)
     return ALIASES.get(lowered, lowered)
+
+
+lower_name: Callable[[str], str] = _Names(_lower_name).__getitem__
+"""The local name of an element or attribute in lower case."""
+
+canonical_tag: Callable[[str], str] = _Names(_canonical_tag).__getitem__
+"""The one name under which an element or attribute of that full name is looked up."""

@@ -8,6 +8,7 @@ them all; only the kind of a message is told in two ways, so the dialect hands t
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -67,6 +68,14 @@ _KNOWN_ROOT = frozenset(
 )
 # A MessageType in v0-078, Service and Action in 0.9x (C8).
 KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
+
+
+# The same few services stand in message after message.
+_named_service = functools.lru_cache(maxsize=1024)(Service)
+
+
+def _location(name: str, shown: str) -> str:
+    return f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
 
 
 class DraftReading(Findings):
@@ -236,16 +245,15 @@ class DraftReading(Findings):
         self.fault(Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}"))
 
     def _id(self, place: DraftElement, other: DraftElement, name: str, shown: str) -> str | None:
-        location = f"//Header/{'MessageData/' if name == 'messageid' else ''}{shown}"
         value = self._either(place, other, name, shown)
-        if value is None:
-            self._missing(shown, location)
-            return None
         try:
-            return check_id(value, shown)
+            if value is not None:
+                return check_id(value, shown)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, location)
-            return None
+            self.invalid(Inconsistent, problem, _location(name, shown))
+        else:
+            self._missing(shown, _location(name, shown))
+        return None
 
     def _either(
         self, place: DraftElement, other: DraftElement, name: str, shown: str
@@ -264,7 +272,7 @@ class DraftReading(Findings):
         if not value:
             return None
         try:
-            return Service(value, element.value("type") or None if element else None)
+            return _named_service(value, element.value("type") or None if element else None)
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, "//Header/Service")
             return None
@@ -284,28 +292,28 @@ class DraftReading(Findings):
 
     def _party(self, header: DraftElement, name: str, shown: str) -> Party | None:
         element = header.first(name)
-        location = f"//Header/{shown}/PartyId"
         ids: list[PartyId] = []
         for child in element.all("partyid") if element is not None else ():
             # `context` in v0-078 (HDR-1), `type` in 0.9x.
             kind = child.value("type") or child.value("context") or None
+            text = child.text
             try:
-                ids.append(PartyId(child.text, kind))
+                ids.append(blocks.party_id_of(text, kind))
             except InvalidValue as problem:
-                self.invalid(Inconsistent, problem, location)
+                self.invalid(Inconsistent, problem, f"//Header/{shown}/PartyId")
                 continue
             # As in ebMS 2.0: a bare name must say by itself which register it is from.
-            if kind is None and not is_uri(child.text):
+            if kind is None and not is_uri(text):
                 self.fault(
                     Inconsistent(
-                        f"PartyId {child.text!r} has no type and is not a URI",
-                        location=location,
+                        f"PartyId {text!r} has no type and is not a URI",
+                        location=f"//Header/{shown}/PartyId",
                         remedy="give PartyId a type or a URI",
                     )
                 )
         if ids:
             return Party(tuple(ids))
-        self._missing(f"{shown}/PartyId", location)
+        self._missing(f"{shown}/PartyId", f"//Header/{shown}/PartyId")
         return None
 
     def _instant(self, place: DraftElement, name: str, shown: str) -> Instant | None:

@@ -16,21 +16,20 @@ def manifest(message: Message) -> str:
     """Manifest, when the message has references."""
     if not message.manifest:
         return ""
-    references = "".join(_reference(reference) for reference in message.manifest)
+    references = "".join([_reference(reference) for reference in message.manifest])
     return f'<Manifest xmlns:xlink="{n.XLINK}">{references}</Manifest>'
 
 
 def _reference(reference: Reference) -> str:
     """One reference, as MS 1.0 has it: the drafts print no manifest."""
-    inner = "".join(
-        f'<Schema location="{attribute(location)}"{optional_attribute("version", version)}/>'
-        for location, version in reference.schemas
-    )
-    inner += "".join(
-        f'<Description xml:lang="{attribute(language)}">{text(words)}</Description>'
-        for language, words in reference.descriptions
-    )
-    inner += "".join(foreign_text(element, _OWN) for element in reference.foreign)
+    inner = ""
+    for location, version in reference.schemas:
+        stated = optional_attribute("version", version)
+        inner += f'<Schema location="{attribute(location)}"{stated}/>'
+    for language, words in reference.descriptions:
+        inner += f'<Description xml:lang="{attribute(language)}">{text(words)}</Description>'
+    for element in reference.foreign:
+        inner += foreign_text(element, _OWN)
     return (
         f'<Reference xlink:type="simple" xlink:href="{attribute(reference.href)}"'
         f"{optional_attribute('xlink:role', reference.role)}"
@@ -72,4 +71,4 @@ def split(value: Split | None) -> str:
 
 def foreign(message: Message) -> str:
     """Foreign elements at the end of Header, as their own bytes (HDR-7)."""
-    return "".join(foreign_text(element, _OWN) for element in message.header.foreign)
+    return "".join([foreign_text(element, _OWN) for element in message.header.foreign])

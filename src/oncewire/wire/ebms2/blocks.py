@@ -21,12 +21,13 @@ from oncewire.message.payload import Stretch
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
 from oncewire.wire.xml.moments import read_moment
-from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 
 # SOAP 1.1 §4.2.3 has 0 and 1 alone, but `true` is what real partners send
 # (docs/decisions.md#real-partners).
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 _ACTORS = {actor.value: actor for actor in Actor}
+_STATUSES = {status.value: status for status in SequenceStatus}
 # Blocks with another actor are for somebody else on the way.
 _OURS = frozenset({None, "", n.ACTOR_NEXT, *_ACTORS})
 
@@ -157,12 +158,9 @@ def _sequence(
             )
         )
         return None
-    try:
-        # Continue is the schema's default (§9.1.1).
-        return SequenceNumber(number, SequenceStatus(status or "Continue"))
-    except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, location)
-    except ValueError:
+    # Continue is the schema's default (§9.1.1).
+    known = _STATUSES.get(status or "Continue")
+    if known is None:
         findings.fault(
             Inconsistent(
                 f"status {str(status)[:32]!r} is neither Reset nor Continue",
@@ -170,14 +168,19 @@ def _sequence(
                 remedy="send Reset or Continue",
             )
         )
-    return None
+        return None
+    try:
+        return SequenceNumber(number, known)
+    except InvalidValue as problem:
+        findings.invalid(Inconsistent, problem, location)
+        return None
 
 
 def routing(element: Element, findings: Findings) -> tuple[RoutingHeader, ...]:
     """rmx:RoutingHeaderList, oldest hop first; what is unreadable in it is left out."""
     hops = []
     # The trail is for audit (HOP-3), so a bad entry costs itself and not the message.
-    for child in element:
+    for child in children(element):
         if child.tag != n.ROUTING_HEADER:
             continue
         fields = {field.tag: text_of(field) for field in child}
@@ -205,7 +208,7 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
     references: list[Reference] = []
     foreign: list[list[Element]] = []
     # A Reference that cannot be read is a fault: a payload would get lost unseen (§3.2.1).
-    for child in element:
+    for child in children(element):
         if child.tag != n.REFERENCE:
             continue
         try:
@@ -235,7 +238,7 @@ def _reference(element: Element) -> tuple[Reference, list[Element]]:
     compression: Compression | None = None
     stretch: Stretch | None = None
     foreign: list[Element] = []
-    for child in element:
+    for child in children(element):
         tag = child.tag
         if tag == n.SCHEMA:
             schemas.append((child.get(n.A_LOCATION) or "", child.get(n.A_VERSION)))

@@ -11,10 +11,21 @@ from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 
 MH = "//Header/MessageHeader"
 MD = "//Header/MessageHeader/MessageData"
+# Where faults are; put together once, for most messages have none.
+_CPA_ID = f"{MH}/CPAId"
+_CONVERSATION_ID = f"{MH}/ConversationId"
+_ACTION = f"{MH}/Action"
+_SERVICE = f"{MH}/Service"
+_FROM = f"{MH}/From"
+_TO = f"{MH}/To"
+_MESSAGE_ID = f"{MD}/MessageId"
+_TIMESTAMP = f"{MD}/Timestamp"
+_REF_TO = f"{MD}/RefToMessageId"
+_TIME_TO_LIVE = f"{MD}/TimeToLive"
 UNNAMED = PartyId("urn:oncewire:unnamed")
 """Stands for the empty To of PHINMS answers, which are acknowledgements all the same."""
 # Children of the standard's own namespace that we do not know are no extension (§2.3.6), so they
@@ -71,20 +82,20 @@ class MessageHeaderReading(Findings):
                     remedy="the MessageHeader is for the whole way and has no actor",
                 )
             )
-        for child in element:
+        for child in children(element):
             tag = child.tag
             if tag == n.CPA_ID:
-                self.cpa_id = self._text(child, f"{MH}/CPAId")
+                self.cpa_id = self._text(child, _CPA_ID)
             elif tag == n.CONVERSATION_ID:
-                self.conversation_id = self._text(child, f"{MH}/ConversationId")
+                self.conversation_id = self._text(child, _CONVERSATION_ID)
             elif tag == n.ACTION:
-                self.action = self._text(child, f"{MH}/Action")
+                self.action = self._text(child, _ACTION)
             elif tag == n.SERVICE:
                 self._service(child)
             elif tag == n.FROM:
-                self.from_party = self._party(child, f"{MH}/From")
+                self.from_party = self._party(child, _FROM)
             elif tag == n.TO:
-                self.to_party = self._party(child, f"{MH}/To")
+                self.to_party = self._party(child, _TO)
             elif tag == n.MESSAGE_DATA:
                 self._message_data(child)
             elif tag == n.DUPLICATE_ELIMINATION:
@@ -115,18 +126,19 @@ class MessageHeaderReading(Findings):
         return (element.text or "").strip(WHITESPACE)
 
     def _service(self, element: Element) -> None:
-        location = f"{MH}/Service"
+        location = _SERVICE
         value = self._text(element, location)
         if not value:
             return
         # An empty type says as little as none.
         kind = element.get(n.A_TYPE) or None
         try:
-            self.service = _sound_service(value, kind) or Service(value, kind)
+            sound = _sound_service(value, kind)
+            self.service = sound or Service(value, kind)
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, location)
             return
-        if kind is None and not is_uri(value):
+        if sound is None:
             self.fault(
                 Inconsistent(
                     f"Service {value!r} has no type and is not a URI",
@@ -138,7 +150,7 @@ class MessageHeaderReading(Findings):
     def _party(self, element: Element, location: str) -> Party | None:
         named: list[tuple[str, str | None]] = []
         role: str | None = None
-        for child in element:
+        for child in children(element):
             tag = child.tag
             if tag == n.PARTY_ID:
                 if len(child):
@@ -204,26 +216,26 @@ class MessageHeaderReading(Findings):
         ids.append(party_id)
 
     def _message_data(self, element: Element) -> None:
-        for child in element:
+        for child in children(element):
             tag = child.tag
             if tag == n.MESSAGE_ID:
-                self.message_id = self._text(child, f"{MD}/MessageId")
+                self.message_id = self._text(child, _MESSAGE_ID)
             elif tag == n.TIMESTAMP:
                 # UTC by §3.1.6.2; from whoever writes another zone it is converted.
-                self.timestamp = blocks.instant(child, f"{MD}/Timestamp", self)
+                self.timestamp = blocks.instant(child, _TIMESTAMP, self)
             elif tag == n.REF_TO_MESSAGE_ID:
-                value = self._text(child, f"{MD}/RefToMessageId")
+                value = self._text(child, _REF_TO)
                 if value:
                     # Two are kept until the acknowledgements are read: they tell which one counts.
                     self.ref_to.append(value)
             elif tag == n.TIME_TO_LIVE:
-                self.time_to_live = blocks.instant(child, f"{MD}/TimeToLive", self)
+                self.time_to_live = blocks.instant(child, _TIME_TO_LIVE, self)
 
     def _split(self, element: Element) -> None:
         """rmx:Split, inside the header so that it is signed (BIG-4, BIG-5)."""
         split_id = ""
         number = total = None
-        for child in element:
+        for child in children(element):
             if child.tag == n.SPLIT_ID:
                 split_id = blocks.text_of(child)
             elif child.tag == n.SPLIT_NUMBER:
@@ -279,12 +291,12 @@ class MessageHeaderReading(Findings):
         for value, location in (
             (self.from_party, f"{MH}/From/PartyId"),
             (self.to_party, f"{MH}/To/PartyId"),
-            (self.cpa_id, f"{MH}/CPAId"),
-            (self.conversation_id, f"{MH}/ConversationId"),
-            (self.service, f"{MH}/Service"),
-            (self.action, f"{MH}/Action"),
-            (self.message_id, f"{MD}/MessageId"),
-            (self.timestamp, f"{MD}/Timestamp"),
+            (self.cpa_id, _CPA_ID),
+            (self.conversation_id, _CONVERSATION_ID),
+            (self.service, _SERVICE),
+            (self.action, _ACTION),
+            (self.message_id, _MESSAGE_ID),
+            (self.timestamp, _TIMESTAMP),
         ):
             # An instant of zero is a value.
             if value or value == 0:
@@ -314,9 +326,9 @@ class MessageHeaderReading(Findings):
 
 
 _IDS = (
-    ("cpa_id", f"{MH}/CPAId"),
-    ("conversation_id", f"{MH}/ConversationId"),
-    ("action", f"{MH}/Action"),
-    ("message_id", f"{MD}/MessageId"),
-    ("ref_to_message_id", f"{MD}/RefToMessageId"),
+    ("cpa_id", _CPA_ID),
+    ("conversation_id", _CONVERSATION_ID),
+    ("action", _ACTION),
+    ("message_id", _MESSAGE_ID),
+    ("ref_to_message_id", _REF_TO),
 )

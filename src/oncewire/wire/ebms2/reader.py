@@ -29,7 +29,7 @@ from oncewire.wire.ebms2 import rules as ebms2_rules
 from oncewire.wire.ebms2.header import MD, MH, UNNAMED, MessageHeaderReading
 from oncewire.wire.ebms2.structure import find_repeated
 from oncewire.wire.xml.source import exact_bytes
-from oncewire.wire.xml.tree import Element
+from oncewire.wire.xml.tree import Element, children
 
 
 class Ebms2Reading(MessageHeaderReading):
@@ -64,7 +64,7 @@ class Ebms2Reading(MessageHeaderReading):
             find_repeated(body, self)
         message_header: Element | None = None
         unknown: list[Element] = []
-        for block in header:
+        for block in children(header):
             tag = block.tag
             if tag == n.MESSAGE_HEADER:
                 # Of two the first says whom an error is for; see `find_repeated`.
@@ -92,7 +92,7 @@ class Ebms2Reading(MessageHeaderReading):
 
     def _split_envelope(self) -> tuple[Element | None, Element | None]:
         header = body = None
-        for child in self.root:
+        for child in children(self.root):
             tag = child.tag
             if tag == n.HEADER and header is None:
                 header = child
@@ -153,7 +153,7 @@ class Ebms2Reading(MessageHeaderReading):
             self.digests.extend((number, reference) for reference in references)
 
     def _body(self, body: Element) -> None:
-        for child in body:
+        for child in children(body):
             tag = child.tag
             if tag == n.MANIFEST:
                 self.manifest, self.reference_foreign = blocks.manifest(child, self)

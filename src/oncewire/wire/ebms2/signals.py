@@ -25,7 +25,7 @@ from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import WHITESPACE, Element, whole_number
+from oncewire.wire.xml.tree import WHITESPACE, Element, children, whole_number
 
 
 def acknowledgment(
@@ -39,7 +39,7 @@ def acknowledgment(
     ref_to: str | None = None
     party: Party | None = None
     references: list[Element] = []
-    for child in element:
+    for child in children(element):
         tag = child.tag
         if tag == n.TIMESTAMP:
             stamp = blocks.instant(child, f"{location}/Timestamp", findings)
@@ -78,7 +78,7 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
     """Who acknowledges, which on several hops is not the To Party (§6.3.2.4)."""
     ids = []
     role = None
-    for child in element:
+    for child in children(element):
         tag = child.tag
         # Not held to the rule of types: nothing is sent to this name, it is shown and compared.
         if tag == n.PARTY_ID and (value := blocks.text_of(child)):
@@ -98,7 +98,7 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
 def signed_digest(element: Element, written: bytes, findings: Findings) -> SignedDigest | None:
     """One ds:Reference of a signed acknowledgement, with its own bytes."""
     method = value = ""
-    for child in element:
+    for child in children(element):
         if child.tag == n.DS_DIGEST_METHOD:
             method = child.get("Algorithm") or ""
         elif child.tag == n.DS_DIGEST_VALUE:
@@ -124,7 +124,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
     location = "//Header/ErrorList"
     blocks.check_version(element, location, findings)
     errors = []
-    for child in element:
+    for child in children(element):
         if child.tag == n.ERROR:
             error = _error(child, findings)
             if error is not None:
@@ -152,7 +152,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
 def _error(element: Element, findings: Findings) -> Error | None:
     description = ""
     pause: int | None = None
-    for child in element:
+    for child in children(element):
         if child.tag == n.DESCRIPTION:
             description = child.text or ""
         elif child.tag == n.MIN_RETRY_SECS:
@@ -187,7 +187,7 @@ def _named(element: Element, location: str, findings: Findings) -> tuple[str, In
     """The message that is asked about, and when it came if that is said."""
     blocks.check_version(element, location, findings)
     named, stamp = "", None
-    for child in element:
+    for child in children(element):
         if child.tag == n.REF_TO_MESSAGE_ID:
             named = blocks.text_of(child)
         elif child.tag == n.TIMESTAMP:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from oncewire.wire.ebms2 import names as n
 from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.tree import Element, local_name
+from oncewire.wire.xml.tree import Element, children, local_name
 
 # Children: `?` optional, `*` any number, `+` at least one; `other*` is any foreign element.
 # Attributes: `!` required, `?` optional; `other` is any foreign attribute.
@@ -106,13 +106,13 @@ def find_repeated(element: Element, findings: Findings) -> None:
     """
     once = _ONCE[element.tag]
     seen = set()
-    for child in element:
+    for child in children(element):
         tag = child.tag
         if tag in once:
             if tag in seen:
                 findings.twice(local_name(child), place_of(child))
             seen.add(tag)
-        if tag in _ONCE:
+        if tag in _ONCE and len(child):
             find_repeated(child, findings)
 
 

@@ -92,8 +92,8 @@ def write(message: Message, form: Form) -> bytes:
         parts.append(_SYNC_REPLY)
     if message.order is not None:
         parts.append(_message_order(message.order))
-    parts.extend(ack_requested(request) for request in requests)
-    parts.extend(_acknowledgment(answer) for answer in message.acknowledgments)
+    parts += [ack_requested(request) for request in requests]
+    parts += [_acknowledgment(answer) for answer in message.acknowledgments]
     if message.error_list is not None:
         parts.append(_error_list(message.error_list, form))
     if message.routing:
@@ -137,7 +137,7 @@ def ack_requests(message: Message) -> tuple[AckRequested, ...]:
     if message.kind in (MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR):
         return ()
     requests = list(message.ack_requested)
-    asked = {request.actor for request in requests}
+    asked = [request.actor for request in requests]
     receipt = message.header.delivery_receipt_requested
     once = message.header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     if Actor.TO_PARTY_MSH not in asked and (
@@ -206,7 +206,7 @@ def _message_data(header: Header) -> str:
 
 
 def _descriptions(descriptions: Iterable[tuple[str, str]]) -> str:
-    return "".join(_description(language, words) for language, words in descriptions)
+    return "".join([_description(language, words) for language, words in descriptions])
 
 
 def _description(language: str, words: str) -> str:
@@ -253,7 +253,7 @@ def ack_requested(request: AckRequested, declarations: str = "") -> str:
 
 def _acknowledgment(answer: Acknowledgment) -> str:
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
-    digests = "".join(signed_digest(digest) for digest in answer.references)
+    digests = "".join([signed_digest(digest) for digest in answer.references])
     return (
         f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{answer.actor.value}">'
         f"<eb:Timestamp>{written_moment(answer.timestamp)}</eb:Timestamp>"
@@ -361,7 +361,7 @@ def _body(message: Message, form: Form) -> str:
     """What is for the To Party alone (§2.3.4): no actor, no mustUnderstand, always signed."""
     inner = ""
     if message.manifest:
-        references = "".join(_reference(reference, form) for reference in message.manifest)
+        references = "".join([_reference(reference, form) for reference in message.manifest])
         inner += f'<eb:Manifest eb:version="2.0">{references}</eb:Manifest>'
     if message.status_request is not None:
         inner += (
@@ -390,17 +390,18 @@ def _reference(reference: Reference, form: Form) -> str:
         # The schema wants an XML name; NHS handlers put an underscore before a digit.
         identity = f"_{identity}" if _NCNAME.match(f"_{identity}") else None
     # Schema, Description, then the foreign ones: the order of §3.2.1.
-    inner = "".join(
-        f'<eb:Schema eb:location="{attribute(location)}"'
-        f"{optional_attribute('eb:version', version or None)}/>"
-        for location, version in reference.schemas
-    )
-    inner += _descriptions(reference.descriptions)
+    inner = ""
+    for location, version in reference.schemas:
+        stated = optional_attribute("eb:version", version or None)
+        inner += f'<eb:Schema eb:location="{attribute(location)}"{stated}/>'
+    if reference.descriptions:
+        inner += _descriptions(reference.descriptions)
     if reference.compression is not None:
         inner += _compression(reference, form)
     if reference.stretch is not None:
         inner += _stretch(reference.stretch)
-    inner += "".join(foreign_text(element, _OWN) for element in reference.foreign)
+    for element in reference.foreign:
+        inner += foreign_text(element, _OWN)
     return (
         f'<eb:Reference xlink:type="simple" xlink:href="{attribute(reference.href)}"'
         f"{optional_attribute('xlink:role', reference.role)}"

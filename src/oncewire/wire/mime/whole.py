@@ -15,7 +15,13 @@ from typing import NamedTuple
 from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message import Payload
 from oncewire.wire.limits import Limits
-from oncewire.wire.mime.headers import PartHeaders, bare_id, header_lines, parameters
+from oncewire.wire.mime.headers import (
+    PartHeaders,
+    bare_id,
+    header_lines,
+    parameters,
+    usual_parameters,
+)
 from oncewire.wire.mime.multipart import delimiter_of
 from oncewire.wire.mime.transfer import decoded, is_identity
 from oncewire.wire.parcel import Parcel
@@ -38,7 +44,9 @@ def cut(parcel: Parcel, limits: Limits) -> Whole | None:
     """The parts, or None when the message is not regular."""
     if len(parcel.body) > SMALL:
         return None
-    media_type, params = parameters(parcel.content_type)
+    stated = parcel.content_type
+    # A boundary is nearly always in quotes, and in each message another.
+    media_type, params = parameters(stated) if '"' in stated else usual_parameters(stated)
     if not media_type.startswith("multipart/"):
         return _bare(parcel, params)
     try:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from oncewire.errors import InvalidValue
 from oncewire.message import Payload
+from oncewire.message.quick import quick
 from oncewire.wire.mime.transfer import BASE64_LINE, base64_lines, base64_size
 
 _READ = 65_536
@@ -32,6 +33,7 @@ Source: TypeAlias = bytes | Readable | Iterable[bytes]
 """Where a payload's bytes come from."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Packaging:
     """How the parts are put together; `type` and `start` are those of RFC 2387 §3."""

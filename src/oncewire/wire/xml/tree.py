@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import TypeAlias
 
 from lxml import etree
@@ -11,6 +13,9 @@ from oncewire.wire.limits import Limits, doctype_refused, enforce
 
 WHITESPACE = " \t\r\n"
 Element: TypeAlias = etree._Element  # noqa: SLF001 - lxml gives its public type no public name
+
+children: Callable[[Element], list[Element]] = operator.itemgetter(slice(None))
+"""An element's children, in half the time that it takes to go through the element itself."""
 
 
 def _parser(encoding: str | None) -> etree.XMLParser:
