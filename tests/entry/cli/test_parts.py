@@ -84,7 +84,12 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     assert run_json("status", "-c", there)["in.confirmed"] == 1
     found = run_json("verify", there)
     assert (found["messages"], found["parts"]) == (1, PARTS)
-    assert f"1 messages and {PARTS} parts of documents" in found["summary"]
+    assert f"1 message and {PARTS} parts of documents" in found["summary"]
+    # One word for one thing: whoever looks at what is kept counts the same.
+    for place in (split.folder / "acme", there):
+        copy = run_json("backup", tmp_path / f"copy-{place.name}", "-c", place)
+        assert copy["kept"] == run_json("status", "-c", place)["kept"] == 1
+        assert copy["summary"].endswith("is whole: 1 message is kept in it.")
 
 
 def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(

@@ -287,7 +287,8 @@ def verify(
     """Check every promise against the journal: nothing lost, nothing twice, nothing out of order.
 
     With several parties' folders both ends are compared. Ends with status 1 if a promise is
-    broken.
+    broken. `messages` are all that the journals tell of, those that retention removed too; one
+    that two journals tell of is one. What is still here `oncewire status` counts as `kept`.
     """
 
     def work() -> Report:

@@ -93,9 +93,9 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
         raise NotAllowed(
             f"message {message_id} was delivered: its receiver acknowledged it",
             remedy="a receiver that has it drops a copy under the same id; `oncewire ask "
-            f"{quote(message_id)}` asks whether it still has it. If it has lost it since, as when an "
-            "older backup was restored there, or is to process the document once more, send the "
-            "document as a new message",
+            f"{quote(message_id)}` asks whether it still has it. If it has lost it since, as when "
+            "an older backup was restored there, or is to process the document once more, send "
+            "the document as a new message",
         )
     if channel is not None and channel.suspended:
         resume_channel(node, tx, channel.key)
