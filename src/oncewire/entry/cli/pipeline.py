@@ -181,7 +181,8 @@ def reconcile(
 ) -> None:
     """Join two parties' books and list every disagreement; status 1 if there is one.
 
-    Each comes with who holds which proof. Only messages between these two are compared.
+    Each comes with who holds which proof. Only messages between these two are
+    compared, each part of a document by itself.
     """
 
     def work() -> Report:
