@@ -11,4 +11,11 @@ def number_of(count: int, noun: str, verb: str = "") -> str:
     return f"{said} {verb if count == 1 else _PLURAL[verb]}"
 
 
+def size_of(count: int) -> str:
+    """Bytes in the unit that leaves a figure to read: `229 kB`, `8.7 MB`, `80.1 GB`."""
+    if count < 1_000_000:
+        return f"{-(-count // 1000)} kB"
+    return f"{count / 1e6:.1f} MB" if count < 1_000_000_000 else f"{count / 1e9:.1f} GB"
+
+
 _PLURAL = {"is": "are", "was": "were", "waits": "wait"}

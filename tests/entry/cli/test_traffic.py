@@ -49,6 +49,7 @@ def test_a_document_goes_there_once_and_everybody_knows(
     (message,) = found["messages"]
     assert message["state"] == "delivered"
     assert "Delivered on attempt" in found["summary"]
+    assert message["to"] == "globex"
     assert run_json("outbox")["messages"][0]["to"] == "globex"
     there = served.folder / "globex"
     listed = run_json("inbox", "-c", there)["messages"]
@@ -115,6 +116,24 @@ def test_several_files_are_one_message_or_one_each(
     run_json("inbox", "confirm", *ids, "-c", served.folder / "globex")
     again = run_json("inbox", "confirm", ids[0], "-c", served.folder / "globex")
     assert again["confirmed"][0]["first"] is False
+
+
+def test_the_last_line_of_a_box_counts_what_was_asked_for(served: Served, document: Path) -> None:
+    for _ in range(3):
+        send(document, "--wait")
+    send(document, "--message-id", "order-4", "--wait")
+    there = served.folder / "globex"
+    run("inbox", "confirm", "order-4", "-c", there)
+    assert run_json("inbox", "-c", there)["summary"] == "3 ready, 1 confirmed."
+    assert run_json("inbox", "--state", "confirmed", "-c", there)["summary"] == "1 confirmed."
+    few = run_json("inbox", "--limit", "2", "--state", "ready", "-c", there)
+    assert few["summary"] == "3 ready. The newest 2 are shown; --limit shows more."
+    none = run("inbox", "--state", "refused", "-c", there).stdout
+    assert "Nothing is refused; in all:" in none
+    assert "3 ready, 1 confirmed." in none
+    assert run_json("outbox", "--limit", "1")["summary"] == (
+        "4 delivered. The newest is shown; --limit shows more."
+    )
 
 
 def test_both_journals_are_judged_together(served: Served, document: Path) -> None:

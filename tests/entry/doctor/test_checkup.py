@@ -1,6 +1,7 @@
 """What `doctor` finds, with its fix."""
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ def test_a_sound_store(settings: Settings) -> None:
     assert found["database"].grade is Grade.GOOD
     assert found["fsync"].grade is Grade.GOOD
     assert "not the loss of its disk" in found["resilience"].finding
+    assert re.search(r", [1-9][0-9]* kB, SQLite", found["database"].finding)
     assert not list(settings.path(settings.store.path).parent.glob(".fsync*"))
 
 
@@ -165,6 +167,7 @@ def test_a_key_that_is_agreed_for_connections_alone_is_not_agreed_for_signatures
     agreement = pair / "acme" / "agreements" / "globex.toml"
     named = {
         "security.sign": "true",
+        "partner.http": '"https://127.0.0.1:1/msh"',
         "own.certificates": '["../keys/acme.crt"]',
         "own.signing_certificates": '["../keys/partners/globex.crt"]',
     }

@@ -10,7 +10,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
-from oncewire.entry.cli.outlook import outlook
+from oncewire.entry.cli.outlook import outlook, tries
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 from oncewire.entry.number import number_of
@@ -87,7 +87,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         "outcome": outcome.outcome,
         "reason": outcome.reason,
         **_stored(reader, found),
-        "attempts": outcome.attempts,
+        "attempts": _tried(reader, found, outcome.attempts),
         "duplicates_stopped": outcome.duplicates_stopped,
         "channel": outcome.channel,
         "epoch": outcome.epoch,
@@ -117,6 +117,12 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
     return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
+
+
+def _tried(reader: Reader, message_id: str, attempts: int) -> int | None:
+    """None of a document of which only the parts travel."""
+    stored = reader.outgoing(message_id)
+    return None if stored is not None and tries(stored) is None else attempts
 
 
 def _trail(rows: list[Row]) -> Listing:
