@@ -10,6 +10,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, complete_partner
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.cli.placed import placed
 from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def doctor(
 
         settings = loaded(config).settings
         found = _findings(settings, timeout if partners else None, quiet=json)
-        rows = [(finding.what, finding.grade, finding.finding, finding.fix) for finding in found]
+        rows = [
+            (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
+        ]
         grades = [finding.grade for finding in found]
         bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
         summary = (
