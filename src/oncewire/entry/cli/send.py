@@ -199,7 +199,7 @@ def _sent_report(
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000
         # Named also where nobody said whom it is for, and there is only one.
         to = "" if stored is None else name(stored.facts.to_party, stored.facts.cpa_id)
-        tried = outcome.attempts if outcome is not None else 0
+        tried: int | None = 0 if outcome is None else outcome.attempts
         if stored is not None and tries(stored) is None:
             tried = None
         table.append((message_id, to, state or "stored", tried, latency, repeated))
