@@ -249,6 +249,13 @@ def test_the_command_that_an_error_names_finds_the_party_that_was_named(
     assert "`oncewire outbox` and" in found["problems"][0]["next"]
 
 
+def test_the_command_that_stands_for_an_empty_table_finds_it_too(
+    parties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(parties)
+    assert "`oncewire partner add CARD -c acme`" in run("partner", "list", "-c", "acme").stdout
+
+
 def test_commands_without_a_party_are_named_without_one() -> None:
     def commands(command: Any, *name: str) -> Iterator[tuple[str, bool]]:
         for word, below in getattr(command, "commands", {}).items():

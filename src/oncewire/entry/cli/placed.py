@@ -46,4 +46,5 @@ def problem_placed(problem: Problem) -> Problem:
 def report_placed(report: Report) -> Report:
     """The report, its sentence and problems likewise; hints are made where the party is known."""
     problems = tuple(map(problem_placed, report.problems))
-    return replace(report, summary=placed(report.summary), problems=problems)
+    listings = tuple(replace(each, empty=placed(each.empty)) for each in report.listings)
+    return replace(report, summary=placed(report.summary), problems=problems, listings=listings)
