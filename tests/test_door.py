@@ -32,7 +32,8 @@ PARTIES = (oncewire.OpenParty, oncewire.BlockingParty)
 
 # What may stand in a public signature without being a name of ours.
 PLAIN = set(dir(builtins)) | {
-    "Any", "Path", "BinaryIO", "Mapping", "Sequence", "AsyncIterator", "Iterator", "timedelta",
+    "Any", "Path", "BinaryIO", "Mapping", "Sequence", "AbstractAsyncContextManager",
+    "AbstractContextManager", "timedelta",
     "ClassVar",
 }  # fmt: skip
 # Whole numbers that count microseconds; whoever has one says so in its docstring.

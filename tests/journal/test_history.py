@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncewire.journal.history import Direction, explain, in_words, ladder
+from oncewire.journal.history import Direction, explain, in_words, ladder, sentence
+from oncewire.journal.outcome import Outcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MILLISECOND, SECOND
 from oncewire.protocol import notes
@@ -231,3 +232,13 @@ def test_what_was_ignored_is_told_with_its_reason() -> None:
     assert told().endswith("Of those about it 2 signals were ignored: fault, Client.")
     steps = [step.text for step in ladder(row for row in world.rows if row.message_id == "m1")]
     assert steps[-1].endswith("(2 so far)")
+
+
+def test_of_a_document_in_parts_nobody_says_that_it_was_sent_no_times() -> None:
+    whole = fold_outcome([row for row in SCENARIOS["split"]().rows if row.message_id == "doc"])
+    assert whole is not None
+    unknown = whole._replace(outcome=Outcome.UNKNOWN, reason="no word of part 2")
+    assert sentence(unknown) == (
+        "Unknown: sent in parts, not all of them acknowledged (no word of part 2); "
+        "ask for the status of its parts or reconcile to settle it."
+    )

@@ -33,6 +33,7 @@ LARGE = 4 * 1024 * 1024
 """Bytes of the large document, where no smaller ones are agreed."""
 LOOK_EVERY = 0.05
 _DONE, _BROKEN, _NOT_TRIED = True, False, None
+_NOBODY = "nobody is there, so nothing else was sent"
 
 
 @dataclass(slots=True)
@@ -47,16 +48,33 @@ class Trying:
     async def run(self) -> list[Tried]:
         """Try it all, and leave nothing behind that somebody would have to clear away."""
         try:
-            return [tried async for tried in self._steps()]
+            return await self._found()
         finally:
             await self.handler.operate(self._forget)
+
+    async def _found(self) -> list[Tried]:
+        """What each step found, until the partner is gone: its absence is no fault of what was
+        tried meanwhile."""
+        found: list[Tried] = []
+        async for tried in self._steps():
+            if tried.works is _BROKEN and found and found[0].works is _DONE:
+                again = await self._ping()
+                if again.works is _BROKEN:
+                    unknown = "nothing is known of it: the partner went away meanwhile"
+                    gone = f"its handler answered at first, and does not any more: {again.finding}"
+                    found.append(Tried(tried.what, _NOT_TRIED, unknown))
+                    found.append(Tried("ping again", _BROKEN, gone))
+                    found.append(Tried("the rest", _NOT_TRIED, _NOBODY))
+                    break
+            found.append(tried)
+        return found
 
     async def _steps(self) -> AsyncIterator[Tried]:
         agreement = agreement_called(self.handler.engine.node, self.cpa_id)
         there = await self._ping()
         yield there
         if there.works is _BROKEN:
-            yield Tried("the rest", _NOT_TRIED, "nobody is there, so nothing else was sent")
+            yield Tried("the rest", _NOT_TRIED, _NOBODY)
             return
         hindrance = _hindrance(agreement)
         if hindrance:

@@ -240,9 +240,14 @@ def sentence(outcome: MessageOutcome, *, failure: str = "", outlook: str = "") -
     if outcome.outcome is Outcome.NOT_DELIVERED:
         return f"Not delivered: {outcome.reason}{told}."
     if outcome.outcome is Outcome.UNKNOWN:
+        in_parts = outcome.document and not outcome.attempts
+        sent = f"{tries}, never acknowledged"
+        if in_parts:
+            sent = "in parts, not all of them acknowledged"
+        whose = "the status of its parts" if in_parts else "its status"
         return (
-            f"Unknown: sent {tries}, never acknowledged ({outcome.reason}){told}; "
-            "ask for its status or reconcile to settle it."
+            f"Unknown: sent {sent} ({outcome.reason}){told}; "
+            f"ask for {whose} or reconcile to settle it."
         )
     if outcome.outcome is Outcome.SENT:
         return "Sent once with best effort: more cannot be known."

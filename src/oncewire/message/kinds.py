@@ -127,9 +127,9 @@ def _read_bool(raw: object) -> bool:
     raise wrong(raw, "true or false")
 
 
-def read_whole(raw: object, least: int, most: int) -> int:
+def read_whole(raw: object, least: int, most: int, looks: str = "") -> int:
     """A whole number of that range."""
-    looks = f"a whole number from {least} to {most}"
+    looks = looks or f"a whole number from {least} to {most}"
     if isinstance(raw, str) and re.fullmatch(r"\d{1,18}", raw.strip(), re.ASCII):
         raw = int(raw.strip())
     if isinstance(raw, bool) or not isinstance(raw, int) or not least <= raw <= most:
@@ -140,7 +140,7 @@ def read_whole(raw: object, least: int, most: int) -> int:
 def whole(least: int, most: int, looks: str = "") -> ValueKind:
     """Whole numbers of that range."""
     words = looks or f"a whole number from {least} to {most}"
-    return kind(words, lambda raw: read_whole(raw, least, most))
+    return kind(words, lambda raw: read_whole(raw, least, most, words))
 
 
 def read_text(raw: object, length_max: int = 1024) -> str:
@@ -245,7 +245,7 @@ def optional(of: ValueKind) -> ValueKind:
 BOOL = kind("true or false", _read_bool)
 COUNT = whole(0, COUNT_MAX)
 WINDOW = whole(1, 2**31, "a whole number, 1 or more")
-SIZE = whole(1, SIZE_MAX, "a size in bytes, 1 or more")
+SIZE = whole(1, SIZE_MAX, "a number of bytes without a unit, such as 500000")
 TEXT = kind("text between quotes", read_text)
 DURATION = kind("a duration such as PT30S", read_duration, format_duration)
 NAMES = kind("a list of names", lambda raw: listed(raw, read_id, "a list of names"), list)

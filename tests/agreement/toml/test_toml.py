@@ -169,6 +169,13 @@ def test_a_mistake_is_said_with_its_key_and_a_next_step(
     assert caught.value.remedy
 
 
+def test_a_size_is_a_number_of_bytes_without_a_unit() -> None:
+    with pytest.raises(AgreementProblem) as caught:
+        read_toml(samples.toml() + "[payload]\nmax_size = '500kB'")
+    assert "'500kB' is not a number of bytes without a unit, such as 500000" in caught.value.problem
+    assert "46116860" not in caught.value.problem + caught.value.remedy
+
+
 def test_a_window_that_numbers_cannot_tell_apart_is_refused() -> None:
     rest = '[sequence]\nrange = [0, 9]\nordered = true\n[flow]\nmode = "window"\nwindow = {}\n'
     assert samples.agreement("ms-0.9x", rest.format(5)).sending.terms.window == 5

@@ -71,6 +71,14 @@ def test_a_receiver_that_does_not_know_it_is_told_of(served: Served, sent: str) 
     assert found["summary"].startswith("The receiver does not know this message")
     # What was acknowledged stays so: whoever lost it knows of that, or nobody does.
     assert found["done"][0]["state"] == "delivered"
+    # It may be sent under its id no more, and nobody claims that its receiver still has it.
+    (refused,) = run_json("resend", sent, exit_code=output.NOT_ALLOWED)["problems"]
+    assert refused["problem"] == f"message {sent} was delivered: its receiver acknowledged it"
+    assert f"`oncewire ask {sent}`" in refused["next"]
+    assert "nothing to do" not in refused["next"]
+    for said in (found["summary"], refused["next"]):
+        assert "an older backup" in said
+        assert "as a new message" in said
 
 
 def test_no_answer_in_time_is_no_news(served: Served, sent: str) -> None:

@@ -149,7 +149,7 @@ def _retention() -> str:
 def test_status_and_doctor_tell_what_is_kept(served: Served, delivered: str) -> None:
     found = run_json("status")
     assert (found["kept"], found["last_removed"]) == (1, "")
-    assert _retention().startswith("1 messages are kept; none was old enough")
+    assert _retention().startswith("1 message is kept; none was old enough")
     for name in ("acme", "globex"):
         served.stop(name)
     assert sweep(served.folder / "acme") == 1
@@ -175,7 +175,7 @@ def test_status_and_doctor_tell_what_strangers_sent(served: Served) -> None:
     assert "ValueNotRecognized" in run("status", "-c", there).stdout
     checks = run_json("doctor", "--no-partners", "-c", there, exit_code=None)["checks"]
     said = next(str(one["finding"]) for one in checks if one["what"] == "strangers")
-    assert said.startswith("1 messages of strangers were refused, the last on ")
+    assert said.startswith("1 message was refused that came from strangers, the last on ")
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from oncewire.entry.cli import output, pipeline
 from oncewire.entry.cli.output import Report
+from oncewire.entry.cli.placed import WITHOUT_PARTY
 from oncewire.entry.running import background
 from tests.entry.served import Served
-from tests.entry.terminal import run, run_json
+from tests.entry.terminal import run, run_json, whole_command
 from tests.parts import ROOT
 
 # --- config check ------------------------------------------------------------------------------
@@ -229,3 +231,38 @@ def test_giving_up_takes_effect_at_once_without_a_handler(pair: Path, tmp_path: 
     assert found["summary"] == "Given up."
     assert [row["what"] for row in found["done"]] == [sent]
     assert run_json("outbox")["messages"][0]["state"] == found["done"][0]["state"] != "pending"
+
+
+def test_the_command_that_an_error_names_finds_the_party_that_was_named(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(served.folder)
+    for words, step in (
+        (("ask", "nosuch"), "`oncewire outbox -c acme` and `oncewire inbox -c acme` list them"),
+        (("serve",), "stop it with `oncewire stop -c acme`"),
+    ):
+        found = run_json(*words, "-c", "acme", exit_code=None)
+        assert step in found["problems"][0]["next"]
+    # Where none was named, the command finds the party as this one did.
+    monkeypatch.chdir(served.folder / "acme")
+    found = run_json("ask", "nosuch", exit_code=output.NOT_FOUND)
+    assert "`oncewire outbox` and" in found["problems"][0]["next"]
+
+
+def test_the_command_that_stands_for_an_empty_table_finds_it_too(
+    parties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(parties)
+    assert "`oncewire partner add CARD -c acme`" in run("partner", "list", "-c", "acme").stdout
+
+
+def test_commands_without_a_party_are_named_without_one() -> None:
+    def commands(command: Any, *name: str) -> Iterator[tuple[str, bool]]:
+        for word, below in getattr(command, "commands", {}).items():
+            yield from commands(below, *name, word)
+        if not hasattr(command, "commands"):
+            yield " ".join(name), any(one.name == "config" for one in command.params)
+
+    partyless = {name for name, has_party in commands(whole_command()) if not has_party}
+    assert partyless - WITHOUT_PARTY == {name for name in partyless if name.startswith("pipeline ")}
+    assert WITHOUT_PARTY - partyless == {"pipeline"}

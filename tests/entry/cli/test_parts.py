@@ -40,13 +40,15 @@ def test_a_document_is_listed_once_and_its_parts_where_they_are_wanted(
     file, there = tmp_path / "large.bin", split.folder / "globex"
     file.write_bytes(os.urandom(1000 * PARTS))
     sent = run_json("send", file, "--to", "globex", "--wait", "--timeout", "60")["messages"][0]
-    assert sent["state"] == "delivered"
+    # Its parts are tried, and not the document.
+    assert (sent["state"], sent["tries"]) == ("delivered", None)
     name = sent["message_id"]
     parts = {f"{number}-of-{PARTS}.{name}" for number in range(1, PARTS + 1)}
     for box, side, state in (("outbox", (), "delivered"), ("inbox", ("-c", there), "ready")):
         found = run_json(box, *side)
         assert [one["message_id"] for one in found["messages"]] == [name]
         assert found["summary"] == f"1 {state}."
+        assert found["messages"][0].get("tries") is None
         found = run_json(box, "--parts", *side)
         assert {one["message_id"] for one in found["messages"]} == {name} | parts
         assert len(run_json(box, "--parts", "--limit", "3", *side)["messages"]) == 3
@@ -60,7 +62,7 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     name = run_json("send", file, "--to", "globex", "--wait")["messages"][0]["message_id"]
     assert "Delivered in parts" in run("why", name).stdout
     shown = run_json("show", name)
-    assert shown["parts"] == PARTS
+    assert (shown["parts"], shown["attempts"]) == (PARTS, None)
     assert any("outbox --parts" in hint for hint in shown["next"])
     assert "parts" not in run_json("show", f"2-of-{PARTS}.{name}")
     # What has no message to show or to ask about says where to look.
@@ -84,7 +86,12 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     assert run_json("status", "-c", there)["in.confirmed"] == 1
     found = run_json("verify", there)
     assert (found["messages"], found["parts"]) == (1, PARTS)
-    assert f"1 messages and {PARTS} parts of documents" in found["summary"]
+    assert f"1 message and {PARTS} parts of documents" in found["summary"]
+    # One word for one thing: whoever looks at what is kept counts the same.
+    for place in (split.folder / "acme", there):
+        copy = run_json("backup", tmp_path / f"copy-{place.name}", "-c", place)
+        assert copy["kept"] == run_json("status", "-c", place)["kept"] == 1
+        assert copy["summary"].endswith("is whole: 1 message is kept in it.")
 
 
 def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(

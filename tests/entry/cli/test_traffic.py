@@ -49,6 +49,7 @@ def test_a_document_goes_there_once_and_everybody_knows(
     (message,) = found["messages"]
     assert message["state"] == "delivered"
     assert "Delivered on attempt" in found["summary"]
+    assert message["to"] == "globex"
     assert run_json("outbox")["messages"][0]["to"] == "globex"
     there = served.folder / "globex"
     listed = run_json("inbox", "-c", there)["messages"]
@@ -117,22 +118,51 @@ def test_several_files_are_one_message_or_one_each(
     assert again["confirmed"][0]["first"] is False
 
 
-def test_both_journals_are_judged_together(served: Served, document: Path, tmp_path: Path) -> None:
-    send(document, "--wait")
+def test_the_last_line_of_a_box_counts_what_was_asked_for(served: Served, document: Path) -> None:
+    for _ in range(3):
+        send(document, "--wait")
+    send(document, "--message-id", "order-4", "--wait")
+    there = served.folder / "globex"
+    run("inbox", "confirm", "order-4", "-c", there)
+    assert run_json("inbox", "-c", there)["summary"] == "3 ready, 1 confirmed."
+    assert run_json("inbox", "--state", "confirmed", "-c", there)["summary"] == "1 confirmed."
+    few = run_json("inbox", "--limit", "2", "--state", "ready", "-c", there)
+    assert few["summary"] == "3 ready. The newest 2 are shown; --limit shows more."
+    none = run("inbox", "--state", "refused", "-c", there).stdout
+    assert "Nothing is refused; in all:" in none
+    assert "3 ready, 1 confirmed." in none
+    assert run_json("outbox", "--limit", "1")["summary"] == (
+        "4 delivered. The newest is shown; --limit shows more."
+    )
+
+
+def test_both_journals_are_judged_together(served: Served, document: Path) -> None:
+    open_id = send(document, "--wait")
     there = served.folder / "globex"
     open_ = run_json("verify", served.folder / "acme", there)
     assert (open_["violations"], open_["messages"], open_["not_judged_yet"]) == (0, 1, 1)
-    assert f"Judged through {open_['judged_through']};" in open_["summary"]
-    assert "1 of them are not judged yet" in open_["summary"]
-    # The run is not over: the application has not taken it. If it were over, that is a loss.
-    lost = run_json("verify", served.folder / "acme", there, "--ended", exit_code=output.WRONG)
-    assert lost["lost"] == 1
-    run("inbox", "take", "--out", tmp_path / "in", "-c", there)
+    assert f"began after {open_['judged_through']}:" in open_["summary"]
+    assert "1 message waits in the inbox for the application." in open_["summary"]
+    # The application has not taken it: the inbox has it, so that it is no loss even if all is over.
+    waits = run_json("verify", served.folder / "acme", there, "--ended")
+    assert (waits["lost"], waits["violations"], waits["waiting_in_inbox"]) == (0, 0, 1)
+    assert waits["next"] == [f"oncewire inbox take --out FOLDER -c {there}"]
+    run_json("inbox", "take", "-c", there)
+    assert run_json("verify", there, "--ended")["waiting_in_inbox"] == 1
+    run("inbox", "confirm", open_id, "-c", there)
     good = run_json("verify", served.folder / "acme", there, "--ended")
     assert (good["violations"], good["confirmed_once"], good["submitted"]) == (0, 1, 1)
-    assert good["journals"] == ["acme", "globex"]
+    assert (good["waiting_in_inbox"], good["journals"]) == (0, ["acme", "globex"])
     assert (good["not_judged_yet"], good["judged_through"]) == (0, "")
-    assert good["summary"] == "0 violations in 1 messages."
+    assert good["summary"] == "0 violations in 1 message."
+
+
+def test_verify_says_how_to_have_all_judged(served: Served, document: Path, tmp_path: Path) -> None:
+    send(document, "--wait")
+    here, there = served.folder / "acme", served.folder / "globex"
+    run("inbox", "take", "--out", tmp_path / "in", "-c", there)
+    assert run_json("verify", here, there)["next"] == [f"oncewire verify {here} {there} --ended"]
+    assert run_json("verify")["next"] == ["oncewire verify --ended"]
 
 
 def test_status_and_doctor_see_a_running_handler(served: Served) -> None:

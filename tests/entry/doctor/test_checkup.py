@@ -1,6 +1,7 @@
 """What `doctor` finds, with its fix."""
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
+from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND
@@ -34,6 +36,7 @@ def test_a_sound_store(settings: Settings) -> None:
     assert found["database"].grade is Grade.GOOD
     assert found["fsync"].grade is Grade.GOOD
     assert "not the loss of its disk" in found["resilience"].finding
+    assert re.search(r", [1-9][0-9]* kB, SQLite", found["database"].finding)
     assert not list(settings.path(settings.store.path).parent.glob(".fsync*"))
 
 
@@ -156,3 +159,25 @@ def test_a_way_over_a_server_of_ours_is_mended_in_our_settings(address: str, set
     assert setting in found.fix
     assert address in found.fix
     assert "check that it runs" not in found.fix
+
+
+def test_a_key_that_is_agreed_for_connections_alone_is_not_agreed_for_signatures(
+    pair: Path,
+) -> None:
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    named = {
+        "security.sign": "true",
+        "partner.http": '"https://127.0.0.1:1/msh"',
+        "own.certificates": '["../keys/acme.crt"]',
+        "own.signing_certificates": '["../keys/partners/globex.crt"]',
+    }
+    agreement.write_text(with_values(agreement.read_text(), named))
+    found = run_json("doctor", "--no-partners", exit_code=None)["checks"]
+    (bad,) = [each for each in found if each["what"] == "agreement globex"]
+    assert bad["grade"] == "bad"
+    assert "our signatures are known by the certificate sha256:" in bad["finding"]
+    agreement.write_text(
+        with_values(agreement.read_text(), {"own.signing_certificates": '["../keys/acme.crt"]'})
+    )
+    found = run_json("doctor", "--no-partners", exit_code=None)["checks"]
+    assert [each for each in found if each["what"] == "agreement globex"] == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.cli import evidence
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of
 from oncewire.entry.party.partners import with_values
 from oncewire.errors import StoreDamaged
@@ -225,7 +226,9 @@ def test_of_an_encrypted_document_the_plain_one_is_what_was_signed_for(tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_command_writes_it_at_both_sides(parties: Path, tmp_path: Path) -> None:
+def test_the_command_writes_it_at_both_sides(
+    parties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("acme", "globex"):
         file = parties / name / "oncewire.toml"
         file.write_text(with_values(file.read_text(), {"http.port": str(free_port())}))
@@ -256,5 +259,10 @@ def test_the_command_writes_it_at_both_sides(parties: Path, tmp_path: Path) -> N
         parts = run_json("evidence", document_id, "--out", tmp_path / "p.zip", "-c", parties / name)
         assert parts["signed_for"], parts
         assert "part-2/acknowledgement.xml" in parts["files"]
+        (tmp_path / "p.zip").unlink()
+        monkeypatch.setattr(evidence, "FILES_SHOWN", len(parts["files"]) - 1)
+        few = run("evidence", document_id, "--out", tmp_path / "p.zip", "-c", parties / name).stdout
+        assert f"{len(parts['files'])} files; `unzip -l" in few
+        assert "part-2/" not in few
         (tmp_path / "p.zip").unlink()
     assert "evidence-" in run_json("evidence", message_id)["file"]

@@ -43,8 +43,8 @@ def test_a_backup_taken_under_load_is_whole_and_a_party(
             while len(sent) < 10 * (number + 1):
                 assert thread.is_alive()
             found = take_backup(settings_of(pair, "acme"), tmp_path / str(number), 1)
-            assert check_backup(tmp_path / str(number)).messages == found.messages
-            assert found.messages >= 5 * number
+            assert check_backup(tmp_path / str(number)).kept == found.kept
+            assert found.kept >= 5 * number
     finally:
         stop.set()
         thread.join()

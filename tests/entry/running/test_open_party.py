@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -48,6 +48,45 @@ def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
         assert acme.status().running
     with pytest.raises(NotAllowed, match="the party acme is closed"):
         acme.take()
+
+
+def test_a_party_that_was_not_opened_says_how_it_is(pair: Path) -> None:
+    """`async with` is easily forgotten, and so is which of the two doors wants it."""
+
+    async def forgotten() -> None:
+        with pytest.raises(NotAllowed, match="async with open_party") as told:
+            await cast(Any, open_party(pair / "acme")).send("globex", b"<order/>")
+        assert "is not open" in str(told.value)
+        with pytest.raises(NotAllowed, match="async with open_party"):
+            await cast(Any, open_party(pair / "acme"))
+        door: Any = open_party(pair / "acme")
+        with pytest.raises(NotAllowed, match="async with open_party"), door:
+            pass
+        with pytest.raises(NotAllowed, match="`with open_party_blocking"):
+            async with cast(Any, open_party_blocking(pair / "acme")):
+                pass
+
+    asyncio.run(forgotten())
+    with pytest.raises(NotAllowed, match="`with open_party_blocking"):
+        cast(Any, open_party_blocking(pair / "acme")).take()
+    assert not hasattr(open_party(pair / "acme"), "nothing_like_it")
+
+
+def test_a_file_that_was_closed_is_no_document(tmp_path: Path) -> None:
+    file = tmp_path / "order.xml"
+    file.write_bytes(b"<order/>")
+    with file.open("rb") as opened:
+        pass
+    with pytest.raises(InvalidValue, match="document 1 is a file that was closed"):
+        payloads_of((opened,))
+
+
+@pytest.mark.parametrize("limit", [-1, 0])
+def test_nobody_takes_fewer_messages_than_one(pair: Path, limit: int) -> None:
+    with open_party_blocking(pair / "acme") as acme:
+        with pytest.raises(InvalidValue, match=f"limit is {limit}") as told:
+            acme.take(limit)
+        assert "1 or more" in str(told.value)
 
 
 def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None:

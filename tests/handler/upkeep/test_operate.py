@@ -146,5 +146,5 @@ def test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back(
 def test_what_was_delivered_is_not_sent_again() -> None:
     pair = Pair()
     sent = pair.send()
-    with pytest.raises(NotAllowed, match="its receiver has it and said so"):
+    with pytest.raises(NotAllowed, match="its receiver acknowledged it"):
         pair.alpha.resume(message_id=sent.message_id)

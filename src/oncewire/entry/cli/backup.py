@@ -10,6 +10,7 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.output import Json, Report, here
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.number import number_of
 
 
 def register(app: typer.Typer) -> None:
@@ -40,12 +41,13 @@ def backup(
         return Report(
             {
                 "folder": str(found.folder),
-                "messages": found.messages,
+                "kept": found.kept,
                 "journal_rows": found.journal,
                 "files": found.files,
                 "bytes": found.size,
             },
-            summary=f"{here(found.folder)} is whole: {found.messages} messages.",
+            summary=f"{here(found.folder)} is whole: "
+            f"{number_of(found.kept, 'message', 'is')} kept in it.",
         )
 
     output.answer(work, json=json)

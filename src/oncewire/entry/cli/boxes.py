@@ -20,9 +20,10 @@ from oncewire.entry.cli.listing import (
     newest_received,
     newest_sent,
 )
-from oncewire.entry.cli.outlook import held_up, progress
+from oncewire.entry.cli.outlook import held_up, progress, tries
 from oncewire.entry.cli.output import Json, Listing, Report, here
 from oncewire.entry.cli.place import Config, loaded
+from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
@@ -88,7 +89,7 @@ def outbox(
                 name(stored.facts.to_party, stored.facts.cpa_id),
                 stored.facts.action,
                 stored.outgoing.state,
-                stored.outgoing.attempts,
+                tries(stored),
                 stored.facts.size,
                 held_up(stored, suspended) or ways[stored.outgoing.message_id],
             )
@@ -98,7 +99,7 @@ def outbox(
             listings=(
                 Listing("messages", columns, rows, empty=_none("Nothing was sent.", states)),
             ),
-            summary=_counted(counts, "out."),
+            summary=_counted(counts, "out.", states, None if parts else len(rows)),
         )
 
     output.answer(work, json=json)
@@ -119,14 +120,23 @@ def _none(at_all: str, states: Sequence[str]) -> str:
     return f"Nothing is {' or '.join(states)}; in all:" if states else at_all
 
 
-def _counted(counts: dict[str, int], prefix: str) -> str:
-    """The numbers that are not zero, in words."""
-    found = [
-        f"{count} {name.removeprefix(prefix).replace('_', ' ')}"
+def _counted(counts: dict[str, int], prefix: str, states: Sequence[str], shown: int | None) -> str:
+    """How many there are in each state that was asked for, and whether fewer are shown. Where
+    none is in those states, how many there are in all."""
+    found = {
+        name.removeprefix(prefix): count
         for name, count in counts.items()
         if name.startswith(prefix) and count
-    ]
-    return ", ".join(found) + "." if found else ""
+    }
+    if shown != 0 and states:
+        found = {state: count for state, count in found.items() if state in states}
+    said = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in found.items())
+    if not said:
+        return ""
+    if shown and shown < sum(found.values()):
+        newest = "The newest is" if shown == 1 else f"The newest {shown} are"
+        return f"{said}. {newest} shown; --limit shows more."
+    return f"{said}."
 
 
 # --- inbox -------------------------------------------------------------------------------------
@@ -182,7 +192,7 @@ def listed(
             listings=(
                 Listing("messages", columns, rows, empty=_none("Nothing has arrived.", states)),
             ),
-            summary=_counted(counts, "in."),
+            summary=_counted(counts, "in.", states, None if parts else len(rows)),
             hints=(f"oncewire inbox take --out FOLDER{at_party(settings)}",) if ready else (),
         )
 
@@ -215,8 +225,9 @@ def take(
         hints = (
             () if out or not rows else (f"oncewire inbox confirm MESSAGE_ID{at_party(settings)}",)
         )
-        what = "1 message" if len(rows) == 1 else f"{len(rows)} messages"
-        taken = f"{what} taken{'' if out is None else f' into {here(out)}'}."
+        taken = (
+            f"{number_of(len(rows), 'message')} taken{'' if out is None else f' into {here(out)}'}."
+        )
         return Report(
             listings=(Listing("messages", columns, rows, empty="Nothing waits."), *shown),
             summary=taken if rows else _handed_out(settings),
@@ -236,7 +247,7 @@ def _handed_out(settings: Settings) -> str:
         found = reader.incoming_list(states=(IncomingState.HANDED_OVER,), limit=100_000)
     if not count:
         return ""
-    what = "1 message is" if count == 1 else f"{count} messages are"
+    what = number_of(count, "message", "is")
     ends = [
         stored.incoming.lease_until for stored in found if stored.incoming.lease_until is not None
     ]

@@ -10,6 +10,8 @@ from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import at_party, complete_partner
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.cli.placed import placed
+from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.checkup import Finding
@@ -43,7 +45,9 @@ def doctor(
 
         settings = loaded(config).settings
         found = _findings(settings, timeout if partners else None, quiet=json)
-        rows = [(finding.what, finding.grade, finding.finding, finding.fix) for finding in found]
+        rows = [
+            (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
+        ]
         grades = [finding.grade for finding in found]
         bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
         summary = (
@@ -141,7 +145,8 @@ def _handler(settings: Settings) -> Finding:
         return Finding("handler", Grade.BAD, f"it does not work: {status.stuck}", fix)
     if status.incidents:
         fix = f"oncewire incidents{at_party(settings)}"
-        return Finding("handler", Grade.WARNING, f"{status.incidents} incidents are open", fix)
+        said = f"{number_of(status.incidents, 'incident', 'is')} open"
+        return Finding("handler", Grade.WARNING, said, fix)
     said = f"runs as process {status.pid} at {status.url}, at most {status.lag_ms} ms behind"
     return Finding("handler", Grade.GOOD, said)
 

@@ -12,6 +12,10 @@ from oncewire.entry.cli.history import MessageId
 from oncewire.entry.cli.listing import find_id
 from oncewire.entry.cli.output import Json, Report, typed
 from oncewire.entry.cli.place import Config, loaded
+from oncewire.entry.number import number_of
+
+FILES_SHOWN = 20
+"""More are told as a number: a document may have travelled in hundreds of parts."""
 
 
 def register(app: typer.Typer) -> None:
@@ -58,11 +62,12 @@ def evidence(
         # A MessageId may hold what a file's name must not.
         file = out or Path(f"evidence-{re.sub(r'[^A-Za-z0-9._-]+', '_', found)[:80]}.zip")
         write_new(file, made.as_zip(), PRIVATE)
+        files = f"{number_of(len(made.files), 'file')}; `unzip -l {typed(file)}` lists them"
         facts = {
             "message_id": found,
             "file": str(file),
             "signed_for": made.signed_for,
-            "files": sorted(made.files),
+            "files": sorted(made.files) if json or len(made.files) <= FILES_SHOWN else files,
         }
         hints = (f"unzip {typed(file)} -d evidence && sh evidence/verify.sh",)
         return Report(facts, summary=made.proves, hints=hints)

@@ -10,9 +10,10 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
-from oncewire.entry.cli.outlook import outlook
+from oncewire.entry.cli.outlook import outlook, tries
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.judging import Verdict
@@ -86,7 +87,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         "outcome": outcome.outcome,
         "reason": outcome.reason,
         **_stored(reader, found),
-        "attempts": outcome.attempts,
+        "attempts": _tried(reader, found, outcome.attempts),
         "duplicates_stopped": outcome.duplicates_stopped,
         "channel": outcome.channel,
         "epoch": outcome.epoch,
@@ -116,6 +117,12 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
     return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
+
+
+def _tried(reader: Reader, message_id: str, attempts: int) -> int | None:
+    """None of a document of which only the parts travel."""
+    stored = reader.outgoing(message_id)
+    return None if stored is not None and tries(stored) is None else attempts
 
 
 def _trail(rows: list[Row]) -> Listing:
@@ -278,7 +285,7 @@ def verify(
         typer.Argument(help="Folders of parties, whose journals are joined; none: this party."),
     ] = None,
     ended: Annotated[
-        bool, typer.Option("--ended", help="The run is over: what is under way now is lost.")
+        bool, typer.Option("--ended", help="Nothing more will come: what is under way is lost.")
     ] = False,
     config: Config = None,
     json: Json = False,
@@ -286,11 +293,12 @@ def verify(
     """Check every promise against the journal: nothing lost, nothing twice, nothing out of order.
 
     With several parties' folders both ends are compared. Ends with status 1 if a promise is
-    broken.
+    broken. `messages` are all that the journals tell of, those that retention removed too; one
+    that two journals tell of is one. What is still here `oncewire status` counts as `kept`.
     """
 
     def work() -> Report:
-        from oncewire.entry.doctor.judging import journal_rows, judge
+        from oncewire.entry.doctor.judging import journal_rows, judge, with_inboxes
         from oncewire.entry.party.settings import load
 
         if parties:
@@ -299,12 +307,28 @@ def verify(
             chosen = [loaded(config).settings]
         with output.progress("reading journals", None, quiet=json) as advance:
             rows = [row for party in chosen for row in journal_rows(party, advance)]
-        return verdict_report(judge(rows, ended=ended, now=now()), ended=ended)
+        verdict = with_inboxes(judge(rows, ended=ended, now=now()), chosen)
+        hints = _steps(verdict, chosen, "".join(f" {typed(folder)}" for folder in parties or ()))
+        return verdict_report(verdict, ended=ended, hints=hints)
 
     output.answer(work, json=json)
 
 
-def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
+def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, ...]:
+    """What to run so that more is judged: somebody takes what waits, or says that all is over."""
+    if verdict.waiting:
+        return tuple(
+            f"oncewire inbox take --out FOLDER{at_party(settings)}"
+            for settings in parties
+            if verdict.inboxes.get(settings.party.name)
+        )
+    if verdict.not_yet and verdict.through is not None:
+        place = "" if named else at_party(parties[0])
+        return (f"oncewire verify{named} --ended{place}",)
+    return ()
+
+
+def verdict_report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...] = ()) -> Report:
     """The checker's word for people and programs."""
     from oncewire.journal.outcome import Outcome
 
@@ -330,6 +354,7 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
         "ended": ended,
         "judged_through": moment(verdict.through),
         "not_judged_yet": verdict.not_yet,
+        "waiting_in_inbox": verdict.waiting,
         "in_doubt": verdict.in_doubt,
     }
     columns = ("predicate", "kind", "node", "message_id", "sentence")
@@ -352,20 +377,24 @@ def verdict_report(verdict: Verdict, *, ended: bool) -> Report:
         (Listing("found", columns, rows),),
         problems=problems,
         summary=_summary(verdict),
+        hints=hints,
         exit_code=output.OK if verdict.clean else output.WRONG,
     )
 
 
 def _summary(verdict: Verdict) -> str:
     """What was found, and of how much it was not judged whether something is missing."""
-    report = verdict.report
-    parts = f" and {report.parts} parts of documents" if report.parts else ""
-    said = f"{len(report.violations)} violations in {report.messages} messages{parts}."
+    report, waiting = verdict.report, verdict.waiting
+    parts = f" and {number_of(report.parts, 'part')} of documents" if report.parts else ""
+    violations = number_of(len(report.violations), "violation")
+    said = f"{violations} in {number_of(report.messages, 'message')}{parts}."
     if verdict.not_yet and verdict.through is not None:
         said += (
-            f" {verdict.not_yet} of them are not judged yet: what is missing may still come. "
-            f"Judged through {moment(verdict.through)}; with --ended all of them are."
+            f" {verdict.not_yet:,} of them began after {moment(verdict.through)}: what is missing "
+            "of those may still come and is not judged yet; with --ended it is."
         )
+    if waiting:
+        said += f" {number_of(waiting, 'message', 'waits')} in the inbox for the application."
     if verdict.in_doubt:
         said += f" {verdict.in_doubt} are in doubt, for rows are missing."
     return said

@@ -194,11 +194,14 @@ def try_out(
         broken = [each for each in found if each.works is False]
         rows = [(each.what, _WORDS[each.works], each.finding) for each in found]
         summary = f"Everything that was tried works with {kept.file.stem}."
-        if broken:
-            summary = f"{len(broken)} of {len(found)} do not work with {kept.file.stem}."
         hints: tuple[str, ...] = ()
-        if found and found[0].works is False:
-            # Nobody answered; that command says at once how far our words get.
+        silent = any(each.what in ("ping", "ping again") for each in broken)
+        if broken:
+            do_not = "does not" if len(broken) == 1 else "do not"
+            summary = f"{len(broken)} of {len(found)} {do_not} work with {kept.file.stem}."
+        if silent:
+            summary = f"No Pong comes from {kept.file.stem}, so what it can do is not known."
+            # That command says at once how far our words get.
             place = f"{quote(kept.file.stem)}{at_party(settings)}"
             hints = (f"oncewire ping {place}", "ask the partner whether its handler runs")
         return Report(

@@ -37,7 +37,11 @@ def register(app: typer.Typer) -> None:
 
 
 def status(config: Config = None, json: Json = False) -> None:
-    """Show how the party is doing: whether it runs, its messages by state, its channels."""
+    """Show how the party is doing: whether it runs, its messages by state, its channels.
+
+    `kept` are the messages that are here, sent and received, until retention removes them. A
+    document that travels in parts is one of them, and trials are none.
+    """
 
     def work() -> Report:
         import asyncio

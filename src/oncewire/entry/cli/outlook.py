@@ -99,6 +99,13 @@ def progress(reader: Reader, stored: StoredOutgoing) -> str:
     return f"{document.count} of {document.total} parts are there ({share} %)"
 
 
+def tries(stored: StoredOutgoing) -> int | None:
+    """How often a message was tried; None of a document of which only the parts travel."""
+    from oncewire.handler.documents.original import is_whole
+
+    return None if is_whole(stored) else stored.outgoing.attempts
+
+
 def resume_channel(key: str, place: str = "") -> str:
     """The command that lets a channel go on; a key has characters that a shell would read."""
     return f"oncewire resume --channel {quote(key)}{place}"

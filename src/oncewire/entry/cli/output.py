@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from oncewire import errors
+from oncewire.entry.cli.place import forget_place
+from oncewire.entry.cli.placed import problem_placed, report_placed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,8 +144,9 @@ def plain(value: Any) -> Any:
 
 def answer(work: Callable[[], Report], *, json: bool = False) -> None:
     """Do a command's work, show its report and end with its exit code."""
+    forget_place()
     try:
-        report = work()
+        report = report_placed(work())
     except errors.OncewireError as error:
         fail(error, json=json)
     except KeyboardInterrupt:
@@ -168,7 +171,7 @@ def show(report: Report, *, json: bool = False) -> None:
 
 def fail(error: errors.OncewireError, *, json: bool = False) -> NoReturn:
     """Print an error and end with its exit code."""
-    problem = problem_of(error)
+    problem = problem_placed(problem_of(error))
     if json:
         body = {"ok": False, "problems": [problem.as_dict()]}
         sys.stdout.write(jsonlib.dumps(body, indent=2, ensure_ascii=False) + "\n")

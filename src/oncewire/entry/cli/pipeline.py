@@ -29,6 +29,7 @@ from oncewire.entry.cli.pipeline_reports import (
     shown,
 )
 from oncewire.entry.cli.spark import spark_lacks
+from oncewire.entry.number import number_of
 from oncewire.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def reconcile(
 ) -> None:
     """Join two parties' books and list every disagreement; status 1 if there is one.
 
-    Each comes with who holds which proof. Only messages between these two are compared.
+    Each comes with who holds which proof. Only messages between these two are
+    compared, each part of a document by itself.
     """
 
     def work() -> Report:
@@ -246,7 +248,8 @@ def sql(
         return Report(
             facts={"version": found.version, "rows": len(values), "cut": found.cut},
             listings=(Listing("answer", found.columns, values),),
-            summary=f"{len(values)} rows" + (" (there are more: --rows)" if found.cut else ""),
+            summary=number_of(len(values), "row")
+            + (" (there are more: --rows)" if found.cut else ""),
         )
 
     output.answer(work, json=json)

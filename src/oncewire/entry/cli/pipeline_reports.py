@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.cli.output import OK, WRONG, Listing, Report
+from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.pipeline.check import Verification
@@ -36,7 +37,8 @@ def report_of_run(done: Done, lake: str) -> Report:
         listings=(
             Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
         ),
-        summary=f"{done.messages} messages in the ledger, {done.violations} violations",
+        summary=f"{number_of(done.messages, 'message')} in the ledger, "
+        f"{number_of(done.violations, 'violation')}",
         hints=(f"oncewire pipeline verify --lake {quote(str(lake))}",),
     )
 
@@ -74,16 +76,17 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
                 "violations", short, [_values(violation, short) for violation in found.violations]
             ),
         )
-    unjudged = len(found.quarantined)
+    unjudged, unchained = len(found.quarantined), len(found.unchained)
     waiting, doubted = (found.extents.get(name, 0) for name in ("not_yet", "in_doubt"))
     return Report(
         facts=facts,
         listings=tuple(listings),
-        summary=f"{len(found.violations)} violations in {found.messages:,} messages"
-        + (f" and {found.parts:,} parts of documents" if found.parts else "")
-        + (f", {len(found.unchained)} ranges of rows unchained" if found.unchained else "")
-        + (f", {unjudged} things wrong with the journals" if unjudged else "")
-        + (f", {waiting:,} messages not judged yet" if waiting else "")
+        summary=f"{number_of(len(found.violations), 'violation')} in "
+        f"{number_of(found.messages, 'message')}"
+        + (f" and {number_of(found.parts, 'part')} of documents" if found.parts else "")
+        + (f", {number_of(unchained, 'range')} of rows unchained" if unchained else "")
+        + (f", {number_of(unjudged, 'thing')} wrong with the journals" if unjudged else "")
+        + (f", {number_of(waiting, 'message')} not judged yet" if waiting else "")
         + (f", {doubted:,} in doubt" if doubted else ""),
         exit_code=OK if found.clean else WRONG,
     )
@@ -120,7 +123,7 @@ def report_of_proof(
             "heads": {name: state.chain for name, state in sorted(nodes.items())},
         },
         listings=(Listing("differences", *_differences(differences)),),
-        summary=f"{len(differences):,} differences in {count:,} rows"
+        summary=f"{number_of(len(differences), 'difference')} in {number_of(count, 'row')}"
         + ("; the signature is of another version, or by another key" if signed is False else ""),
         exit_code=WRONG if differences or signed is False else OK,
     )
@@ -147,7 +150,8 @@ def report_of_books(found: Reconciliation, *, json: bool) -> Report:
             "kinds": found.kinds,
         },
         listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
-        summary=f"{ours} and {theirs} agree on {found.agreed:,} of {found.compared:,} messages",
+        summary=f"{ours} and {theirs} agree on {found.agreed:,} of "
+        f"{number_of(found.compared, 'message')}",
         exit_code=OK if not found.disagreements else WRONG,
     )
 

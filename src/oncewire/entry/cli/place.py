@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,11 +28,27 @@ Set = Annotated[
 ]
 
 
+_GIVEN: ContextVar[Path | None] = ContextVar("given", default=None)
+"""What the command that runs was told with `-c`."""
+
+
 def loaded(config: Path | None, given: list[str] | None = None) -> Loaded:
     """The settings in force for a command."""
     from oncewire.entry.party import settings
 
+    _GIVEN.set(config)
     return settings.load(config, flags=settings.flags_of(given or ()))
+
+
+def forget_place() -> None:
+    """Another command begins, which was not told of any party yet."""
+    _GIVEN.set(None)
+
+
+def given_place() -> str:
+    """What another command needs to find the party of this one; empty where it was not told."""
+    config = _GIVEN.get()
+    return "" if config is None else f" -c {quote(str(config))}"
 
 
 def now() -> Instant:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.listing import at_party, complete_partner
-from oncewire.entry.cli.outlook import outlook
+from oncewire.entry.cli.listing import Names, at_party, complete_partner
+from oncewire.entry.cli.outlook import outlook, tries
 from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
     from oncewire.entry.control.verbs import Verbs
@@ -186,32 +187,39 @@ def _sent_report(
 
     table: list[tuple[Any, ...]] = []
     sentence = ""
+    name = Names(settings)
     readers = open_readers(settings)
     for message_id, state, repeated in rows:
         with readers.reader() as reader:
-            journal = reader.journal_of(message_id)
+            journal, stored = reader.journal_of(message_id), reader.outgoing(message_id)
             if len(rows) == 1:
                 then = outlook(reader, message_id, now(), at_party(settings))
                 sentence = explain(journal, outlook=then)
         outcome = fold_outcome(journal)
         latency = None if outcome is None or outcome.latency is None else outcome.latency // 1000
-        tries = outcome.attempts if outcome is not None else 0
-        table.append((message_id, state or "stored", tries, latency, repeated))
+        # Named also where nobody said whom it is for, and there is only one.
+        to = "" if stored is None else name(stored.facts.to_party, stored.facts.cpa_id)
+        tried: int | None = 0 if outcome is None else outcome.attempts
+        if stored is not None and tries(stored) is None:
+            tried = None
+        table.append((message_id, to, state or "stored", tried, latency, repeated))
     readers.close()
-    good = sum(1 for row in table if row[1] in ("delivered", "sent"))
+    good = sum(1 for row in table if row[2] in ("delivered", "sent"))
     if not waited:
-        what = "1 message is" if len(rows) == 1 else f"{len(rows)} messages are"
+        what = number_of(len(rows), "message", "is")
         summary = f"{what} stored and will be sent."
         if at_rest:
-            summary = f"{what} stored. No handler runs: start `oncewire serve` to have it sent."
+            start = f"start `oncewire serve{at_party(settings)}` to have it sent"
+            summary = f"{what} stored. No handler runs: {start}."
     elif len(rows) == 1:
         summary = sentence
     else:
         summary = f"{good} of {len(rows)} messages are delivered."
     if waited and at_rest and any(not state for _, state, _ in rows):
         # The handler of this command ended with it, and so did the timers that it shows.
-        summary += " No handler runs now: nothing more happens until `oncewire serve` is started."
-    columns = ("message_id", "state", "tries", "milliseconds", "repeated")
+        summary += " No handler runs now: nothing more happens until "
+        summary += f"`oncewire serve{at_party(settings)}` is started."
+    columns = ("message_id", "to", "state", "tries", "milliseconds", "repeated")
     shown = rows[0][0] if len(rows) == 1 else "MESSAGE_ID"
     return Report(
         listings=(Listing("messages", columns, table),),

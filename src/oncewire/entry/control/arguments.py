@@ -44,6 +44,10 @@ def _whole(name: str, value: Any) -> int:
     # To Python a truth is a number.
     if not isinstance(value, int) or isinstance(value, bool):
         raise _is_no(name, "int", value, "give it as a whole number")
+    least = MEANINGS[name].least
+    if least is not None and value < least:
+        # It means something to whoever writes it: all, or none. Here it has no meaning.
+        raise InvalidValue(f"{name} is {value}", remedy=f"give a whole number, {least} or more")
     return int(_within_bounds(name, value))
 
 

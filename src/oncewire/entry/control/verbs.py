@@ -111,7 +111,9 @@ def told_of(said: StatusResponse | None) -> Told:
         MessageStatus.RECEIVED: "The receiver has it; its application has not taken it yet.",
         MessageStatus.FORWARDED: "The handler we sent it to has it, and sends it on.",
         MessageStatus.NOT_RECOGNIZED: "The receiver does not know this message: it did not arrive "
-        "there, was refused, or is forgotten.",
+        "there, was refused, or is forgotten. If it acknowledged it once, it has lost it since, as "
+        "when an older backup was restored there, or has cleared it away: ask its people, and send "
+        "the document as a new message if they miss it.",
         MessageStatus.UNAUTHORIZED: "The receiver does not tell us what became of this message.",
     }
     unknown = (MessageStatus.NOT_RECOGNIZED, MessageStatus.UNAUTHORIZED)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncewire.entry.doctor.ping import Echo, Reached
+from oncewire.entry.number import number_of, size_of
 from oncewire.entry.party.agreements import Kept, load_readable
 from oncewire.entry.running.assemble import store_path
 from oncewire.entry.running.transports import withdrawn_by
@@ -161,7 +162,7 @@ def _database(path: Path) -> Iterator[Finding]:
         yield Finding("database", Grade.BAD, f"damaged: {verdict}", "restore it from a backup")
     else:
         state, version = "readable" if large else "whole", apsw.sqlite_lib_version()
-        said = f"{state}, {size / 1e6:.1f} MB, SQLite {version}, log mode {mode}"
+        said = f"{state}, {size_of(size)}, SQLite {version}, log mode {mode}"
         yield Finding("database", Grade.GOOD, said)
     if path.stat().st_mode & 0o077:
         yield Finding(
@@ -177,7 +178,7 @@ def _database(path: Path) -> Iterator[Finding]:
 
 def _space(folder: Path) -> Finding:
     usage = shutil.disk_usage(folder)
-    said = f"{usage.free / 1e9:.1f} GB free of {usage.total / 1e9:.1f} GB"
+    said = f"{size_of(usage.free)} free of {size_of(usage.total)}"
     if usage.free < SPACE_LOW:
         return Finding("space", Grade.BAD, said, "free space; a full disk stops all messages")
     return Finding("space", Grade.GOOD, said)
@@ -235,9 +236,10 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
     left = (not_after - now) // DAY
     when = format_instant(not_after)[:10]
     if left < 0:
-        return Finding(what, Grade.BAD, f"ended {-left} days ago, on {when}", fix)
+        return Finding(what, Grade.BAD, f"ended {number_of(-left, 'day')} ago, on {when}", fix)
     grade = Grade.WARNING if left < SOON_DAYS else Grade.GOOD
-    return Finding(what, grade, f"{left} days left, until {when}", fix if left < SOON_DAYS else "")
+    said = f"{number_of(left, 'day')} left, until {when}"
+    return Finding(what, grade, said, fix if left < SOON_DAYS else "")
 
 
 def check_clock(settings: Settings, now: Instant) -> Iterator[Finding]:
@@ -288,13 +290,13 @@ def check_kept(settings: Settings) -> Iterator[Finding]:
     readers.close()
     when = f"some were last removed on {format_instant(removed)[:19]}Z" if removed else ""
     said = when or "none was old enough to be removed yet"
-    yield Finding("retention", Grade.GOOD, f"{kept} messages are kept; {said}")
+    yield Finding("retention", Grade.GOOD, f"{number_of(kept, 'message', 'is')} kept; {said}")
     if refusals:
         count, last = sum(refusal.count for refusal in refusals), refusals[0]
         yield Finding(
             "strangers",
             Grade.GOOD,
-            f"{count} messages of strangers were refused, the last on "
+            f"{number_of(count, 'message', 'was')} refused that came from strangers, the last on "
             f"{format_instant(last.last_at)[:19]}Z: {last.code}, {last.problem[:100]}",
         )
 

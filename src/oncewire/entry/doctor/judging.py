@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from oncewire.entry.running.assemble import open_readers
@@ -11,13 +11,22 @@ from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.predicates.message import Extent
+from oncewire.journal.predicates.violation import Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, Instant
 from oncewire.message.trial import is_trial
+from oncewire.protocol.states import IncomingState
 
 if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.protocol.terms import Terms
+    from oncewire.store.contract import Reader
+
+_IN_INBOX = frozenset({IncomingState.READY, IncomingState.HANDED_OVER})
+"""States in which a message is given to whoever comes for it, for the first time or again."""
+
+_NOT_TAKEN = frozenset({ViolationKind.LOST.value, ViolationKind.UNCONFIRMED.value})
+"""What rows say of a message that no application has."""
 
 PAGE = 20_000
 """Rows of one question: a view that stays open keeps the handler's log from being recycled."""
@@ -68,6 +77,13 @@ class Verdict:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     # Of messages from before that instant it was also judged what is missing; None: of all.
     through: Instant | None = None
+    # For each party how many messages lie in its inbox and wait for the application.
+    inboxes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that arrived, and that no application has taken and confirmed yet."""
+        return sum(self.inboxes.values())
 
     @property
     def not_yet(self) -> int:
@@ -102,6 +118,38 @@ def judge(rows: Iterable[Row], *, ended: bool, now: Instant) -> Verdict:
     totals = count(everything, context.terms)
     nodes = tuple(sorted({row.node for row in everything}))
     return Verdict(report, totals, nodes, dict(report.outcomes), before)
+
+
+def with_inboxes(verdict: Verdict, parties: Iterable[Settings]) -> Verdict:
+    """The verdict of somebody who has the parties' stores at hand, and not their rows alone.
+
+    Rows say that an application never confirmed a message. If the inbox still has it, it is no
+    more lost than a letter that nobody fetched: it is given to whoever comes for it.
+    """
+    inboxes: dict[str, int] = {}
+    found = verdict.report.violations
+    for settings in parties:
+        readers = open_readers(settings)
+        try:
+            with readers.reader() as reader:
+                counts = reader.counts()
+                inboxes[settings.party.name] = sum(counts[f"in.{state}"] for state in _IN_INBOX)
+                found = tuple(
+                    violation
+                    for violation in found
+                    if violation.node != settings.party.name or not _waits(reader, violation)
+                )
+        finally:
+            readers.close()
+    return replace(verdict, report=replace(verdict.report, violations=found), inboxes=inboxes)
+
+
+def _waits(reader: Reader, violation: Violation) -> bool:
+    """Whether what is called missing lies in the inbox."""
+    if violation.kind not in _NOT_TAKEN or violation.message_id is None:
+        return False
+    kept = reader.incoming(violation.message_id)
+    return any(stored.incoming.state in _IN_INBOX for stored in kept)
 
 
 def _settled_before(rows: list[Row], context: Context, now: Instant) -> Instant:

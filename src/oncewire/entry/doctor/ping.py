@@ -84,7 +84,7 @@ _ITS_CARD = (
 )
 _OUR_CARD = (
     "if it runs, it does not know our certificate: give it our card (`oncewire partner card`), "
-    "which it takes with `oncewire partner add CARD --roll-over`"
+    "which it takes with oncewire partner add CARD --roll-over"
 )
 _NEXT_STEPS = (
     ("certificate has expired", f"its certificate has run out: {_ITS_CARD}"),

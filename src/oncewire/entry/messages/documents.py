@@ -52,6 +52,11 @@ def open_payload(file: BinaryIO, media_type: str, number: int) -> Payload:
 
 def _beginning(file: BinaryIO, number: int) -> bytes:
     """So much of it that is known whether it is small."""
+    if getattr(file, "closed", False):
+        raise InvalidValue(
+            f"document {number} is a file that was closed",
+            remedy="send it inside the `with` block that opens it, or give its Path",
+        )
     pieces: list[bytes] = []
     left = SPOOL_ABOVE + 1
     while left > 0 and (piece := file.read(left)):

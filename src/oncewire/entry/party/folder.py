@@ -242,7 +242,7 @@ def card_from(table: dict[str, object], place: Path) -> Card:
         raise InvalidValue(
             f"{place} is no card of version {CARD_VERSION}"
             + (f": it has {', '.join(unknown)[:100]}" if unknown else ""),
-            remedy="ask the partner for `oncewire partner card`",
+            remedy="ask the partner for what oncewire partner card writes there",
         )
     texts = {name: table.get(name, "") for name in _CARD_KEYS[1:]}
     for name, value in texts.items():

@@ -188,22 +188,28 @@ def _alike(told: SplitResult, here: SplitResult) -> bool:
 
 
 def other_certificate(settings: Settings, agreement: Agreement) -> Iterator[Finding]:
-    """Our key is another one than the agreement says: the partner will believe nothing of us."""
+    """Our key is another one than the agreement says: the partner will believe nothing of us.
+
+    What it is known by on connections and what its signatures are known by may be agreed apart.
+    """
     own, ours = agreement.own, _certificate(settings)
     signs = any(binding.security.sign for binding in agreement.bindings())
     shows = any(end.address.startswith("https:") for end in agreement.partner.endpoints)
-    told = (own.signing_certificates if signs else ()) + (own.certificates if shows else ())
-    if not told or ours is None or ours in told:
-        return
-    shown, known = (hashlib.sha256(der).hexdigest()[:16] for der in (ours, told[0]))
-    yield Finding(
-        Severity.DANGER,
-        "own.certificates",
-        f"agreement {agreement.cpa_id} says that we are known by the certificate sha256:{known}, "
-        f"and our key has sha256:{shown}: the partner will not believe it",
-        "use the key of that certificate ([keys] in oncewire.toml), or give the partner ours",
-        agreement.cpa_id,
-    )
+    for told, what in (
+        (own.signing_certificates if signs else (), "our signatures are"),
+        (own.certificates if shows else (), "on connections we are"),
+    ):
+        if not told or ours is None or ours in told:
+            continue
+        shown, known = (hashlib.sha256(der).hexdigest()[:16] for der in (ours, told[0]))
+        yield Finding(
+            Severity.DANGER,
+            "own.certificates",
+            f"agreement {agreement.cpa_id} says that {what} known by the certificate "
+            f"sha256:{known}, and our key has sha256:{shown}: the partner will not believe it",
+            "use the key of that certificate ([keys] in oncewire.toml), or give the partner ours",
+            agreement.cpa_id,
+        )
 
 
 # --- writing it down ---------------------------------------------------------------------------

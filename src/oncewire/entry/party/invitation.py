@@ -165,7 +165,7 @@ def read_invitation(place: Path) -> Invitation:
     if not kind or table[kind] != VERSION or set(table) - known or not sound:
         raise InvalidValue(
             f"{place} is no invitation of version {VERSION}",
-            remedy="the partner makes one with `oncewire partner invite`; a card is taken by "
+            remedy="the partner makes one with oncewire partner invite; a card is taken by "
             "`oncewire partner add`",
         )
     if kind == ACCEPTANCE and not answers:

@@ -170,7 +170,7 @@ def check_card(settings: Settings, card: Card, now: Instant) -> None:
     if known is not None and known.not_after <= now:
         raise InvalidValue(
             f"the certificate of {card.name} ended at {format_instant(known.not_after)}",
-            remedy="ask the partner for its new card; it makes one with `oncewire keys next`",
+            remedy="ask the partner for its new card; there oncewire keys next makes one",
         )
     if newest in revoked_of(settings, card.name):
         raise NotAllowed(

@@ -36,7 +36,8 @@ class Backup:
     """What a backup holds."""
 
     folder: Path
-    messages: int
+    # Messages, as `status` counts what is kept: a document is one, its parts and trials are none.
+    kept: int
     journal: int
     files: int
     size: int
@@ -70,12 +71,14 @@ def take_backup(settings: Settings, target: Path, now: Instant) -> Backup:
         ) from error
     finally:
         shutil.rmtree(half, ignore_errors=True)
-    return Backup(target, found.messages, found.journal, found.files, found.size)
+    return Backup(target, found.kept, found.journal, found.files, found.size)
 
 
 def check_backup(folder: Path) -> Backup:
     """Read a backup back; StoreProblem says what of it is not whole."""
     import apsw
+
+    from oncewire.store.sqlite.reader import SqliteReader
 
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -95,9 +98,7 @@ def check_backup(folder: Path) -> Backup:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchall()[0][0]
         if verdict != "ok":
             raise _broken(f"{database} is damaged: {verdict}")
-        (messages,) = connection.execute(
-            "SELECT (SELECT count(*) FROM outgoing) + (SELECT count(*) FROM incoming)"
-        ).fetchall()[0]
+        kept = sum(SqliteReader(connection, database).counts().values())
         (journal,) = connection.execute("SELECT journal FROM counter").fetchall()[0]
         for name in _spooled(connection):
             # Named by its digest: what has changed before it was copied is told, too.
@@ -107,7 +108,7 @@ def check_backup(folder: Path) -> Backup:
         raise _broken(f"{database} cannot be read: {error}") from error
     finally:
         connection.close(True)
-    return Backup(folder, int(str(messages)), int(str(journal)), len(listed), size)
+    return Backup(folder, kept, int(str(journal)), len(listed), size)
 
 
 def _broken(problem: str) -> StoreProblem:

@@ -17,10 +17,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from inspect import BoundArguments
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
 from oncewire.entry.control.verbs import PartyVerbs, Verbs
@@ -136,14 +141,56 @@ class OpenParty(_Party, Awaiting):
         return await method.body(self, *given.args, **given.kwargs)
 
 
-@asynccontextmanager
-async def open_party(place: Path | str) -> AsyncIterator[OpenParty]:
+class _Unopened:
+    """A party that a program has named and not opened: whoever uses it as if it were open hears
+    how it is opened, instead of what Python calls this object."""
+
+    _opening = ""
+
+    def _refusal(self) -> NotAllowed:
+        return NotAllowed(
+            "the party is not open",
+            remedy=f"write `{self._opening}(...) as party:`, and call the party there",
+        )
+
+    if not TYPE_CHECKING:
+        # Whoever checks types hears it from there.
+        def __getattr__(self, name: str) -> Any:
+            raise self._refusal() if hasattr(OpenParty, name) else AttributeError(name)
+
+        def __await__(self) -> Any:
+            raise self._refusal()
+
+
+class _Door(_Unopened, AbstractAsyncContextManager[OpenParty, None]):
+    """What `open_party` gives to `async with`."""
+
+    _opening = "async with open_party"
+
+    def __init__(self, place: Path | str) -> None:
+        self._way = _reach(place)
+
+    async def __aenter__(self) -> OpenParty:
+        return OpenParty(await self._way.__aenter__())
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._way.__aexit__(*raised)
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> Any:
+            raise self._refusal()
+
+        def __exit__(self, *raised: Any) -> None:
+            """Nobody comes in, so nobody leaves."""
+
+
+def open_party(place: Path | str) -> AbstractAsyncContextManager[OpenParty]:
     """The party whose folder (or oncewire.toml) is named, for as long as the block lasts.
 
     If its handler runs (`oncewire serve`), that one is asked; otherwise one runs here meanwhile.
     """
-    async with _reach(place) as reached:
-        yield OpenParty(reached)
+    return _Door(place)
 
 
 @asynccontextmanager
@@ -172,9 +219,36 @@ class BlockingParty(_Party, Blocking):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-@contextmanager
-def open_party_blocking(place: Path | str) -> Iterator[BlockingParty]:
+class _BlockingDoor(_Unopened, AbstractContextManager[BlockingParty, None]):
+    """What `open_party_blocking` gives to `with`."""
+
+    _opening = "with open_party_blocking"
+
+    def __init__(self, place: Path | str) -> None:
+        self._way = _reach_blocking(place)
+
+    def __enter__(self) -> BlockingParty:
+        return self._way.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._way.__exit__(*raised)
+
+    if not TYPE_CHECKING:
+
+        async def __aenter__(self) -> Any:
+            raise self._refusal()
+
+        async def __aexit__(self, *raised: Any) -> None:
+            """Nobody comes in, so nobody leaves."""
+
+
+def open_party_blocking(place: Path | str) -> AbstractContextManager[BlockingParty]:
     """`open_party` without an event loop: it runs in a thread of its own."""
+    return _BlockingDoor(place)
+
+
+@contextmanager
+def _reach_blocking(place: Path | str) -> Iterator[BlockingParty]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="oncewire", daemon=True)
     thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from shlex import quote
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import channel_of
@@ -90,9 +91,11 @@ def resume_message(node: Node, tx: Transaction, message_id: str) -> None:
     stands = channel is not None and channel.suspended_by == message_id
     if stored.outgoing.state is OutgoingState.DELIVERED and not stands:
         raise NotAllowed(
-            f"message {message_id} was delivered: its receiver has it and said so",
-            remedy="there is nothing to do; a copy under the same id would be dropped there, so to "
-            "have the document processed once more send it as a new message",
+            f"message {message_id} was delivered: its receiver acknowledged it",
+            remedy="a receiver that has it drops a copy under the same id; `oncewire ask "
+            f"{quote(message_id)}` asks whether it still has it. If it has lost it since, as when "
+            "an older backup was restored there, or is to process the document once more, send "
+            "the document as a new message",
         )
     if channel is not None and channel.suspended:
         resume_channel(node, tx, channel.key)
