@@ -2,11 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from oncewire.transport.contract import OutcomeKind
+from oncewire.transport.contract import Cargo, OutcomeKind
 from oncewire.transport.files import sweeping
 from oncewire.transport.files.parcel_file import new_id, part_name, part_of, writer_mark
 from tests.transport.contract_checks import until
@@ -52,23 +53,38 @@ def test_what_a_broken_connection_left_goes_and_what_is_being_written_stays(
     mood = Mood(breaks=True)
 
     async def work() -> None:
-        receiver = Receiver()
+        receiver, swept = Receiver(), asyncio.Event()
         async with on_files(way, tmp_path, mood, receiver) as (transport, address, inbox):
             outcome = await transport.send(cargo(b"x" * 300_000), address, timeout=5)
             assert outcome.kind is OutcomeKind.REFUSED
+            mood.breaks = False
+            slow = asyncio.create_task(transport.send(_held(swept), address, timeout=60))
+            await until(lambda: any(_long(file) for file in inbox.iterdir()))
             left = part_name(new_id(OURS))
             (inbox / left).write_bytes(b"half of what a process before us wrote")
-            mood.breaks, mood.slow = False, 0.02
-            slow = asyncio.create_task(transport.send(cargo(b"y" * 3_000_000), address, timeout=25))
-            await until(lambda: any(_long(file) for file in inbox.iterdir()))
-            mood.slow = 0.0
-            outcome = await transport.send(cargo(b"<whole/>"), address, timeout=20)
+            # Whoever sends looks what was left, now also beside one that is being written.
+            outcome = await transport.send(cargo(b"<whole/>"), address, timeout=60)
             assert outcome.kind is OutcomeKind.SENT
+            await until(lambda: not (inbox / left).exists())
+            outcome = await transport.send(cargo(b"<another/>"), address, timeout=60)
+            assert outcome.kind is OutcomeKind.SENT
+            swept.set()
             assert (await slow).kind is OutcomeKind.SENT
             await until(lambda: not list(inbox.iterdir()))
-            assert {len(taken.body) for taken in receiver.taken} == {8, 3_000_000}
+            assert {len(taken.body) for taken in receiver.taken} == {8, 10, 3_000_000}
 
-    run(work(), 40)
+    run(work(), 120)
+
+
+def _held(swept: asyncio.Event) -> Cargo:
+    """A cargo that is not written to its end before that."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"y" * 100_000
+        await swept.wait()
+        yield b"y" * 2_900_000
+
+    return Cargo("text/xml", (), 3_000_000, chunks)
 
 
 def _long(file: Path) -> bool:
