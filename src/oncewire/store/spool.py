@@ -97,7 +97,7 @@ class FileSpool:
                 self._removal.replace(path, self._directory / name)
                 _sync_directory(self._directory)
         except BaseException:
-            self.let_go(name)
+            self.give_back(name)
             raise
 
     def use(self, name: str) -> None:
@@ -218,9 +218,10 @@ class SpoolFile:
 
     def abandon(self) -> None:
         """See `spool_contract.SpoolFile`."""
-        with contextlib.suppress(OSError):
+        # Whatever a step of it raised, memory that ran out too: the file goes all the same.
+        with contextlib.suppress(Exception):
             self._settle()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):
             self._file.close()
         with contextlib.suppress(OSError):
             self._removal.remove(self._path)
