@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
-from oncewire.store.behind import Behind
+from oncewire.store.behind import Behind, worked
 from oncewire.store.digesting import Digesting
 from oncewire.store.removal import Removal
 from oncewire.store.spool_contract import Digest
@@ -99,6 +99,10 @@ class FileSpool:
         except BaseException:
             self.give_back(name)
             raise
+
+    def worked(self) -> float:
+        """See `spool_contract.Spool`."""
+        return worked()
 
     def use(self, name: str) -> None:
         """See `spool_contract.Spool`."""

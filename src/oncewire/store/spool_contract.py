@@ -57,6 +57,10 @@ class Spool(Protocol):
     def name_of(self, pieces: Iterable[bytes]) -> str:
         """The name that a file of these bytes has. May be called in any thread."""
 
+    def worked(self) -> float:
+        """Seconds of a processor that went into what this thread does: its own, and those of
+        threads that wrote and digested for it."""
+
     def use(self, name: str) -> None:
         """The file is about to be read, whatever becomes of its message meanwhile."""
 
