@@ -13,8 +13,9 @@ import pytest
 
 from oncewire.agreement.agreements import Agreements
 from oncewire.agreement.toml.reader import read_toml
-from oncewire.errors import StoreFull
+from oncewire.errors import StoreFull, ValueNotRecognized
 from oncewire.handler.arriving import inbound as inbound_module
+from oncewire.handler.arriving.expected import Expected
 from oncewire.handler.arriving.inbound import take_in
 from oncewire.handler.arriving.intake import Intake
 from oncewire.handler.handler import Handler
@@ -22,9 +23,11 @@ from oncewire.handler.node import Node
 from oncewire.handler.sealing.seal import whole_parcel
 from oncewire.handler.source import Source
 from oncewire.handler.world import RealWorld
+from oncewire.store.spool import SpoolFile
 from oncewire.store.sqlite.store import SqliteStore
-from oncewire.transport.contract import Delivery
+from oncewire.transport.contract import Delivery, Unlimited
 from oncewire.wire.parcel import Parcel
+from oncewire.wire.received import Received
 from tests.handler.memory_wire import SYNC, Wire, delivery_of, order
 from tests.handler.pair import agreement_text
 
@@ -220,6 +223,76 @@ async def test_who_leaves_while_a_later_batch_is_taken_leaves_nothing(
     async with asyncio.timeout(60):
         while files(path) or node.store.spool._in_use:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
+    node.store.close()
+
+
+@pytest.mark.parametrize("how", ["leaves", "is refused"])
+async def test_nobody_waits_for_the_disk_of_one_who(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What he sent may still be on its way there, and only then can its file be closed."""
+    path = tmp_path / "b.db"
+    node, waited = node_of(path), list[threading.Thread]()
+    real = SpoolFile.abandon
+
+    def abandon(self: SpoolFile) -> None:
+        waited.append(threading.current_thread())
+        real(self)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield order().body
+        if how == "leaves":
+            raise ConnectionResetError
+
+    async def expects(_: Received) -> Expected:
+        refused = ValueNotRecognized("nobody waits for it", location="//CPAId", remedy="")
+        return Expected(refused if how == "is refused" else None)
+
+    monkeypatch.setattr(SpoolFile, "abandon", abandon)
+    delivery = replace(delivery_of(order()), body=body())
+    if how == "leaves":
+        with pytest.raises(ConnectionResetError):
+            await take_in(node, delivery, expects)
+    else:
+        taken = await take_in(node, delivery, expects)
+        assert taken.stored.spooled == ()
+    assert waited
+    assert threading.main_thread() not in waited
+    assert files(path) == []
+    node.store.close()
+
+
+class Counting(Unlimited):
+    """An allowance that knows how much is held."""
+
+    held = 0
+
+    def hold(self, count: int) -> bool:
+        self.held += count
+        return True
+
+
+async def test_what_is_not_written_yet_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many bodies wait for a slow disk, all of them count."""
+    node, counting, go_on = node_of(tmp_path / "b.db"), Counting(), threading.Event()
+    real, whole = SpoolFile._put, order().body
+
+    def slow(self: SpoolFile, data: bytes) -> None:
+        assert go_on.wait(60)
+        real(self, data)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield whole
+        # All of it was read by now, and none of it is written.
+        assert counting.held == len(whole)
+        go_on.set()
+
+    monkeypatch.setattr(SpoolFile, "_put", slow)
+    delivery = replace(delivery_of(order()), body=body(), allowance=counting)
+    await take_in(node, delivery)
+    assert counting.held == 0
     node.store.close()
 
 

@@ -224,6 +224,13 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
         tests=(f"{_FILES}::test_what_is_given_back_is_gone_at_once",),
     ),
     Mutant(
+        "a cleaning waits for every large file",
+        _SPOOL,
+        "            if self._removal.has_room(path.stat().st_size):\n",
+        "            if self._removal is not None:\n",
+        tests=("tests/store/test_removal.py::test_whoever_cleans_waits_for_no_large_file",),
+    ),
+    Mutant(
         "a file that is removed is cut under its reader",
         "oncewire.store.removal",
         "    if found.st_nlink > 0 or not _is_alone(handle):\n",
@@ -240,9 +247,23 @@ IN_EDGE_STREAM: tuple[Mutant, ...] = (
     Mutant(
         "what the disk refused of a large file is forgotten",
         "oncewire.store.behind",
-        "            under_way.result()\n",
+        '            _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()\n',
         "            under_way.exception()\n",
         tests=(f"{_FILES}::test_a_disk_that_is_full_says_so_as_a_large_file_goes_there",),
+    ),
+    Mutant(
+        "what is worked one behind costs nobody anything",
+        "oncewire.store.behind",
+        '            _by_others.seconds = getattr(_by_others, "seconds", 0.0) + under_way.result()\n',
+        "            under_way.result()\n",
+        tests=("tests/store/test_behind.py",),
+    ),
+    Mutant(
+        "the loop waits for the disk of one who leaves",
+        "oncewire.handler.arriving.inbound",
+        "            await asyncio.shield(asyncio.to_thread(intake.abandon))\n",
+        "            intake.abandon()\n",
+        tests=(f"{_SPOOLING}::test_nobody_waits_for_the_disk_of_one_who",),
     ),
     Mutant(
         "a file that somebody kept goes with one who was refused",

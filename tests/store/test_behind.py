@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from time import thread_time
 
 import pytest
 
-from oncewire.store.behind import Behind
+from oncewire.store.behind import Behind, worked
 from oncewire.store.digesting import SHORT, Digesting
 
 
@@ -38,6 +39,27 @@ def test_what_a_step_raised_is_raised_once_and_the_next_one_is_not_taken() -> No
         behind.do(lambda: taken.append(1))
     behind.settle()
     assert taken == []
+
+
+def test_what_others_work_for_a_thread_counts_as_its_work() -> None:
+    """Else a stranger would pay for half of what his body costs."""
+    step, step_of_a_step = Behind("test"), Behind("test of a test")
+
+    def work() -> None:
+        begin = thread_time()
+        while thread_time() < begin + 0.02:
+            pass
+
+    def work_by_others() -> None:
+        step_of_a_step.do(work)
+        step_of_a_step.settle()
+
+    begin, own = worked(), thread_time()
+    step.do(work)
+    step.do(work_by_others)
+    step.settle()
+    assert worked() - begin >= 0.04
+    assert thread_time() - own < 0.04
 
 
 @pytest.mark.parametrize("sizes", [(), (1,), (SHORT,), (SHORT - 1, 3 * SHORT, 0, 5, SHORT)])

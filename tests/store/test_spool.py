@@ -196,7 +196,7 @@ def test_a_disk_that_fails_leaves_no_file_to_rely_on(
     with pytest.raises(expected):
         spool.put([b"x"])
     assert calls == step
-    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+    assert list(tmp_path.iterdir()) == []
     # Once the disk works again, so does the spool.
     assert _content(spool, spool.put([b"x"])[0]) == b"x"
 
@@ -262,6 +262,21 @@ def test_an_abandoned_file_leaves_nothing(spool: Spool, tmp_path: Path) -> None:
     assert _files(spool) == 0
     if isinstance(spool, FileSpool):
         assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_file_is_abandoned_whatever_its_last_step_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = FileSpool(tmp_path).begin()
+
+    def write(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(growing, "_put", write)
+    growing.write(b"half of it")
+    growing.abandon()
+    assert list(tmp_path.iterdir()) == []
+    assert growing._file.closed
 
 
 def test_what_is_given_back_is_gone_at_once(spool: Spool) -> None:

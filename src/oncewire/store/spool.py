@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
-from oncewire.store.behind import Behind
+from oncewire.store.behind import Behind, worked
 from oncewire.store.digesting import Digesting
 from oncewire.store.removal import Removal
 from oncewire.store.spool_contract import Digest
@@ -97,8 +97,12 @@ class FileSpool:
                 self._removal.replace(path, self._directory / name)
                 _sync_directory(self._directory)
         except BaseException:
-            self.let_go(name)
+            self.give_back(name)
             raise
+
+    def worked(self) -> float:
+        """See `spool_contract.Spool`."""
+        return worked()
 
     def use(self, name: str) -> None:
         """See `spool_contract.Spool`."""
@@ -143,20 +147,23 @@ class FileSpool:
 
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
         """See `spool_contract.Spool`."""
-        gone = 0
+        found = 0
         with _store_trouble(), os.scandir(self._directory) as files:
             for file in files:
-                if gone == limit:
+                if found == limit:
                     break
                 if _NAME.fullmatch(file.name) is not None and file.name not in referenced:
-                    gone += self._remove(file.name)
-        return gone
+                    found += self._remove(file.name)
+        return found
 
     def _remove(self, name: str) -> bool:
+        path = self._directory / name
         with self._lock:
             if name in self._in_use:
                 return False
-            self._removal.remove(self._directory / name)
+            # Whoever cleans has more to do than to wait for large files, one after the other.
+            if self._removal.has_room(path.stat().st_size):
+                self._removal.remove(path)
         return True
 
 
@@ -218,9 +225,10 @@ class SpoolFile:
 
     def abandon(self) -> None:
         """See `spool_contract.SpoolFile`."""
-        with contextlib.suppress(OSError):
+        # Whatever a step of it raised, memory that ran out too: the file goes all the same.
+        with contextlib.suppress(Exception):
             self._settle()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):
             self._file.close()
         with contextlib.suppress(OSError):
             self._removal.remove(self._path)

@@ -57,6 +57,10 @@ class Spool(Protocol):
     def name_of(self, pieces: Iterable[bytes]) -> str:
         """The name that a file of these bytes has. May be called in any thread."""
 
+    def worked(self) -> float:
+        """Seconds of a processor that went into what this thread does: its own, and those of
+        threads that wrote and digested for it."""
+
     def use(self, name: str) -> None:
         """The file is about to be read, whatever becomes of its message meanwhile."""
 
@@ -76,7 +80,8 @@ class Spool(Protocol):
         """Where the file lies, for another process of the same user; None: only in memory."""
 
     def remove_unreferenced(self, referenced: set[str], limit: int | None = None) -> int:
-        """Remove files that are neither named nor in use, at most `limit`; returns how many.
+        """Remove files that are neither named nor in use; returns how many were found, at most
+        `limit`. Where many of them are large some stay, and go the next time.
 
         `referenced` is what `Reader.spooled()` says. Nothing may be committed between that
         question and this call: what was in use then may be named only by that commit now."""

@@ -87,6 +87,23 @@ def test_files_are_named_by_nothing_a_partner_writes(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted(first)
 
 
+def test_a_file_that_is_put_twice_at_once_is_whole_each_time(tmp_path: Path) -> None:
+    """Whoever stopped waiting did not stop the thread, and then it is handed over again."""
+    path, content = tmp_path / "order.xml", b"<a/>" * 1000
+
+    class Late(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            piece = super().read(100)
+            if self.tell() == 200:
+                directory.put_file(path, io.BytesIO(content))
+                assert path.read_bytes() == content
+            return piece
+
+    directory.put_file(path, Late(content))
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_two_senders_may_use_one_message_id(tmp_path: Path) -> None:
     other = replace(MESSAGE, sender="urn:c")
     names = {*directory.put_message(tmp_path, MESSAGE), *directory.put_message(tmp_path, other)}

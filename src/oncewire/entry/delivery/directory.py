@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import itertools
 import json
 import os
 from contextlib import suppress
@@ -38,6 +39,7 @@ PIECE = 1024 * 1024
 """Bytes of a document that are in memory while it is written."""
 
 _UNFINISHED = ".part"
+_numbers = itertools.count(1)
 _OURS = (".message.json", ".failure.json", _UNFINISHED)
 # A name must not depend on the machine's own table of media types.
 _ENDINGS = {
@@ -97,7 +99,8 @@ def put_notice(folder: Path, notice: Notice) -> Path:
 
 def put_file(path: Path, source: BinaryIO) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
-    half = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
+    # A thread that nobody waits for any more may still write the same message.
+    half = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{_UNFINISHED}")
     try:
         with source, half.open("wb") as file:
             through = WriteThrough(file)

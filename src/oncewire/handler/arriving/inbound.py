@@ -31,7 +31,8 @@ READ_AT_ONCE = 64 * 1024
 """Bodies up to this size are read in their turn: that is quicker than handing them to a thread."""
 
 BATCH = 1024 * 1024
-"""Bytes that are handed to a thread together: twice that is all of a large body in memory."""
+"""Bytes that are handed to a thread together: of a large body one batch is heard, one is read and
+one is on its way to the disk, and no more is in memory."""
 
 Expects = Callable[[Received], Awaitable[Expected]]
 """Asks the agreements about a header, before the rest of its message is taken."""
@@ -128,6 +129,8 @@ class _Streaming:
         content_type, headers = _told(delivery)
         self._intake = Intake(node.store.spool, content_type, headers, node.limits)
         self._asked = False
+        # Bytes of the last batch: they may still be on their way to the disk.
+        self._unwritten = 0
 
     async def take(self, pieces: list[bytes], rest: AsyncIterator[bytes]) -> Inbound:
         """Read on, a batch at a time, until the end or a refusal."""
@@ -139,10 +142,13 @@ class _Streaming:
             node.kill.reach("read after body")
             node.kill.reach("spool before fsync")
             stored, reading, parcel = await self._do(intake.finish)
+            self._wrote(0)
             node.kill.reach("spool after fsync")
             node.proofs.fresh(stored.spooled, node.now())
         except BaseException:
-            intake.abandon()
+            # It waits for what is on its way to the disk, and must not do so in the loop; whoever
+            # is called off a second time does not wait for it either.
+            await asyncio.shield(asyncio.to_thread(intake.abandon))
             raise
         return Inbound(parcel, stored, reading)
 
@@ -181,18 +187,31 @@ class _Streaming:
         if self._intake.fault is None:
             self._delivery.allowance.spool(size)
         await self._do(lambda: self._intake.feed(batch))
-        self._delivery.allowance.hold(-size)
+        self._wrote(size)
         header = self._intake.header
         if header is None or self._asked or self._expects is None:
             return
         self._asked = True
         expected = await self._expects(header)
-        if expected.error is not None:
-            self._intake.refuse(expected.error)
+        error = expected.error
+        if error is not None:
+            await self._do(lambda: self._intake.refuse(error))
         elif expected.max_size is not None:
             self._intake.limit_payloads(expected.max_size)
 
+    def _wrote(self, following: int) -> None:
+        """A batch is not held any more when the one that follows it was taken."""
+        self._delivery.allowance.hold(-self._unwritten)
+        self._unwritten = following
+
     async def _do(self, work: Callable[[], T]) -> T:
-        done, seconds = await self._node.reading_room.do(work)
+        spool = self._node.store.spool
+
+        def measured() -> tuple[T, float]:
+            began = spool.worked()
+            done = work()
+            return done, spool.worked() - began
+
+        (done, seconds), _ = await self._node.reading_room.do(measured)
         self._delivery.allowance.spend(seconds)
         return done

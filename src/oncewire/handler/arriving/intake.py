@@ -88,11 +88,12 @@ class Intake:
             self._refuse(RefusedByTerms.of(fault) if too_large else fault)
 
     def refuse(self, error: EbxmlError | SoapFault) -> None:
-        """The agreement does not want it, or nobody here knows its sender."""
-        if self.header is not None and self.fault is None:
-            known = PartialHeader.of(self.header.message)
-            header = self.header
-            self._refuse(RefusedByTerms((error,), known, header.envelope, header.notes))
+        """The agreement does not want it, or nobody here knows its sender. Waits for the disk."""
+        with self._working():
+            if self.header is not None and self.fault is None:
+                known = PartialHeader.of(self.header.message)
+                header = self.header
+                self._refuse(RefusedByTerms((error,), known, header.envelope, header.notes))
 
     def limit_payloads(self, size: int) -> None:
         """No payload may have more bytes than that."""
@@ -129,7 +130,7 @@ class Intake:
         return (made or hashlib.sha256()).digest()
 
     def abandon(self) -> None:
-        """Forget all of it, now or as soon as no thread works on it."""
+        """Forget all of it, now or as soon as no thread works on it. Waits for the disk."""
         self._abandoned = True
         if self._at_work.acquire(blocking=False):
             try:

@@ -6,6 +6,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable
+from time import thread_time
 from typing import BinaryIO
 
 from oncewire.errors import StoreProblem
@@ -38,6 +39,10 @@ class MemorySpool:
     def name_of(self, pieces: Iterable[bytes]) -> str:
         """See `spool_contract.Spool`."""
         return hashlib.sha256(b"".join(pieces)).hexdigest()
+
+    def worked(self) -> float:
+        """See `spool_contract.Spool`."""
+        return thread_time()
 
     def use(self, name: str) -> None:
         """See `spool_contract.Spool`."""
