@@ -183,7 +183,7 @@ class SpoolFile:
         self._removal = removal
         self._digest = Digesting()
         self._writing = Behind("writing")
-        self._through = WriteThrough(file)
+        self._through = WriteThrough(file, "spool")
         self.size = 0
 
     def write(self, data: bytes) -> None:

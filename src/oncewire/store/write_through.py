@@ -22,10 +22,11 @@ class WriteThrough:
     """What was written of one file since it was last brought to the disk. Whoever closes the file
     settles first: a handle that is closed may be another file's the next moment."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, disk: str) -> None:
+        """`disk` is whose file it is: where one disk hangs, the files of another do not wait."""
         self._file = file
         self._loose = 0
-        self._behind = Behind("write-through")
+        self._behind = Behind(f"{disk} write-through")
 
     def wrote(self, size: int) -> None:
         """So many bytes more were written. Raises OSError where the disk does, if not for these

@@ -208,7 +208,8 @@ async def _read_pieces(reader: asyncio.StreamReader, spool: Spool) -> bytes | Sp
             await asyncio.to_thread(file.write, piece)
         name, size = await asyncio.to_thread(file.finish)
     except BaseException:
-        file.abandon()
+        # What is still under way to a slow disk keeps nobody else.
+        await asyncio.shield(asyncio.to_thread(file.abandon))
         raise
     return SpooledContent(spool, name, size)
 

@@ -103,7 +103,7 @@ def put_file(path: Path, source: BinaryIO) -> None:
     half = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{_UNFINISHED}")
     try:
         with source, half.open("wb") as file:
-            through = WriteThrough(file)
+            through = WriteThrough(file, "delivery")
             try:
                 while piece := source.read(PIECE):
                     file.write(piece)
