@@ -6,6 +6,7 @@ And that directories which are written together hold the same rows.
 import shutil
 import sqlite3
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,7 @@ from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.errors import JournalProblem
 from oncewire.journal import chain
 from oncewire.journal.row import COLUMNS
-from oncewire.pipeline import proof
+from oncewire.pipeline import compact, proof
 from oncewire.pipeline.books import open_book
 from oncewire.pipeline.compact import compacted
 from oncewire.pipeline.files import parquet_files
@@ -325,6 +326,27 @@ def test_many_small_directories_become_few_with_the_same_rows(tmp_path: Path) ->
     make_store(store, "globex", ROWS[200:210])
     taken_in(lake, store)
     assert lake.current().rows("journal") == 210
+
+
+def test_a_journal_that_grows_by_little_has_few_directories_and_what_is_large_is_not_written_again(
+    tmp_path: Path,
+) -> None:
+    lake, store = Lake(tmp_path / "lake"), tmp_path / "globex.db"
+    ends = [150, *range(152, 202, 2)]
+    counts = []
+    for start, end in pairwise([0, *ends]):
+        make_store(store, "globex", ROWS[start:end])
+        taken_in(lake, store)
+        with lake.writing() as before:
+            nodes = {name: replace(state, folded=state.seq) for name, state in before.nodes.items()}
+            version = lake.publish(compacted(lake, replace(before, nodes=nodes)))
+        counts.append(len(version.journal))
+    assert max(counts) < 2 * compact.FEW < compact.MANY
+    in_order = sorted(version.journal, key=lambda entry: entry.first)
+    assert (in_order[0].first, in_order[0].last) == (1, 150)
+    assert [row for entry in in_order for row in proof.rows_in(lake, entry)] == ROWS[:200]
+    assert proof.check_lake(lake, version).unchanged
+    assert proof.check_book(lake, version, open_book(store)).unchanged
 
 
 def test_a_range_that_gold_does_not_know_is_left_alone(lake: Lake) -> None:

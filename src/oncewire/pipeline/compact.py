@@ -2,8 +2,8 @@
 
 Every run adds directories, and a reader pays for each of them. So what many runs left is written
 together from time to time: a node's ranges that follow one another, a silver table's, those of days
-that are neighbours. The
-new directories are published like any others, and the old ones go when no version names them.
+that are neighbours. The new directories are published like any others, and the old ones go when no
+version names them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from oncewire.pipeline.version import Entry, Version
 
 MANY = 16
 """So many directories of one kind are too many."""
+
+FEW = 4
+"""So many ranges at the end of a journal, of about one size, are written together at once."""
 
 ENOUGH = 500_000
 """A directory with so many rows is not written again."""
@@ -60,8 +63,9 @@ def _journals(lake: Lake, version: Version, many: int) -> Version:
             and entry.last <= state.folded
             and entry.path.split("/", 2)[2] not in held
         ]
-        for run in _following(sorted(ranges, key=lambda entry: entry.first)):
-            if len(run) < many:
+        for every in _following(sorted(ranges, key=lambda entry: entry.first)):
+            run = every if len(every) >= many else _newest(every)
+            if len(run) < min(many, FEW):
                 continue
             first, last = run[0].first, run[-1].last
             folder = run[0].path.rsplit("/", 1)[0]
@@ -86,6 +90,19 @@ def _following(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         run.append(entry)
     if run:
         yield run
+
+
+def _newest(run: list[Entry]) -> list[Entry]:
+    """Those at the end of which none has more than twice the rows of all that follow it.
+
+    Each node has its own ranges and every reading of a journal opens all of them, so there must be
+    fewer than of other tables; and what is large is not written again for a little that is new.
+    """
+    rows, start = run[-1].rows, len(run) - 1
+    while start and run[start - 1].rows <= 2 * rows:
+        start -= 1
+        rows += run[start].rows
+    return run[start:]
 
 
 def _days(lake: Lake, version: Version, table: str, path: str, many: int) -> Version:
