@@ -180,7 +180,8 @@ _ALL = (
         "What an intermediary's acknowledgement means."),
     # --- payloads
     Key("payload.max_size", optional(kinds.SIZE), "terms.max_size",
-        "Largest payload in bytes; larger documents travel in parts."),
+        "Largest payload in bytes; larger documents travel in parts, under ebMS 2.0 where "
+        "wire.extensions has split."),
     Key("payload.compress", optional(kinds.TEXT), "terms.compress_encoding",
         "How documents above max_size are compressed: gzip, deflate or zstd."),
     Key("payload.parts", choice(PartsForm), "form.parts",

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -475,3 +476,20 @@ def test_a_partners_name_is_part_of_a_files_name_and_no_more(tmp_path: Path) -> 
     described = json.loads(facts.read_text())["payloads"]
     assert [one["file_name"] for one in described[:2]] == ["order.xml", "up.xml"]
     assert [one["file"] for one in described] == [path.name for path in written]
+
+
+def test_what_a_killed_process_had_begun_goes_when_it_is_put_again(tmp_path: Path) -> None:
+    path = tmp_path / "order [7].xml"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(60)
+    left = tmp_path / f".{path.name}.{gone.pid}-1.part"
+    others = [
+        tmp_path / f".{path.name}.{os.getpid()}-987654.part",
+        tmp_path / f".other.xml.{gone.pid}-1.part",
+        tmp_path / f".{path.name}.somebody.part",
+    ]
+    for half in (left, *others):
+        half.write_bytes(b"half")
+    directory.put_file(path, io.BytesIO(b"whole"))
+    assert path.read_bytes() == b"whole"
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])

@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,6 +100,7 @@ def put_notice(folder: Path, notice: Notice) -> Path:
 
 def put_file(path: Path, source: BinaryIO) -> None:
     """A file that is whole and on the disk when it gets its name; put again, it is the same."""
+    _clear(path)
     # A thread that nobody waits for any more may still write the same message.
     half = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{_UNFINISHED}")
     try:
@@ -125,6 +127,25 @@ def put_file(path: Path, source: BinaryIO) -> None:
             f"{path} cannot be written: {error.strerror}",
             remedy="check the folder, its permissions and the space on the disk",
         ) from error
+
+
+def _clear(path: Path) -> None:
+    """Remove what processes that are gone had begun to write of it."""
+    for half in path.parent.glob(f".{escape(path.name)}.*{_UNFINISHED}"):
+        writer = half.name.removeprefix(f".{path.name}.").partition("-")[0]
+        if writer.isdecimal() and not _is_alive(int(writer)):
+            with suppress(OSError):
+                half.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
 
 
 class Directory:

@@ -162,7 +162,7 @@ def _settings_text(
         else ""
     )
     return f"""\
-# Settings of the party {name}. `oncewire config show` lists every setting and its meaning;
+# Settings of the party {name}. `oncewire config show` lists every setting and its value;
 # ONCEWIRE_* variables and --set flags win over this file.
 
 [party]
