@@ -12,17 +12,21 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from oncewire.journal.check import fold_ledger, told_once
+from oncewire.journal.outcome import MessageOutcome
+from oncewire.journal.predicates.message import Extent
 from oncewire.journal.predicates.violation import QUARANTINE, Violation
 from oncewire.pipeline import channels, silver
+from oncewire.pipeline.courses import Courses, whole_messages
 from oncewire.pipeline.documents import fold_documents
 from oncewire.pipeline.extents import Extents, Way, row_of
 from oncewire.pipeline.intake import Progress, quiet
 from oncewire.pipeline.judging import Judging, gather, tasks_for
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.ledger import Peers, by_message
+from oncewire.pipeline.ledger import by_message
+from oncewire.pipeline.peers import Peers, way_of
 from oncewire.pipeline.proof import Difference, unchained
 from oncewire.pipeline.refresh import without_copies
-from oncewire.pipeline.rows import batches_of, rows_of
+from oncewire.pipeline.rows import batches_of, rows_of_batch
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import FINDING, JOURNAL, JUDGED, arrow
 from oncewire.pipeline.session import cores_of, pinned
@@ -170,20 +174,29 @@ def _message_fold(
 
     def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         counts: Counter[tuple[str | bool | None, ...]] = Counter()
-        peers = Peers()
-        for outcome, violations, extent, _ in fold_ledger(
-            rows_of(peers.noting(batches)), judging.context
-        ):
-            way = peers.way(outcome)
-            word = "unreadable" if outcome is None else outcome.outcome.value
-            is_part = outcome is not None and outcome.part_of is not None
-            counts[*way, word, extent.value, is_part] += 1
-            for violation in violations:
-                yield *violation, None
+        courses, peers = Courses(judging.context), Peers()
+        for batch in whole_messages(batches):
+            taken, rest = courses.divide(batch)
+            for way, count in Counter(taken.ways.tolist()).items():
+                known = courses.known[way]
+                going = way_of(known.outcome, known.from_peer, known.to_peer)
+                counts[_key(going, known.outcome, Extent.JUDGED)] += count
+            peers.note(rest)
+            for outcome, violations, extent, _ in fold_ledger(rows_of_batch(rest), judging.context):
+                counts[_key(peers.way(outcome), outcome, extent)] += 1
+                for violation in violations:
+                    yield *violation, None
         for key, count in counts.items():
             yield *_NO_FINDING, (*key, count)
 
     return fold
+
+
+def _key(way: Way, outcome: MessageOutcome | None, extent: Extent) -> tuple[str | bool | None, ...]:
+    """What a message is counted by."""
+    if outcome is None:
+        return *way, "unreadable", extent.value, False
+    return *way, outcome.outcome.value, extent.value, outcome.part_of is not None
 
 
 def _order(found: Iterable[str | None]) -> tuple[str, ...]:

@@ -22,9 +22,10 @@ from oncewire.pipeline import channels, extents
 from oncewire.pipeline.days import Days, divided
 from oncewire.pipeline.judging import Judging
 from oncewire.pipeline.lake import Lake
-from oncewire.pipeline.ledger import FOLDED, RANK, ledger_fold, verdict
+from oncewire.pipeline.ledger import ledger_fold
 from oncewire.pipeline.names import COLUMNS as NAMED_BY
 from oncewire.pipeline.names import Names
+from oncewire.pipeline.page import FOLDED, RANK, verdict
 from oncewire.pipeline.rows import batch_of, rows_of_batch
 from oncewire.pipeline.rules import rules_digest
 from oncewire.pipeline.schemas import (

@@ -24,4 +24,5 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         import uvloop
     except ImportError:
         return asyncio.run(work)
-    return uvloop.run(work)
+    ended: T = uvloop.run(work)
+    return ended

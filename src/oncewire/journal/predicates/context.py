@@ -43,6 +43,10 @@ CONTEXT_KINDS: frozenset[str] = frozenset(
 """The kinds that `Context.gather` reads; all other rows may be left out."""
 
 
+ALWAYS: Instant = 2**63
+"""Later than any instant that a row can name."""
+
+
 class TermsMissing(JournalProblem):
     """Rows name terms that no row explains: one cause, however many messages it leaves open."""
 
@@ -193,10 +197,20 @@ class Context:
     ) -> bool:
         """Whether every timer of a message first seen at that instant has run out, on the nodes
         that it concerns."""
-        if self.healed or (self.healed_before is not None and since < self.healed_before):
-            return True
-        horizon = self.horizon(nodes, terms)
-        return horizon is not None and since < horizon
+        until = self.healed_until(nodes, terms)
+        return until is not None and since < until
+
+    def healed_until(self, nodes: Iterable[str], terms: Terms | None) -> Instant | None:
+        """Every timer of what was first seen before this instant on these nodes has run out;
+        None: of nothing."""
+        if self.healed:
+            return ALWAYS
+        known = [
+            instant
+            for instant in (self.healed_before, self.horizon(nodes, terms))
+            if instant is not None
+        ]
+        return max(known, default=None)
 
     def horizon(self, nodes: Iterable[str], terms: Terms | None) -> Instant | None:
         """Until when messages between these nodes are judged for what is missing."""

@@ -89,6 +89,20 @@ def judge_subject(traces: list[Trace], context: Context) -> Sentence:
     if not traces:
         return Sentence([], Extent.JUDGED, closed=True)
     subject = Subject(traces[0].message_id, traces, context)
+    doubted = find_violations(subject)
+    found = subject.violations
+    if found:
+        found, left_out = _without_doubt(subject, doubted)
+        doubted = doubted or left_out
+    extent = Extent.JUDGED if subject.healed else Extent.NOT_YET
+    closed = subject.healed and subject.is_closed()
+    return Sentence(found, Extent.IN_DOUBT if doubted else extent, closed)
+
+
+def find_violations(subject: Subject) -> bool:
+    """Ask every predicate; the subject has what they found. Whether it is in doubt what became of
+    the message, because what is said of it cannot be believed or explained."""
+    context = subject.context
     doubted = subject.message_id in context.doubted
     for judge in PREDICATES:
         try:
@@ -100,16 +114,9 @@ def judge_subject(traces: list[Trace], context: Context) -> Sentence:
             if not told and not context.has_hole_before(missing.node, missing.seq):
                 subject.tell(unreadable(str(missing), node=missing.node))
         except JournalProblem as problem:
-            subject.tell(
-                unreadable(str(problem), message_id=subject.message_id, node=traces[0].node)
-            )
-    found = subject.violations
-    if found:
-        found, left_out = _without_doubt(subject, doubted)
-        doubted = doubted or left_out
-    extent = Extent.JUDGED if subject.healed else Extent.NOT_YET
-    closed = subject.healed and subject.is_closed()
-    return Sentence(found, Extent.IN_DOUBT if doubted else extent, closed)
+            node = subject.traces[0].node
+            subject.tell(unreadable(str(problem), message_id=subject.message_id, node=node))
+    return doubted
 
 
 def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bool]:

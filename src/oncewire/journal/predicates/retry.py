@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import itemgetter
 
 from oncewire.journal.outcome import elapsed
+from oncewire.journal.predicates.context import ALWAYS
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.predicates.violation import ViolationKind
 from oncewire.journal.row import Row
@@ -31,9 +32,6 @@ from oncewire.message.header import AckRequest
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 from oncewire.protocol.terms import RetryCount, Terms
-
-ALWAYS: Instant = 2**63
-"""Later than any instant: nothing may be sent any more."""
 
 
 def judge(subject: Subject) -> None:
@@ -99,7 +97,9 @@ def _judge_deadlines(subject: Subject, trace: Trace, terms: Terms, sends: list[R
     deadline = _time_to_live(trace)
     if deadline is not None and latest.at > deadline:
         problem = "It was sent after its TimeToLive."
-    elif terms.runs_protocol and latest.at - sends[0].at > terms.persist_duration:
+    elif (
+        terms.runs_protocol and len(sends) > 1 and latest.at - sends[0].at > terms.persist_duration
+    ):
         problem = "It was sent again after persistDuration."
     else:
         return

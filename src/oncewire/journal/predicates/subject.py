@@ -49,7 +49,15 @@ class Subject:
         "violations",
     )
 
-    def __init__(self, message_id: str, traces: Sequence[Trace], context: Context) -> None:
+    def __init__(
+        self,
+        message_id: str,
+        traces: Sequence[Trace],
+        context: Context,
+        *,
+        healed: bool | None = None,
+    ) -> None:
+        """`healed` is for who knows it; else the instants of the rows tell."""
         self.message_id = message_id
         self.traces = traces
         self.context = context
@@ -62,7 +70,7 @@ class Subject:
                 self.submitted = self.submitted or rows[0]
                 self.submitted_digests.update(row.digest for row in rows if row.digest is not None)
         self._nodes: set[str] | None = None
-        self.healed = context.healed or self._is_healed()
+        self.healed = (context.healed or self._is_healed()) if healed is None else healed
 
     @property
     def since(self) -> Row:
@@ -107,7 +115,7 @@ class Subject:
         """Whether every timer has run out since the last thing that happened to it."""
         if self.context.healed:
             return True
-        last = max(rows[-1].at for trace in self.traces for rows in trace.kinds.values())
+        last = max(row.at for trace in self.traces for rows in trace.kinds.values() for row in rows)
         return self.context.is_healed(last, self.nodes, self.terms)
 
     def has_hole(self) -> bool:

@@ -1,0 +1,269 @@
+"""Look: what the rows of messages look like, column by column, so that equal ones are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from oncewire.journal.course import (
+    DEADLINE,
+    DOCUMENT,
+    EXACT,
+    MESSAGE,
+    ROLES,
+    SAME,
+    TIME_TO_LIVE,
+    UNREAD,
+)
+from oncewire.message.instant import Instant
+from oncewire.message.trial import TRIAL_MARK
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+MOST = 7
+"""So many nodes, peers or digests the rows of one message may name; one number of three bits."""
+
+FAR = 2**60
+"""Instants beyond are nobody's, and their differences might not fit."""
+
+_PLAIN = r'[^"\\\x00-\x1f]*'
+_UNREAD = f'"(?:{"|".join(UNREAD)})":"{_PLAIN}"'
+_UNREAD_FACTS = f"{_UNREAD}(?:,{_UNREAD})*"
+_SPLIT_ID = re.compile(f'"split_id":"({_PLAIN})"')
+_TIME_TO_LIVE = re.compile(r'"time_to_live":([1-9][0-9]{0,17})(?=[,}])')
+
+
+class Numbering:
+    """Numbers for the values of columns, the same in every batch."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[str | int | None, int]] = {}
+
+    def of(self, name: str, column: pa.Array) -> Numbers:
+        """The number of each value of a column; that of none is 0."""
+        import numpy as np
+
+        numbers = self._numbers.setdefault(name, {None: 0})
+        encoded = column.dictionary_encode(null_encoding="encode")
+        found = [
+            numbers.setdefault(value, len(numbers)) for value in encoded.dictionary.to_pylist()
+        ]
+        each: Numbers = np.array(found, np.int64)[encoded.indices.to_numpy()]
+        return each
+
+
+class Look:
+    """The rows of a batch that ends where a message ends."""
+
+    def __init__(self, batch: pa.RecordBatch, names: Numbering, doubted: Collection[str]) -> None:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._batch, ids = batch, batch["message_id"]
+        self._changes = _changes(ids)
+        self.begins = np.flatnonzero(self._changes)
+        self._of = np.cumsum(self._changes) - 1
+        self.at, self._mono = batch["at"].to_numpy(), batch["mono"].to_numpy()
+        self.latest = np.maximum.reduceat(self.at, self.begins)
+        self._strange = ~_flags(ids.is_valid()) | _flags(pc.starts_with(ids, TRIAL_MARK))
+        if doubted:
+            self._strange |= _flags(pc.is_in(ids, value_set=pa.array(sorted(doubted))))
+        self._strange |= (abs(self.at) > FAR) | (abs(self._mono) > FAR) | self._other_boots()
+        self._details, self.documents = self._without_its_own()
+        self._role_numbers: dict[str, Numbers] = {}
+        columns = [
+            *(names.of(name, self._details if name == "detail" else batch[name]) for name in EXACT),
+            self._labels(names),
+        ]
+        looks = np.stack(columns, axis=1).astype(np.uint32)
+        self._width, self._text = looks.shape[1] * looks.itemsize, looks.tobytes()
+        self.judged_alone: Flags = np.logical_or.reduceat(self._strange, self.begins)
+
+    # --- of messages ---
+
+    def keys(self) -> Iterator[tuple[bytes, bytes]]:
+        """Of each message who took part, and what is equal for messages of one course."""
+        import numpy as np
+
+        casts = np.concatenate([self._role_numbers[role] for role in ROLES], axis=1)
+        casts = casts.astype(np.uint32)
+        wide, names = casts.shape[1] * casts.itemsize, casts.tobytes()
+        begins = (self.begins * self._width).tolist()
+        for number, (begin, end) in enumerate(
+            zip(begins, [*begins[1:], len(self._text)], strict=True)
+        ):
+            yield names[number * wide : (number + 1) * wide], self._text[begin:end]
+
+    def roles(self, number: int) -> dict[str, list[str]]:
+        """The names of who took part in a message, in the order of their roles."""
+        import pyarrow as pa
+
+        rows = self.slice_of(number)
+        return {role: pa.array(rows[role]).drop_null().unique().to_pylist() for role in ROLES}
+
+    def slice_of(self, number: int) -> pa.RecordBatch:
+        """The rows of a message."""
+        begin = int(self.begins[number])
+        is_last = number + 1 == len(self.begins)
+        end = len(self._batch) if is_last else int(self.begins[number + 1])
+        return self._batch.slice(begin, end - begin)
+
+    def pattern(self, number: int) -> pa.RecordBatch:
+        """The rows of a message, with the details of its course."""
+        rows = self.slice_of(number)
+        details = self._details.slice(int(self.begins[number]), len(rows))
+        return rows.set_column(rows.schema.get_field_index("detail"), "detail", details)
+
+    def time_to_live_of(self, number: int) -> Instant | None:
+        """The TimeToLive of a message."""
+        return int(self._times_to_live[number]) or None
+
+    def rows_of(self, messages: Flags) -> pa.Array:
+        """The rows of some messages, as a mask."""
+        import pyarrow as pa
+
+        return pa.array(messages[self._of])
+
+    def instants(self, is_mono: Numbers, rows: Numbers, messages: Numbers) -> Numbers:
+        """What a condition speaks of, for each of some messages."""
+        import numpy as np
+
+        places = self.begins[messages] + np.maximum(rows, 0)
+        found: Numbers = np.where(is_mono == 1, self._mono[places], self.at[places])
+        found[rows < 0] = 0
+        ends = rows == TIME_TO_LIVE
+        found[ends] = self._times_to_live[messages[ends]]
+        return found
+
+    # --- of rows ---
+
+    def _other_boots(self) -> Flags:
+        """Which rows were written by another run of a process than the row before, of one node
+        and one message."""
+        other = _changes(self._batch["boot"]) & ~_changes(self._batch["node"])
+        differ: Flags = other & ~self._changes
+        return differ
+
+    def _labels(self, names: Numbering) -> Numbers:
+        """Of each row which names of its message it has, and which other values, as one number."""
+        import numpy as np
+
+        found = _flags(self._batch["size"].is_valid()).astype(np.int64)
+        for role in ROLES:
+            labels, self._role_numbers[role] = self._label(names.of(role, self._batch[role]))
+            found = found << 3 | labels
+        for name in SAME:
+            encoded = self._batch[name].dictionary_encode()
+            numbers = encoded.indices.fill_null(-1).to_numpy().astype(np.int64) + 1
+            found = found << 3 | self._label(numbers)[0]
+        return found
+
+    def _label(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """The values of each message, numbered anew as they come, and which they are; a row with
+        one too many makes its message strange."""
+        import numpy as np
+
+        rows = np.arange(len(numbers))
+        labels = np.zeros(len(numbers), np.int64)
+        values = np.zeros((len(self.begins), MOST), np.int64)
+        left = numbers > 0
+        beyond = np.append(numbers, 0)
+        for number in range(MOST):
+            if not left.any():
+                break
+            first = np.minimum.reduceat(np.where(left, rows, len(rows)), self.begins)
+            values[:, number] = beyond[first]
+            same = left & (numbers == values[:, number][self._of])
+            labels[same] = number + 1
+            left &= ~same
+        self._strange |= left
+        return labels, values
+
+    def _without_its_own(self) -> tuple[pa.Array, pa.Array]:
+        """The details as they are in a course, and of each message the document it is a part of."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        details = pc.replace_substring_regex(self._batch["detail"], _UNREAD_FACTS, '"action":""')
+        found = _Own(len(self.begins))
+        for name, taken_from in (("split_id", found.document), ("time_to_live", found.deadline)):
+            mask = pc.match_substring(details, name).fill_null(False)
+            rows = pa.array(np.flatnonzero(_flags(mask)))
+            if len(rows):
+                ids = self._batch["message_id"].take(rows).to_pylist()
+                messages, texts = self._of[rows].tolist(), details.take(rows).to_pylist()
+                made = list(map(taken_from, messages, texts, ids))
+                details = pc.replace_with_mask(details, mask, pa.array(made))
+        self._strange |= np.isin(self._of, list(found.strange))
+        self._times_to_live = np.array(found.times_to_live, np.int64)
+        return details, pa.array(found.documents, pa.string())
+
+
+class _Own:
+    """What the details of messages name that is each message's own."""
+
+    __slots__ = ("documents", "strange", "times_to_live")
+
+    def __init__(self, messages: int) -> None:
+        self.times_to_live = [0] * messages
+        self.documents: list[str | None] = [None] * messages
+        self.strange: set[int] = set()
+        """Messages whose rows contradict each other, or say it as nobody does."""
+
+    def document(self, message: int, text: str, message_id: str) -> str:
+        """A detail without the SplitId."""
+        found = _SPLIT_ID.search(text)
+        if found is None or text.count("split_id") > 1:
+            self.strange.add(message)
+            return text
+        split_id, name = found[1], MESSAGE
+        if split_id != message_id:
+            name, known = DOCUMENT, self.documents[message]
+            if known is None:
+                self.documents[message] = split_id
+            elif known != split_id:
+                self.strange.add(message)
+        return f"{text[: found.start(1)]}{name}{text[found.end(1) :]}"
+
+    def deadline(self, message: int, text: str, _: str) -> str:
+        """A detail without the TimeToLive."""
+        found = _TIME_TO_LIVE.search(text)
+        if found is None or text.count("time_to_live") > 1:
+            self.strange.add(message)
+            return text
+        instant, known = int(found[1]), self.times_to_live[message]
+        if not known:
+            self.times_to_live[message] = instant
+        elif known != instant:
+            self.strange.add(message)
+        return f"{text[: found.start(1)]}{DEADLINE}{text[found.end(1) :]}"
+
+
+def _changes(column: pa.Array) -> Flags:
+    """Which rows have another value than the row before; the first has."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    found = np.ones(len(column), bool)
+    if len(column) > 1:
+        found[1:] = ~_flags(pc.equal(column.slice(1), column.slice(0, len(column) - 1)))
+    return found
+
+
+def _flags(values: pa.Array) -> Flags:
+    """A mask; what is not known is not so."""
+    import numpy as np
+
+    found: Flags = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), bool)
+    return found
