@@ -63,13 +63,21 @@ def ledger_fold(judging: Judging) -> Fold:
 
 def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
     """Ledger rows with what channels and documents show of their messages."""
-    names = FINDING.fieldNames()
+    ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
+    broken = f.when(
+        f.col("predicate") != QUARANTINE, f.struct(ranks[f.col("kind")].alias("rank"), "kind")
+    )
+    # What can be worked out of the findings is not worked out of every message, which are many.
     told = (
         findings.where(f.col("message_id").isNotNull())
-        .select(f.col("message_id").alias("of"), f.struct(*names).alias("finding"))
+        .select(
+            f.col("message_id").alias("of"),
+            f.struct(*FINDING.fieldNames()).alias("finding"),
+            broken.alias("broken"),
+        )
         .groupBy("of")
         # Sorted, because the order in which tasks finish must not show.
-        .agg(f.sort_array(f.collect_list("finding")).alias("more"))
+        .agg(f.sort_array(f.collect_list("finding")).alias("more"), f.min("broken").alias("worst"))
     )
     joined = ledger.join(told, ledger["message_id"] == told["of"], "left")
     # Beyond the first, what a message has of its own and of its channel is one list.
@@ -77,20 +85,12 @@ def with_findings(ledger: DataFrame, findings: DataFrame) -> DataFrame:
         f.col("more").isNotNull(),
         f.concat(f.coalesce(f.col("violations"), f.array().cast(_FINDINGS)), f.col("more")),
     ).otherwise(f.col("violations"))
-    ranks = f.create_map(*(f.lit(value) for pair in RANK.items() for value in pair))
-    gravest = f.array_min(
-        f.transform(
-            f.filter("more", lambda column: column["predicate"] != QUARANTINE),
-            lambda column: f.struct(
-                ranks[column["kind"]].alias("rank"), column["kind"].alias("kind")
-            ),
-        )
+    own = f.coalesce(ranks[f.col("verdict")], f.lit(len(RANK)))
+    final = (
+        f.when(f.col("worst").isNull(), f.col("verdict"))
+        .when(own <= f.col("worst.rank"), f.col("verdict"))
+        .otherwise(f.col("worst.kind"))
     )
-    own = f.struct(
-        f.coalesce(ranks[f.col("verdict")], f.lit(len(RANK))).alias("rank"),
-        f.col("verdict").alias("kind"),
-    )
-    final = f.when(gravest.isNotNull(), f.least(own, gravest)["kind"]).otherwise(f.col("verdict"))
     return joined.select(
         *(
             {"violations": every, "verdict": final}.get(name, f.col(name)).alias(name)
