@@ -91,6 +91,21 @@ def test_no_more_files_are_removed_at_once_than_allowed(spool: Spool) -> None:
     assert [spool.remove_unreferenced(set(), 2) for _ in range(4)] == [2, 2, 1, 0]
 
 
+def test_a_file_that_somebody_took_away_meanwhile_is_removed_all_the_same(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path)
+    names = [spool.put([content])[0] for content in (b"one", b"two")]
+    for name in names:
+        spool.let_go(name)
+
+    class Taking(set[str]):
+        def __contains__(self, name: object) -> bool:
+            (tmp_path / str(name)).unlink()
+            return False
+
+    spool.remove_unreferenced(Taking())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_put_that_failed_leaves_nothing_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

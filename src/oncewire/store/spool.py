@@ -161,9 +161,10 @@ class FileSpool:
         with self._lock:
             if name in self._in_use:
                 return False
-            # Whoever cleans has more to do than to wait for large files, one after the other.
-            if self._removal.has_room(path.stat().st_size):
-                self._removal.remove(path)
+            with contextlib.suppress(FileNotFoundError):
+                # Whoever cleans has more to do than to wait for large files, one after the other.
+                if self._removal.has_room(path.stat().st_size):
+                    self._removal.remove(path)
         return True
 
 
