@@ -13,6 +13,7 @@ from oncewire.entry.cli.listing import Names, at_party, find_id, moment
 from oncewire.entry.cli.outlook import outlook, tries
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
+from oncewire.entry.cli.placed import placed
 from oncewire.entry.number import number_of
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def why(
             for step in ladder(rows)
         ]
         columns = ("at", "node", "direction", "peer", "what")
-        sentence = explain(rows, outlook=then)
+        sentence = placed(explain(rows, outlook=then))
         # The sentence comes first: it is what was asked for.
         facts: dict[str, Any] = {"message_id": found, "why": sentence, "cpa_id": cpa_id}
         if then:
