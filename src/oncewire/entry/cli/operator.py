@@ -47,9 +47,12 @@ def status(config: Config = None, json: Json = False) -> None:
         import asyncio
 
         from oncewire.entry.running.assemble import open_readers
+        from oncewire.entry.running.restored import find_restored
 
         settings = loaded(config).settings
         facts: dict[str, Any] = {"party": settings.party.name, "running": False}
+        restored = find_restored(settings)
+        facts |= {} if restored is None else {"restored": str(restored)}
         if not has_store(settings):
             hint = f"oncewire serve{at_party(settings)}"
             return Report(facts, summary="Nothing was sent or received yet.", hints=(hint,))
@@ -75,8 +78,12 @@ def status(config: Config = None, json: Json = False) -> None:
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
         hints = tuple(
             f"oncewire {verb}{at_party(settings)}"
-            for verb, count in (("incidents", open_ones), ("notices", untold))
-            if count
+            for verb, told in (
+                ("incidents", open_ones),
+                ("notices", untold),
+                ("doctor", restored),
+            )
+            if told
         )
         shown = rows if json else rows[:CHANNELS_SHOWN]
         listings = [Listing("channels", columns, shown)]

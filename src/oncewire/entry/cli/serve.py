@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.listing import at_party
 from oncewire.entry.cli.output import Json, Listing, Report, problem_of, typed
 from oncewire.entry.cli.place import Config, Set, loaded
 
@@ -92,8 +93,15 @@ def _let_go() -> None:
 
 def _detached(settings: Settings, given: list[str]) -> Report:
     from oncewire.entry.running.background import log_file, start
+    from oncewire.entry.running.restored import find_restored
 
     ready = jsonlib.loads(start(settings, given))
+    hints = [f"oncewire stop {typed(settings.folder)}"]
+    summary = f"{settings.party.name} listens at {ready['url']}."
+    restored = find_restored(settings)
+    if restored is not None:
+        hints.insert(0, f"oncewire doctor{at_party(settings)}")
+        summary += f" It was restored {restored}."
     return Report(
         {
             "party": settings.party.name,
@@ -101,8 +109,8 @@ def _detached(settings: Settings, given: list[str]) -> Report:
             "pid": ready["pid"],
             "log": str(log_file(settings)),
         },
-        summary=f"{settings.party.name} listens at {ready['url']}.",
-        hints=(f"oncewire stop {typed(settings.folder)}",),
+        summary=summary,
+        hints=tuple(hints),
     )
 
 
