@@ -11,9 +11,12 @@ from typing import cast
 
 import pytest
 
-from oncewire.entry.cli import listing
+from oncewire.entry.cli import listing, output
 from oncewire.entry.party.partners import with_values
-from oncewire.errors import UnknownMessage
+from oncewire.entry.running.open_party import open_party_blocking
+from oncewire.errors import InvalidValue, UnknownMessage
+from oncewire.handler.sealing.seal import SPOOL_ABOVE
+from oncewire.handler.sending.handing_in import HandedIn
 from oncewire.store.contract import Reader
 from tests.entry.served import Served, both_served
 from tests.entry.terminal import run, run_json
@@ -52,6 +55,29 @@ def test_a_document_is_listed_once_and_its_parts_where_they_are_wanted(
         found = run_json(box, "--parts", *side)
         assert {one["message_id"] for one in found["messages"]} == {name} | parts
         assert len(run_json(box, "--parts", "--limit", "3", *side)["messages"]) == 3
+
+
+def test_what_cannot_be_split_is_refused_before_anybody_reads_it(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gigabyte is not copied for minutes to be told what the agreement said from the first."""
+    agreement = pair / "acme" / "agreements" / "globex.toml"
+    agreement.write_text(with_values(agreement.read_text(), {"payload.max_size": "1000"}))
+    file = tmp_path / "large.bin"
+    with file.open("wb") as sparse:
+        sparse.truncate(SPOOL_ABOVE * 4)
+    monkeypatch.delattr(HandedIn, "read")
+    found = run_json("send", file, "--to", "globex", exit_code=output.BAD_INPUT)
+    (refused,) = found["problems"]
+    assert refused["problem"].startswith(f"payload large.bin has {SPOOL_ABOVE * 4:,} bytes")
+    assert "no more than 1,000 are agreed" in refused["problem"]
+    assert "payload.max_size" in refused["next"]
+    with (
+        open_party_blocking(pair / "acme") as party,
+        pytest.raises(InvalidValue, match="no more than 1,000 are agreed"),
+    ):
+        party.send("globex", file)
+    assert run_json("outbox")["messages"] == []
 
 
 def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
