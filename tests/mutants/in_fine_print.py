@@ -176,6 +176,17 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         tests=(f"{_TAKEN_BACK}::test_a_hub_that_has_sent_it_on_does_not_know_that_it_arrived",),
     ),
     Mutant(
+        "what a receiver says of an earlier message of the id settles the refused one",
+        "oncewire.handler.answering.signals",
+        "    elif is_id_taken(stored.outgoing.reason):\n",
+        "    elif False:\n",
+        requirement="DRV-6",
+        tests=(
+            "tests/entry/cli/test_ask.py::"
+            "test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused",
+        ),
+    ),
+    Mutant(
         "what a copy of the request brought again counts for nothing",
         "oncewire.protocol.outgoing",
         "        return self.attempts - self.attempts_lost + self.repeats\n",

@@ -418,11 +418,12 @@ def _learn_status(node: Node, tx: Transaction, message: Message, resolution: Res
         return
     node.actions.append(StatusTold(response))
     # A handler that forwarded it may have kept nothing, so that is no end of the matter.
-    settles = response.status in (MessageStatus.RECEIVED, MessageStatus.PROCESSED)
-    if not settles or is_id_taken(stored.outgoing.reason):
+    problem = ""
+    if response.status not in (MessageStatus.RECEIVED, MessageStatus.PROCESSED):
         problem = f"it settles nothing: {response.status.value}"
-        if settles:
-            problem += ", of the message whose content is another"
+    elif is_id_taken(stored.outgoing.reason):
+        problem = "it is about the earlier message of this id"
+    if problem:
         ignore(node, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
     terms = node.terms_of(tx, stored.outgoing.terms_id)
