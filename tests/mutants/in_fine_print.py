@@ -26,6 +26,7 @@ _RETAIN = "tests/handler/upkeep/test_retain.py"
 _SIGNED = "tests/handler/test_signed.py"
 _TRIALS = "tests/handler/test_trials.py"
 _STRANDED = "tests/handler/hub/test_stranded.py"
+_ASK = "tests/entry/cli/test_ask.py"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 _TROUBLE = "tests/handler/test_trouble.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
@@ -182,8 +183,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "    elif False:\n",
         requirement="DRV-6",
         tests=(
-            "tests/entry/cli/test_ask.py::"
-            "test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused",
+            f"{_ASK}::test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused",
         ),
     ),
     Mutant(
