@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from oncewire.entry.cli import output
 from oncewire.entry.cli.listing import Names, at_party, find_id, moment
-from oncewire.entry.cli.outlook import outlook, tries
+from oncewire.entry.cli.outlook import outlook
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
 from oncewire.entry.cli.place import Config, loaded, now
 from oncewire.entry.cli.placed import placed
@@ -19,7 +20,10 @@ from oncewire.entry.number import number_of
 if TYPE_CHECKING:
     from oncewire.entry.doctor.judging import Verdict
     from oncewire.entry.party.settings import Settings
+    from oncewire.journal.outcome import MessageOutcome
+    from oncewire.journal.parts import Parts
     from oncewire.journal.row import Row
+    from oncewire.message.instant import Instant
     from oncewire.store.contract import Reader
     from oncewire.store.records import MessageFacts
 
@@ -78,23 +82,26 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     from oncewire.entry.messages.stored import documents_of
     from oncewire.journal.history import explain
     from oncewire.journal.outcome import fold_outcome
+    from oncewire.journal.parts import parts_of
 
     rows = reader.journal_of(found)
     outcome = fold_outcome(rows)
     if outcome is None:
         return Report({"message_id": found})
+    parts = parts_of(rows, reader.journal_of)
     known: dict[str, Any] = {
         "message_id": found,
         "outcome": outcome.outcome,
-        "reason": outcome.reason,
+        "reason": _reason(outcome, parts),
         **_stored(reader, found),
-        "attempts": _tried(reader, found, outcome.attempts),
+        **_parts(rows, parts),
+        "attempts": _tried(outcome, parts),
         "duplicates_stopped": outcome.duplicates_stopped,
         "channel": outcome.channel,
         "epoch": outcome.epoch,
         "sequence_number": outcome.sequence_number,
         "submitted": moment(outcome.submitted_at),
-        "first_sent": moment(outcome.first_sent_at),
+        "first_sent": moment(_first_sent(outcome, parts)),
         "acknowledged": moment(outcome.acknowledged_at),
         "failed": moment(outcome.failed_at),
         "received": moment(outcome.received_at),
@@ -110,32 +117,62 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     }
     place = at_party(settings)
     told = explain(rows, outlook=outlook(reader, found, now(), place))
-    hops = _trail(rows + _rows_elsewhere(found, others))
+    hops = _trail(rows + _rows_elsewhere(found, others), parts)
     hints = [f"oncewire why {quote(found)}{place}"]
     if "parts" in known:
-        hints.append(f"oncewire outbox --parts{place}")
+        hints.append(f"oncewire {'inbox' if parts is None else 'outbox'} --parts{place}")
     columns = ("file_name", "media_type", "bytes")
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
     return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
 
 
-def _tried(reader: Reader, message_id: str, attempts: int) -> int | None:
-    """None of a document of which only the parts travel."""
-    stored = reader.outgoing(message_id)
-    return None if stored is not None and tries(stored) is None else attempts
+def _parts(rows: list[Row], parts: Parts | None) -> dict[str, int]:
+    """Of a document in parts: how many they are and, where it is sent from, how many arrived."""
+    from oncewire.journal.parts import parts_total
+
+    total = parts_total(rows)
+    if total is None:
+        return {}
+    return {"parts": total} | ({} if parts is None else {"parts_acknowledged": parts.acknowledged})
 
 
-def _trail(rows: list[Row]) -> Listing:
+def _reason(outcome: MessageOutcome, parts: Parts | None) -> str:
+    """Of a document that is under way by its parts, what is said of any message that left."""
+    left = parts is not None and parts.first_sent_at is not None
+    return "waiting" if left and outcome.reason == "queued" else outcome.reason
+
+
+def _tried(outcome: MessageOutcome, parts: Parts | None) -> int | None:
+    """How often it was sent, by its parts where those travel; only its sender knows."""
+    if outcome.sender is None:
+        return None
+    return outcome.attempts + (0 if parts is None else parts.attempts)
+
+
+def _first_sent(outcome: MessageOutcome, parts: Parts | None) -> Instant | None:
+    if parts is None or parts.first_sent_at is None:
+        return outcome.first_sent_at
+    return parts.first_sent_at
+
+
+def _trail(rows: list[Row], parts: Parts | None) -> Listing:
+    """Each hop. A document in parts leaves its sender by them: the first hop is theirs."""
     from oncewire.journal.trail import trail
 
     columns = ("hop", "node", "to", "sent", "attempts", "received", "acknowledged", "standing")
+    found = trail(rows)
+    if found and parts is not None:
+        first, sent_at = found[0], found[0].sent_at or parts.first_sent_at
+        standing = str(parts) if first.acknowledged_at is None else f"{first.standing}, {parts}"
+        attempts = first.attempts + parts.attempts
+        found[0] = replace(first, sent_at=sent_at, attempts=attempts, standing=standing)
     hops = [
         (
             *(hop.number, hop.node, hop.peer or "", moment(hop.sent_at), hop.attempts),
             *(moment(hop.received_at), moment(hop.acknowledged_at), hop.standing),
         )
-        for hop in trail(rows)
+        for hop in found
     ]
     return Listing("trail", columns, hops)
 
@@ -147,8 +184,6 @@ def _stored(reader: Reader, message_id: str) -> dict[str, Any]:
         facts = {"direction": "out", "state": sent.outgoing.state, **_header(sent.facts)}
         facts["next_attempt"] = moment(sent.outgoing.next_attempt_at)
         facts["expires"] = moment(sent.outgoing.expires_at)
-        if sent.facts.split_total is not None and sent.facts.split_number is None:
-            facts["parts"] = sent.facts.split_total
         return facts
     for arrived in reader.incoming(message_id):
         facts = {"direction": "in", "state": arrived.incoming.state, **_header(arrived.facts)}

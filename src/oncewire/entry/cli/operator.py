@@ -40,7 +40,8 @@ def status(config: Config = None, json: Json = False) -> None:
     """Show how the party is doing: whether it runs, its messages by state, its channels.
 
     `kept` are the messages that are here, sent and received, until retention removes them. A
-    document that travels in parts is one of them, and trials are none.
+    document that travels in parts is one of them, and trials are none. `parts` are those of
+    documents, whether they are sent, were joined, or wait for the rest of their document.
     """
 
     def work() -> Report:
@@ -60,6 +61,7 @@ def status(config: Config = None, json: Json = False) -> None:
         with open_readers(settings).reader() as reader:
             rows = _channels(reader)
             counts, undecided = reader.counts(), reader.incidents()
+            parts = sum(reader.parts_counted().values())
             removed = reader.last_removal()
             strangers = reader.refusals(REFUSALS_READ)
             untold = len(reader.notices_owed(NOTICES_COUNTED))
@@ -73,6 +75,7 @@ def status(config: Config = None, json: Json = False) -> None:
             facts |= {"stuck": found.stuck} if found.stuck else {}
         facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
         facts |= {name: count for name, count in counts.items() if count or json}
+        facts |= {"parts": parts} if parts or json else {}
         if strangers or json:
             facts["strangers_refused"] = sum(refusal.count for refusal in strangers)
         columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
