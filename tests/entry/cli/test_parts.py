@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -96,11 +97,19 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
     shown = run_json("show", name)
     assert (shown["parts"], shown["parts_acknowledged"]) == (PARTS, PARTS)
     assert (shown["attempts"], shown["first_sent"] <= shown["acknowledged"]) == (PARTS, True)
+    # The file's own, to be compared with what `sha256sum` prints; the other tells messages apart.
+    (document,) = shown["documents"]
+    assert document["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert run_json("show", name, "-c", there)["documents"] == shown["documents"]
+    # What a part carries is nobody's file.
+    assert run_json("show", f"2-of-{PARTS}.{name}")["documents"][0]["sha256"] == ""
     (hop,) = shown["trail"]
     assert (hop["attempts"], hop["sent"]) == (PARTS, shown["first_sent"])
     # What was received was tried by somebody else, who alone knows how often.
     received = run_json("show", name, "-c", there)
     assert (received["parts"], received["attempts"]) == (PARTS, None)
+    # What was joined came as no message, so it has no identity of one.
+    assert received["identity_digest"] is None
     assert any("outbox --parts" in hint for hint in shown["next"])
     assert "parts" not in run_json("show", f"2-of-{PARTS}.{name}")
     # What has no message to show or to ask about says where to look.
@@ -130,6 +139,21 @@ def test_what_is_said_of_a_document_is_said_of_it_and_not_of_its_parts(
         copy = run_json("backup", tmp_path / f"copy-{place.name}", "-c", place)
         assert copy["kept"] == run_json("status", "-c", place)["kept"] == 1
         assert copy["summary"].endswith("is whole: 1 message is kept in it.")
+
+
+def test_each_payload_has_the_digest_of_its_file(served: Served, tmp_path: Path) -> None:
+    files = [tmp_path / "order.xml", tmp_path / "empty.txt", tmp_path / "large.bin"]
+    for file, data in zip(files, (b"<order/>", b"", os.urandom(SPOOL_ABOVE + 1)), strict=True):
+        file.write_bytes(data)
+    sent = run_json("send", *files, "--to", "globex", "--wait")["messages"][0]["message_id"]
+    for side in ((), ("-c", served.folder / "globex")):
+        shown = run_json("show", sent, *side)
+        assert [one["file_name"] for one in shown["documents"]] == [file.name for file in files]
+        assert [one["sha256"] for one in shown["documents"]] == [
+            hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+        ]
+        assert len(shown["identity_digest"]) == 64
+        assert "digest" not in shown
 
 
 def test_what_is_gathered_of_a_document_is_no_message_wherever_one_looks(

@@ -57,9 +57,12 @@ def show(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Show what is known of one message: parties, state, number, times, size, digest, and its
+    """Show what is known of one message: parties, state, number, times, size, documents, and its
     trail: each hop with its times and its acknowledgement. Name the folders of other parties
     (`--with`) whose journals are at hand, such as those of the hubs on its way.
+
+    `sha256` is that of each document, as sha256sum has it of the file. `identity_digest` is over
+    the header and all documents: by it a copy of a message is told from another one.
 
     With --raw the exact bytes that were sent or that arrived, in the form that
     `oncewire message decode` reads, for as long as they are kept.
@@ -108,7 +111,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
         "handed_over": moment(outcome.handed_over_at),
         "confirmed": moment(outcome.confirmed_at),
         "size": outcome.size,
-        "digest": outcome.digest,
+        "identity_digest": _identity(outcome),
         "terms": outcome.terms_id,
         "legal_hold": reader.on_hold(found),
         "removed": moment(
@@ -121,7 +124,7 @@ def _known(settings: Settings, reader: Reader, found: str, others: list[Path]) -
     hints = [f"oncewire why {quote(found)}{place}"]
     if "parts" in known:
         hints.append(f"oncewire {'inbox' if parts is None else 'outbox'} --parts{place}")
-    columns = ("file_name", "media_type", "bytes")
+    columns = ("file_name", "media_type", "bytes", "sha256")
     documents = Listing("documents", columns, documents_of(reader, found))
     shown = tuple(listing for listing in (documents, hops) if listing.rows)
     return Report(known, shown, summary=told, hints=tuple(hints), sparse=True)
@@ -135,6 +138,11 @@ def _parts(rows: list[Row], parts: Parts | None) -> dict[str, int]:
     if total is None:
         return {}
     return {"parts": total} | ({} if parts is None else {"parts_acknowledged": parts.acknowledged})
+
+
+def _identity(outcome: MessageOutcome) -> str | None:
+    """What was joined of parts came as no message: the digest of its row is the document's."""
+    return None if outcome.document and outcome.sender is None else outcome.digest
 
 
 def _reason(outcome: MessageOutcome, parts: Parts | None) -> str:
