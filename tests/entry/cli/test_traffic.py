@@ -20,6 +20,7 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import NotAllowed
+from oncewire.message.instant import DAY, SECOND, parse_instant
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 
@@ -141,7 +142,15 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
     there = served.folder / "globex"
     open_ = run_json("verify", served.folder / "acme", there)
     assert (open_["violations"], open_["messages"], open_["not_judged_yet"]) == (0, 1, 1)
-    assert f"began after {open_['judged_through']}:" in open_["summary"]
+    # Twice the persistDuration of two days after it was submitted.
+    began, _ = parse_instant(run_json("show", open_id)["submitted"])
+    until, _ = parse_instant(open_["open_until"])
+    assert 0 <= until - began - 2 * 2 * DAY < SECOND
+    assert (
+        f"Of 1 it is too early to say that something is missing: by its agreement it may still "
+        f"come until {open_['open_until']}."
+    ) in open_["summary"]
+    assert "Run it again then, or with --ended if nothing more will come." in open_["summary"]
     assert "1 message waits in the inbox for the application." in open_["summary"]
     # The application has not taken it: the inbox has it, so that it is no loss even if all is over.
     waits = run_json("verify", served.folder / "acme", there, "--ended")
@@ -153,7 +162,7 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
     good = run_json("verify", served.folder / "acme", there, "--ended")
     assert (good["violations"], good["confirmed_once"], good["submitted"]) == (0, 1, 1)
     assert (good["waiting_in_inbox"], good["journals"]) == (0, ["acme", "globex"])
-    assert (good["not_judged_yet"], good["judged_through"]) == (0, "")
+    assert (good["not_judged_yet"], good["judged_through"], good["open_until"]) == (0, "", "")
     assert good["summary"] == "0 violations in 1 message."
 
 

@@ -398,6 +398,7 @@ def verdict_report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...] = ()
         "ended": ended,
         "judged_through": moment(verdict.through),
         "not_judged_yet": verdict.not_yet,
+        "open_until": moment(verdict.until) if verdict.not_yet else "",
         "waiting_in_inbox": verdict.waiting,
         "in_doubt": verdict.in_doubt,
     }
@@ -432,10 +433,12 @@ def _summary(verdict: Verdict) -> str:
     parts = f" and {number_of(report.parts, 'part')} of documents" if report.parts else ""
     violations = number_of(len(report.violations), "violation")
     said = f"{violations} in {number_of(report.messages, 'message')}{parts}."
-    if verdict.not_yet and verdict.through is not None:
+    if verdict.not_yet and verdict.until is not None:
+        whose = "its agreement" if verdict.not_yet == 1 else "their agreements"
         said += (
-            f" {verdict.not_yet:,} of them began after {moment(verdict.through)}: what is missing "
-            "of those may still come and is not judged yet; with --ended it is."
+            f" Of {verdict.not_yet:,} it is too early to say that something is missing: by {whose} "
+            f"it may still come until {moment(verdict.until)}. Run it again then, or with --ended "
+            "if nothing more will come."
         )
     if waiting:
         said += f" {number_of(waiting, 'message', 'waits')} in the inbox for the application."
