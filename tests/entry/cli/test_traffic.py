@@ -150,7 +150,10 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
         f"Of 1 it is too early to say that something is missing: by its agreement it may still "
         f"come until {open_['open_until']}."
     ) in open_["summary"]
-    assert "Run it again then, or with --ended if nothing more will come." in open_["summary"]
+    assert (
+        "Run it again when each journal has a row after that, or with --ended if nothing more will come."
+        in open_["summary"]
+    )
     assert "1 message waits in the inbox for the application." in open_["summary"]
     # The application has not taken it: the inbox has it, so that it is no loss even if all is over.
     waits = run_json("verify", served.folder / "acme", there, "--ended")
