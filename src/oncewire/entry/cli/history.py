@@ -437,8 +437,8 @@ def _summary(verdict: Verdict) -> str:
         whose = "its agreement" if verdict.not_yet == 1 else "their agreements"
         said += (
             f" Of {verdict.not_yet:,} it is too early to say that something is missing: by {whose} "
-            f"it may still come until {moment(verdict.until)}. Run it again when each journal has a "
-            "row after that, or with --ended if nothing more will come."
+            f"it may still come until {moment(verdict.until)}. Run it again when each journal has "
+            "a row after that, or with --ended if nothing more will come."
         )
     if waiting:
         said += f" {number_of(waiting, 'message', 'waits')} in the inbox for the application."
