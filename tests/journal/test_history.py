@@ -133,7 +133,7 @@ def test_sentences_on_the_way() -> None:
     world.duplicate("m1")
     world.duplicate("m1")
     assert told().endswith(
-        "the application has it and has not confirmed yet; 2 copies were stopped."
+        "it was handed to the application, which has not confirmed it yet; 2 copies were stopped."
     )
     suspended = [row for row in SCENARIOS["suspended_at_the_end"]().rows if row.message_id == "m0"]
     assert explain(suspended) == (

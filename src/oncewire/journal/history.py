@@ -294,7 +294,7 @@ def _delivered(outcome: MessageOutcome) -> str:
         if outcome.confirmed:
             parts.append("; the application confirmed it")
         elif outcome.handed_over:
-            parts.append("; the application has it and has not confirmed yet")
+            parts.append("; it was handed to the application, which has not confirmed it yet")
         else:
             parts.append("; the application does not have it yet")
     if outcome.duplicates_stopped:

@@ -35,10 +35,10 @@ def test_a_command_tells_what_the_receiver_says(served: Served, sent: str) -> No
     (row,) = found["done"]
     assert (row["what"], row["state"], row["answer"]) == (sent, "delivered", "Received")
     assert row["received"].endswith("Z")
-    assert found["summary"] == "The receiver has it; its application has not taken it yet."
+    assert found["summary"] == "The receiver has it; its application has not confirmed it yet."
     run("inbox", "confirm", sent, "-c", served.folder / "globex")
     shown = run("ask", sent, "--timeout", "60").stdout
-    assert "The receiver has it, and its application took it." in shown
+    assert "The receiver has it, and its application confirmed it." in shown
 
 
 def test_programs_and_the_socket_get_the_same_answer(served: Served, sent: str) -> None:
@@ -138,7 +138,7 @@ def test_a_partner_is_asked_for_a_message_that_is_unknown_here(forgotten: str) -
     found = run_json("ask", forgotten, "--to", "globex")
     (row,) = found["done"]
     assert (row["what"], row["state"], row["answer"]) == (forgotten, "", "Received")
-    assert found["summary"] == "The receiver has it; its application has not taken it yet."
+    assert found["summary"] == "The receiver has it; its application has not confirmed it yet."
     # Ids that nobody here knows are given whole: part of one is another message's name.
     part = run_json("ask", forgotten[:12], "--to", "globex", exit_code=output.WRONG)
     assert part["done"][0]["answer"] == "NotRecognized"

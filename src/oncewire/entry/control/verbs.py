@@ -109,8 +109,8 @@ def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
     from oncewire.protocol.answers import is_id_taken
 
     words = {
-        MessageStatus.PROCESSED: "The receiver has it, and its application took it.",
-        MessageStatus.RECEIVED: "The receiver has it; its application has not taken it yet.",
+        MessageStatus.PROCESSED: "The receiver has it, and its application confirmed it.",
+        MessageStatus.RECEIVED: "The receiver has it; its application has not confirmed it yet.",
         MessageStatus.FORWARDED: "The handler we sent it to has it, and sends it on.",
         MessageStatus.NOT_RECOGNIZED: "The receiver does not know this message: it did not arrive "
         "there, was refused, or is forgotten. If it acknowledged it once, it has lost it since, as "
