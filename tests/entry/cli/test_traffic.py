@@ -537,7 +537,9 @@ def test_serve_says_when_it_is_ready_and_stops_gracefully(pair: Path, name: sign
     finally:
         process.kill()
     assert process.returncode == 0
-    assert json.loads(out)["party"] == "acme"
+    # One line, as every other one: whoever gathers both streams in a file reads it line by line.
+    (closing,) = out.splitlines()
+    assert json.loads(closing)["party"] == "acme"
     events = [json.loads(line)["event"] for line in err.splitlines()]
     assert events == ["ready", "stopping", "stopped"]
     assert not sock.exists()
@@ -606,4 +608,7 @@ def test_in_the_background_and_stopped_again(pair: Path) -> None:
     while Path(f"/proc/{started['pid']}/cmdline").exists() and time.monotonic() < deadline:
         os.waitpid(started["pid"], os.WNOHANG)
         time.sleep(0.05)
+    # To its last line it is a log of JSON.
+    lines = [json.loads(line) for line in Path(started["log"]).read_text().splitlines()]
+    assert (lines[0]["event"], lines[-1]["event"]) == ("ready", "stopped")
     run("serve", "--detach", "--set", "http.host=no.such.host.invalid", exit_code=output.TROUBLE)
