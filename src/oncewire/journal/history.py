@@ -305,7 +305,8 @@ def _delivered(outcome: MessageOutcome) -> str:
 
 def in_words(duration: Duration) -> str:
     """A duration as people say it."""
-    if duration < SECOND:
+    # What would be rounded to a thousand milliseconds is a second.
+    if duration < SECOND - MILLISECOND // 2:
         return f"{duration / MILLISECOND:.3g} ms"
     if duration < 2 * MINUTE:
         return f"{duration / SECOND:.3g} s"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.entry.cli import output
 from oncewire.entry.delivery.directory import Directory
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.backup import MANIFEST, check_backup, take_backup
@@ -82,6 +83,21 @@ def test_a_backup_that_is_not_whole_is_told(pair: Path, served: Served, tmp_path
         file.write_bytes(kept)
     check_backup(target)
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_what_is_no_backup_is_told_as_that(pair: Path, tmp_path: Path) -> None:
+    file = tmp_path / "order.xml"
+    file.write_text("<order/>")
+    for place, said in (
+        (tmp_path / "none", "there is no folder"),
+        (file, "is no folder"),
+        (tmp_path, f"has no {MANIFEST}"),
+    ):
+        found = run_json("backup", place, "--check", exit_code=output.NOT_FOUND)
+        (problem,) = found["problems"]
+        assert said in problem["problem"]
+        assert str(place) in problem["problem"]
+        assert problem["next"] == "name a folder that `oncewire backup` made"
 
 
 def test_a_damaged_file_of_the_spool_is_told_by_the_backup(
