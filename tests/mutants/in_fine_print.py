@@ -181,7 +181,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "oncewire.handler.answering.signals",
         "    elif is_id_taken(stored.outgoing.reason):\n",
         "    elif False:\n",
-        requirement="DRV-6",
+        requirement="OPS-2",
         tests=(
             f"{_ASK}::test_what_was_refused_for_its_id_points_to_the_question_and_stays_refused",
         ),

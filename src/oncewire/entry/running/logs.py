@@ -127,10 +127,8 @@ class Printed(io.TextIOBase):
         self._begun = ""
         self._logger = logging.getLogger("oncewire.printed")
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, text: str, /) -> int:
+        """What is printed; a line is logged when it is whole."""
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
             self._logger.info("%s", line)
